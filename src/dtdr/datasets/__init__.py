@@ -1,0 +1,1 @@
+"""Published sets of demonstrations, splits, and the bundled synthetic set."""

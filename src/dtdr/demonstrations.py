@@ -1,0 +1,210 @@
+"""What a demonstration is: a query, the plan that answered it, and the tools there were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dtdr.errors import InputError
+from dtdr.plan import Plan, ToolCall
+
+Outcome = Literal["success", "failure", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a tool; ``type`` is a JSON-schema type name, or whatever the source says."""
+
+    name: str
+    type: str = ""
+    description: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool the agent can call. Descriptions and parameters are never needed to learn."""
+
+    name: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+
+    @classmethod
+    def from_dict(cls, record: object) -> Tool:
+        """A tool from its JSON object.
+
+        Accepts a list of parameters, or a JSON schema under ``parameters``, ``input_schema`` or
+        ``inputSchema``, and the ``{"type": "function", "function": {...}}`` envelope.
+
+        Raises:
+            InputError: the record is no object or has no name.
+        """
+        if isinstance(record, Mapping) and isinstance(record.get("function"), Mapping):
+            record = record["function"]
+        if not isinstance(record, Mapping):
+            raise InputError(f"a tool must be a JSON object, not {type(record).__name__}")
+        name = record.get("name")
+        if not isinstance(name, str) or not name:
+            raise InputError("a tool has no 'name'")
+        schema = record.get("parameters", record.get("input_schema", record.get("inputSchema")))
+        description = record.get("description") or ""
+        return cls(name, str(description), _parameters(name, schema))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``from_dict`` reads back."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": [
+                {
+                    "name": item.name,
+                    "type": item.type,
+                    "description": item.description,
+                    "required": item.required,
+                }
+                for item in self.parameters
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A query and its plan.
+
+    ``outcome`` lets learning skip failed runs; ``group`` names what must stay on one side of a
+    split (a shared tool sequence, a user, a template); ``source`` says where it came from.
+    """
+
+    id: str
+    query: str
+    plan: Plan
+    source: str = ""
+    outcome: Outcome = "success"
+    group: str = ""
+
+    @classmethod
+    def from_dict(cls, record: object) -> Demonstration:
+        """A demonstration from one object of ``demonstrations.jsonl``.
+
+        Raises:
+            InputError: a key is missing or of another type, the query is empty, or the plan is
+                not a DAG over earlier calls.
+        """
+        if not isinstance(record, Mapping):
+            raise InputError(f"a demonstration must be a JSON object, not {_kind(record)}")
+        identifier = record.get("id")
+        if not isinstance(identifier, (str, int)) or identifier == "":
+            raise InputError("the demonstration has no 'id'")
+        query = record.get("query")
+        if not isinstance(query, str) or not query.strip():
+            raise InputError("the demonstration has no 'query', or an empty one")
+        calls = record.get("calls")
+        if not isinstance(calls, list):
+            raise InputError("the demonstration has no list of 'calls'")
+        outcome = record.get("outcome", "success")
+        if outcome not in get_args(Outcome):
+            raise InputError(
+                f"unknown outcome {outcome!r}; choose one of {', '.join(get_args(Outcome))}"
+            )
+        plan = Plan(tuple(map(_call, calls)), _links(record.get("links", [])))
+        return cls(
+            str(identifier),
+            query,
+            plan,
+            str(record.get("source", "")),
+            outcome,
+            str(record.get("group", "")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``from_dict`` reads back; optional keys only where they say more."""
+        record: dict[str, Any] = {
+            "id": self.id,
+            "query": self.query,
+            "calls": [
+                {"id": call.id, "tool": call.tool, "arguments": dict(call.arguments)}
+                for call in self.plan.calls
+            ],
+        }
+        if self.plan.links:
+            record["links"] = [list(link) for link in self.plan.links]
+        if self.source:
+            record["source"] = self.source
+        if self.group:
+            record["group"] = self.group
+        if self.outcome != "success":
+            record["outcome"] = self.outcome
+        return record
+
+
+def unique_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Tools by name.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    by_name: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in by_name:
+            raise InputError(f"two tools are named {tool.name!r}; tool names must be unique")
+        by_name[tool.name] = tool
+    return by_name
+
+
+def _call(record: object) -> ToolCall:
+    if not isinstance(record, Mapping):
+        raise InputError(f"a call must be a JSON object, not {_kind(record)}")
+    identifier, tool = record.get("id"), record.get("tool")
+    if not isinstance(identifier, (str, int)) or identifier == "":
+        raise InputError("a call has no 'id'")
+    if not isinstance(tool, str) or not tool:
+        raise InputError(f"call {identifier!r} has no 'tool'")
+    arguments = record.get("arguments", {})
+    if not isinstance(arguments, Mapping):
+        raise InputError(f"the arguments of call {identifier!r} must be a JSON object")
+    return ToolCall(str(identifier), tool, arguments)
+
+
+def _links(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(link, list) and len(link) == 2 for link in value
+    ):
+        raise InputError("'links' must be a list of [earlier id, later id] pairs")
+    return tuple((str(source), str(target)) for source, target in value)
+
+
+def _parameters(tool: str, schema: object) -> tuple[Parameter, ...]:
+    if schema is None:
+        return ()
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties", {})
+        if not isinstance(properties, Mapping):
+            raise InputError(f"the parameters of tool {tool!r} are no JSON schema")
+        required = schema.get("required") or ()
+        return tuple(
+            Parameter(
+                str(name),
+                str(item.get("type", "")) if isinstance(item, Mapping) else "",
+                str(item.get("description", "")) if isinstance(item, Mapping) else "",
+                name in required,
+            )
+            for name, item in properties.items()
+        )
+    if isinstance(schema, list) and all(
+        isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in schema
+    ):
+        return tuple(
+            Parameter(
+                item["name"],
+                str(item.get("type", "")),
+                str(item.get("description", "")),
+                bool(item.get("required", True)),
+            )
+            for item in schema
+        )
+    raise InputError(f"the parameters of tool {tool!r} must be a list of objects with a 'name'")
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,65 @@
+"""Encoders by the names that users type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy.typing as npt
+
+from dtdr.encoders.base import Encoder
+from dtdr.errors import InputError, unknown_choice
+
+# One line an encoder: its name, and where its class is. Imported when asked for: most need extras.
+_REGISTRY = {
+    "lexical": ("dtdr.encoders.lexical", "LexicalEncoder"),
+    "minilm": ("dtdr.encoders.minilm", "MiniLMEncoder"),
+    "sentence-transformers": (
+        "dtdr.encoders.sentence_transformers",
+        "SentenceTransformersEncoder",
+    ),
+    "endpoint": ("dtdr.encoders.endpoint", "EndpointEncoder"),
+}
+
+NAMES = tuple(_REGISTRY)
+DEFAULT = "lexical"
+
+
+def encoder_class(name: str) -> type[Encoder]:
+    """The class behind a name.
+
+    Raises:
+        InputError: no encoder has that name.
+    """
+    if name not in _REGISTRY:
+        raise unknown_choice("encoder", name, NAMES)
+    module, attribute = _REGISTRY[name]
+    found: type[Encoder] = getattr(import_module(module), attribute)
+    return found
+
+
+def create(name: str, **options: Any) -> Encoder:
+    """An encoder with the given options.
+
+    Raises:
+        InputError: no encoder has that name, or it does not take an option.
+        MissingExtraError: the encoder needs an extra that is not installed.
+    """
+    chosen = encoder_class(name)
+    try:
+        return chosen(**options)
+    except TypeError as error:
+        raise InputError(f"encoder {name!r}: {error}") from error
+
+
+def restore(config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Encoder:
+    """The encoder that a model folder describes.
+
+    Raises:
+        InputError: no encoder has that name.
+    """
+    return encoder_class(str(config.get("name"))).restore(config, arrays)
+
+
+__all__ = ["DEFAULT", "NAMES", "Encoder", "create", "encoder_class", "restore"]

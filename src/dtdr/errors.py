@@ -1,0 +1,44 @@
+"""Errors that users see: one sentence each, naming the value, what was expected and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class DtdrError(Exception):
+    """Base of every error that dtdr raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(DtdrError, ValueError):
+    """An argument or a record of the input is not what it must be."""
+
+    exit_code = 2
+
+
+class ModelError(DtdrError):
+    """A model folder is missing, damaged, of another version, or of another retriever."""
+
+
+class EncoderError(DtdrError):
+    """An encoder gave vectors that cannot be used, or could not be reached."""
+
+
+class OutputError(DtdrError):
+    """A result could not be written; what was there before is intact."""
+
+
+class MissingExtraError(DtdrError, ImportError):
+    """A capability needs packages that the base install does not bring."""
+
+    def __init__(self, capability: str, extra: str, missing: str) -> None:
+        super().__init__(
+            f"{capability} needs the package {missing!r}, which is not installed; "
+            f"install it with: pip install 'dtdr[{extra}]'"
+        )
+
+
+def unknown_choice(kind: str, value: str, choices: Iterable[str]) -> InputError:
+    """An error for a name that is not registered, with the names that are."""
+    return InputError(f"unknown {kind} {value!r}; choose one of {', '.join(sorted(choices))}")

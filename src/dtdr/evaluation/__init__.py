@@ -1,0 +1,1 @@
+"""Metrics, the harness, run logs and comparisons."""

@@ -1,0 +1,94 @@
+"""Writing files and folders so that a crash, a full disk or Ctrl-C never leaves half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from dtdr.errors import OutputError
+
+
+@contextlib.contextmanager
+def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[IO[str]]:
+    """Open a text file that takes the place of ``path`` only when the block ends without error.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; pass --force to replace it")
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
+    """Give a temporary folder that takes the place of ``path`` when the block ends without error.
+
+    Raises:
+        OutputError: the folder exists and ``force`` is False, or it cannot be written.
+    """
+    path = Path(path)
+    if not force and path.exists():
+        raise OutputError(f"{path} exists; pass --force (force=True) to replace it")
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(
+            tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        )
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            if path.exists():
+                # Two renames: a reader sees the old folder or the new one, never a mix.
+                former = temporary.with_suffix(".former")
+                path.rename(former)
+                try:
+                    temporary.rename(path)
+                except BaseException:
+                    former.rename(path)
+                    raise
+                shutil.rmtree(former) if former.is_dir() else former.unlink()
+            else:
+                temporary.rename(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = (
+            "the disk is full"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else (error.strerror or str(error)).lower()
+        )
+        raise OutputError(f"cannot write {path}: {reason}; nothing was replaced") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

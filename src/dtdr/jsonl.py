@@ -1,0 +1,173 @@
+"""The canonical files, read and written as streams: ``demonstrations.jsonl``, ``tools.json``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from dtdr.demonstrations import Demonstration, Tool, unique_tools
+from dtdr.errors import InputError
+from dtdr.files import replacing_file
+
+
+@dataclass
+class BadRecords:
+    """Counts the records that reading left out; pass one to go on past bad records."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+    """The first five reasons, each naming file and line."""
+
+    def add(self, reason: str) -> None:
+        """Count one record that was left out."""
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(reason)
+
+
+class SeenIds:
+    """Remembers ids in a temporary file that SQLite keeps, so that memory does not grow."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode=OFF")
+        self._database.execute("PRAGMA synchronous=OFF")
+        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    def add(self, identifier: str) -> bool:
+        """Remember an id; False when it was there before."""
+        cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
+        return cursor.rowcount == 1
+
+    def close(self) -> None:
+        """Drop the temporary file."""
+        self._database.close()
+
+
+def iter_json_lines(
+    path: str | Path, *, bad: BadRecords | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number from 1, value)`` for every non-blank line of a JSON-lines file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
+    """
+    try:
+        stream = Path(path).open("rb")  # noqa: SIM115  # closed below, opened here to explain
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    with stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                reason = f"{path}:{number}: not a line of JSON ({_short(error)})"
+                if bad is None:
+                    raise InputError(f"{reason}; fix it or pass --skip-bad") from error
+                bad.add(reason)
+                continue
+            yield number, value
+
+
+def read_demonstrations(
+    path: str | Path, *, bad: BadRecords | None = None
+) -> Iterator[Demonstration]:
+    """Stream ``demonstrations.jsonl``, validated record by record, in constant memory.
+
+    Args:
+        path: a JSON-lines file, one demonstration a line.
+        bad: given, records that cannot be used are counted there and left out.
+
+    Raises:
+        InputError: naming file and line, at the first bad record when ``bad`` is None; or the
+            file holds no demonstration at all.
+    """
+    seen = SeenIds()
+    found = False
+    try:
+        for number, value in iter_json_lines(path, bad=bad):
+            try:
+                demonstration = Demonstration.from_dict(value)
+                if not seen.add(demonstration.id):
+                    raise InputError(f"the id {demonstration.id!r} was used before")
+            except InputError as error:
+                reason = f"{path}:{number}: {error}"
+                if bad is None:
+                    raise InputError(reason) from error
+                bad.add(reason)
+                continue
+            found = True
+            yield demonstration
+    finally:
+        seen.close()
+    if not found:
+        raise InputError(f"{path} holds no demonstration; it needs one JSON object a line")
+
+
+def read_tools(path: str | Path) -> tuple[Tool, ...]:
+    """Read ``tools.json``: a list of tools, in any of the shapes that ``Tool.from_dict`` takes.
+
+    Raises:
+        InputError: the file cannot be read, is no JSON list, or names a tool twice.
+    """
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({_short(error)})") from error
+    if isinstance(value, dict) and isinstance(value.get("tools"), list):
+        value = value["tools"]
+    if not isinstance(value, list):
+        raise InputError(f"{path} must hold a JSON list of tools")
+    try:
+        return tuple(unique_tools(map(Tool.from_dict, value)).values())
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def write_demonstrations(stream: IO[str], demonstrations: Iterable[Demonstration]) -> int:
+    """Write demonstrations to an open text file, one a line; returns how many."""
+    count = 0
+    for demonstration in demonstrations:
+        json.dump(demonstration.to_dict(), stream, ensure_ascii=False, separators=(",", ":"))
+        stream.write("\n")
+        count += 1
+    return count
+
+
+def save_demonstrations(
+    path: str | Path, demonstrations: Iterable[Demonstration], *, force: bool = False
+) -> int:
+    """Write ``demonstrations.jsonl`` as a whole or not at all; returns how many.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    with replacing_file(path, force=force) as stream:
+        return write_demonstrations(stream, demonstrations)
+
+
+def save_tools(path: str | Path, tools: Iterable[Tool], *, force: bool = False) -> None:
+    """Write ``tools.json`` as a whole or not at all.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    with replacing_file(path, force=force) as stream:
+        json.dump([tool.to_dict() for tool in tools], stream, ensure_ascii=False, indent=1)
+        stream.write("\n")
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "invalid UTF-8"
+    return str(error)

@@ -1,0 +1,304 @@
+"""What a plan is: tool calls, their dependency DAG, and which tools are acceptable next."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from dtdr.errors import InputError
+
+END = "end"
+"""Name of the end-of-plan tool: predicted last, never written among a plan's calls."""
+
+ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
+
+
+def is_reference(value: object) -> bool:
+    """Whether a JSON value is a reference to an earlier call's output: ``{"$ref": "1"}``."""
+    return isinstance(value, Mapping) and len(value) == 1 and "$ref" in value
+
+
+def iter_references(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield ``(path, call id)`` for every reference inside a JSON value, depth first."""
+    if isinstance(value, Mapping):
+        if is_reference(value):
+            yield path, str(value["$ref"])
+            return
+        for key, item in value.items():
+            yield from iter_references(item, f"{path}/{key}")
+    elif isinstance(value, (list, tuple)):
+        for position, item in enumerate(value):
+            yield from iter_references(item, f"{path}/{position}")
+
+
+def without_references(value: Any) -> Any:
+    """The JSON value with every reference replaced by one and the same placeholder."""
+    if isinstance(value, Mapping):
+        if is_reference(value):
+            return {"$ref": ""}
+        return {key: without_references(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_references(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a plan.
+
+    An argument, or any value inside one, may be ``{"$ref": id}``: the output of the earlier call
+    with that id. A text around a reference is written ``{"$join": ["Notes: ", {"$ref": "2"}]}``.
+    """
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def references(self) -> tuple[str, ...]:
+        """Ids of the calls whose outputs the arguments use, each once, in order of appearance."""
+        if not self.arguments:
+            return ()
+        return tuple(dict.fromkeys(call_id for _, call_id in iter_references(self.arguments)))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a teacher-forced walk: what was called, and what may come next."""
+
+    history: tuple[str, ...]
+    acceptable: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Calls in the order they were made, and the DAG of what each depends on.
+
+    An edge is an argument reference, or a link for sources that record links only.
+
+    Raises:
+        InputError: a call has no id or tool, two calls share an id, a reference or link names an
+            unknown or later call, or the dependencies contain a cycle.
+    """
+
+    calls: tuple[ToolCall, ...]
+    links: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for call in self.calls:
+            if not call.tool:
+                raise InputError(f"call {call.id!r} has no tool name")
+            if call.tool == END:
+                raise InputError(
+                    f"call {call.id!r} is named {END!r}, which is reserved for the end of the "
+                    "plan; leave it out of the calls or rename the tool"
+                )
+        self.dependencies  # noqa: B018  # validates on construction
+
+    @classmethod
+    def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
+        """A plan whose calls are moved as little as needed to follow their dependencies.
+
+        For sources that list calls in another order than their links (a stable topological sort).
+
+        Raises:
+            InputError: as the constructor, but not for a reference to a later call.
+        """
+        links = tuple(links)
+        position = _positions(calls)
+        parents = _parents(calls, links, position)
+        children: list[list[int]] = [[] for _ in calls]
+        for child, sources in enumerate(parents):
+            for parent in sources:
+                children[parent].append(child)
+        waiting = [len(sources) for sources in parents]
+        ready = [child for child, count in enumerate(waiting) if count == 0]
+        order: list[int] = []
+        while ready:
+            done = heapq.heappop(ready)
+            order.append(done)
+            for child in children[done]:
+                waiting[child] -= 1
+                if waiting[child] == 0:
+                    heapq.heappush(ready, child)
+        if len(order) < len(calls):
+            raise InputError(_cycle_message(calls, parents))
+        return cls(tuple(calls[index] for index in order), links)
+
+    @cached_property
+    def dependencies(self) -> tuple[frozenset[int], ...]:
+        """For each call, the positions (from 0) of the calls it depends on."""
+        position = _positions(self.calls)
+        parents = _parents(self.calls, self.links, position)
+        for child, sources in enumerate(parents):
+            late = [source for source in sources if source >= child]
+            if late:
+                if _has_cycle(parents):
+                    raise InputError(_cycle_message(self.calls, parents))
+                raise InputError(
+                    f"call {self.calls[child].id!r} depends on the later call "
+                    f"{self.calls[late[0]].id!r}; list calls after the calls they use"
+                )
+        return tuple(frozenset(sources) for sources in parents)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Tool names in the order of the calls."""
+        return tuple(call.tool for call in self.calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """``(earlier, later)`` positions of every dependency."""
+        for child, sources in enumerate(self.dependencies):
+            for parent in sorted(sources):
+                yield parent, child
+
+    def acceptable_next(self, done: Iterable[int]) -> frozenset[str]:
+        """Names of the calls not done whose dependencies are all done; ``{END}`` when none is left.
+
+        Args:
+            done: positions (from 0) of the calls already made.
+        """
+        finished = frozenset(done)
+        return frozenset(
+            call.tool
+            for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True))
+            if index not in finished and needs <= finished
+        ) or frozenset({END})
+
+    def steps(self) -> Iterator[Step]:
+        """The teacher-forced walk: ``len(plan) + 1`` steps, the last of which accepts ``END``."""
+        names = self.tools
+        for index in range(len(names) + 1):
+            yield Step(names[:index], self.acceptable_next(range(index)))
+
+    def acceptable_after(self, history: Sequence[str]) -> frozenset[str]:
+        """Acceptable next tools for a history that may have left the gold order.
+
+        Each called name is matched, in turn, to the first ready call of that name, so repeats
+        count; a name that matches no ready call changes nothing.
+        """
+        done: set[int] = set()
+        for name in history:
+            for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
+                if index not in done and call.tool == name and needs <= done:
+                    done.add(index)
+                    break
+        return self.acceptable_next(done)
+
+    def is_isomorphic(self, other: Plan, *, arguments: bool | ArgumentComparison = False) -> bool:
+        """Whether two plans are the same DAG under some renaming of call ids (paper, App. metrics).
+
+        Args:
+            other: the plan to compare with.
+            arguments: False compares tool names only; True also compares arguments, with
+                references matched through the DAG; a callable gets the two calls' arguments,
+                references blanked out, and says whether they agree.
+        """
+        if len(self) != len(other) or sorted(self.tools) != sorted(other.tools):
+            return False
+        import networkx as nx  # slow to import, and needed here only
+
+        compare: ArgumentComparison | None = None
+        if callable(arguments):
+            compare = arguments
+        elif arguments:
+            compare = _same_arguments
+
+        def same_node(left: dict[str, Any], right: dict[str, Any]) -> bool:
+            if left["tool"] != right["tool"]:
+                return False
+            return compare is None or compare(left["arguments"], right["arguments"])
+
+        def same_edge(left: dict[str, Any], right: dict[str, Any]) -> bool:
+            return bool(left["paths"] == right["paths"])
+
+        return bool(
+            nx.is_isomorphic(
+                self._graph(nx.DiGraph()),
+                other._graph(nx.DiGraph()),
+                node_match=same_node,
+                edge_match=None if compare is None else same_edge,
+            )
+        )
+
+    def _graph(self, graph: Any) -> Any:
+        position = {call.id: index for index, call in enumerate(self.calls)}
+        for index, call in enumerate(self.calls):
+            graph.add_node(index, tool=call.tool, arguments=without_references(call.arguments))
+        for parent, child in self.edges():
+            graph.add_edge(parent, child, paths=[])
+        for index, call in enumerate(self.calls):
+            for path, call_id in iter_references(call.arguments):
+                graph.edges[position[call_id], index]["paths"].append(path)
+        for _, _, data in graph.edges(data=True):
+            data["paths"].sort()
+        return graph
+
+
+def _same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:
+    position: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        if call.id in position:
+            raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a plan")
+        position[call.id] = index
+    return position
+
+
+def _parents(
+    calls: Sequence[ToolCall], links: Iterable[tuple[str, str]], position: Mapping[str, int]
+) -> list[set[int]]:
+    parents: list[set[int]] = [set() for _ in calls]
+    for index, call in enumerate(calls):
+        for call_id in call.references():
+            if call_id not in position:
+                raise InputError(
+                    f"call {call.id!r} refers to {call_id!r}, which is no call of this plan"
+                )
+            parents[index].add(position[call_id])
+    for source, target in links:
+        for end in (source, target):
+            if end not in position:
+                raise InputError(f"a link names {end!r}, which is no call of this plan")
+        parents[position[target]].add(position[source])
+    return parents
+
+
+def _has_cycle(parents: Sequence[set[int]]) -> bool:
+    return bool(_find_cycle(parents))
+
+
+def _find_cycle(parents: Sequence[set[int]]) -> list[int]:
+    state = [0] * len(parents)  # 0 unseen, 1 on the path, 2 finished
+    for start in range(len(parents)):
+        if state[start]:
+            continue
+        path: list[int] = [start]
+        pending = [iter(sorted(parents[start]))]
+        state[start] = 1
+        while path:
+            step = next(pending[-1], None)
+            if step is None:
+                state[path.pop()] = 2
+                pending.pop()
+            elif state[step] == 1:
+                return [*path[path.index(step) :], step]
+            elif state[step] == 0:
+                state[step] = 1
+                path.append(step)
+                pending.append(iter(sorted(parents[step])))
+    return []
+
+
+def _cycle_message(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> str:
+    names = " needs ".join(repr(calls[index].id) for index in _find_cycle(parents))
+    return f"the calls depend on each other in a cycle: {names}"

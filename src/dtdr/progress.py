@@ -1,0 +1,22 @@
+"""Progress of long work on a terminal; silent anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
+    """Yield the items, with a progress bar on standard error when that is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console  # slow to import, and needed on a terminal only
+    from rich.progress import track as rich_track
+
+    yield from rich_track(
+        items, description=label, total=total, console=Console(stderr=True), transient=True
+    )

@@ -1,0 +1,57 @@
+"""Retrievers by the names that users type."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.retrievers.base import Retriever, Session
+
+# One line a retriever: its name, and where its class is. Modules are imported when asked for, so
+# that a process that only ranks does not pay for what other retrievers import.
+_REGISTRY = {
+    "random": ("dtdr.retrievers.random", "RandomRetriever"),
+    "bm25": ("dtdr.retrievers.bm25", "BM25Retriever"),
+    "qts": ("dtdr.retrievers.similarity", "QueryToolSimilarity"),
+    "tgr": ("dtdr.retrievers.tool_graph", "ToolGraphRetriever"),
+    "less-is-more": ("dtdr.retrievers.less_is_more", "LessIsMore"),
+    "dr": ("dtdr.retrievers.dependency", "DependencyRetriever"),
+    "lr": ("dtdr.retrievers.learned", "LearnedRetriever"),
+    "dtdr-c": ("dtdr.retrievers.clustering", "DTDRClustering"),
+    "dtdr-l": ("dtdr.retrievers.linear", "DTDRLinear"),
+}
+
+NAMES = tuple(_REGISTRY)
+"""Every retriever, baselines first."""
+
+DEFAULT = "dtdr-c"
+
+
+def retriever_class(name: str) -> type[Retriever]:
+    """The class behind a name.
+
+    Raises:
+        InputError: no retriever has that name.
+    """
+    if name not in _REGISTRY:
+        raise unknown_choice("retriever", name, NAMES)
+    module, attribute = _REGISTRY[name]
+    found: type[Retriever] = getattr(import_module(module), attribute)
+    return found
+
+
+def create(name: str, **parameters: Any) -> Retriever:
+    """A retriever that is not fitted yet.
+
+    Raises:
+        InputError: no retriever has that name, or it does not take a parameter.
+    """
+    chosen = retriever_class(name)
+    try:
+        return chosen(**parameters)
+    except TypeError as error:
+        raise InputError(f"retriever {name!r}: {error}") from error
+
+
+__all__ = ["DEFAULT", "NAMES", "Retriever", "Session", "create", "retriever_class"]

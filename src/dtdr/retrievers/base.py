@@ -1,0 +1,296 @@
+"""What a retriever is: learned from demonstrations, it ranks the tools for the next step."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr import encoders
+from dtdr.demonstrations import Demonstration, Tool, unique_tools
+from dtdr.encoders.base import Encoder
+from dtdr.errors import DtdrError, InputError
+from dtdr.plan import END
+from dtdr.ranking import Floats, Ranking
+
+END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
+UNKNOWN = -1
+"""Index, in a history, of a tool that the retriever never saw."""
+
+History = Sequence[int]
+"""Indices of the called tools in the vocabulary, oldest first; ``UNKNOWN`` where there is none."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a model was fitted on, as its folder records it."""
+
+    demonstrations: int
+    skipped_failures: int
+    sha256: str
+
+
+class Session:
+    """One query and the calls made for it; the query is encoded once.
+
+    >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
+    >>> session.rank().best                                            # doctest: +SKIP
+    >>> session.call("open_file")                                      # doctest: +SKIP
+    """
+
+    def __init__(self, retriever: Retriever, query: str) -> None:
+        self._retriever = retriever
+        self._prepared = retriever._prepare([query])
+        self._history: list[int] = []
+        self.query = query
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """Names called so far, oldest first; tools that are not known are left out."""
+        names = self._retriever.vocabulary
+        return tuple(names[index] for index in self._history if index != UNKNOWN)
+
+    def call(self, tool: str) -> Self:
+        """Tell the session that a tool was called."""
+        self._history.append(self._retriever.index(tool))
+        return self
+
+    def rank(self) -> Ranking:
+        """Probabilities of every known tool for the next step."""
+        return self._retriever._rankings(self._prepared, [self._history])[0]
+
+
+class Retriever(ABC):
+    """Base of every retriever (the paper's ω, Section 2).
+
+    Attributes that end in ``_`` are learned by ``fit``. Thread-safe once fitted.
+    A subclass keeps each constructor keyword in an attribute of the same name.
+
+    Attributes:
+        name: what users type.
+        static: ranks once a query and keeps that ranking for the whole plan.
+        needs_descriptions: cannot work without tool descriptions.
+        uses_encoder: takes an ``encoder``.
+        tools_: the tool vocabulary, sorted by name, end of plan last.
+    """
+
+    name: ClassVar[str]
+    static: ClassVar[bool] = False
+    needs_descriptions: ClassVar[bool] = False
+    uses_encoder: ClassVar[bool] = False
+    not_saved: ClassVar[frozenset[str]] = frozenset({"encoder"})
+    """Constructor keywords that are no JSON and are kept elsewhere, or given again on load."""
+
+    threshold: float | None = None
+    encoder: Encoder | None = None
+    seed: int = 0
+
+    tools_: tuple[Tool, ...]
+    training_: TrainingData
+
+    # -- fitting -------------------------------------------------------------------------------
+
+    def fit(
+        self, demonstrations: Iterable[Demonstration], tools: Iterable[Tool] | None = None
+    ) -> Self:
+        """Learn from demonstrations; those whose outcome is a failure are left out.
+
+        Args:
+            demonstrations: any iterable; it is read once.
+            tools: descriptions and parameters, and tools that no demonstration uses yet.
+
+        Raises:
+            InputError: there is nothing to learn from, two tools share a name, or the retriever
+                needs descriptions and there are none.
+        """
+        kept: list[Demonstration] = []
+        digest = hashlib.sha256()
+        skipped = 0
+        for demonstration in demonstrations:
+            if demonstration.outcome == "failure":
+                skipped += 1
+                continue
+            kept.append(demonstration)
+            digest.update(_fingerprint(demonstration))
+        if not kept:
+            raise InputError(
+                "there are no demonstrations to learn from"
+                + (f" (all {skipped} are failures)" if skipped else "")
+                + "; give at least one"
+            )
+        self._set_vocabulary(unique_tools(tools or ()), kept)
+        self.training_ = TrainingData(len(kept), skipped, digest.hexdigest())
+        self._fit(kept)
+        return self
+
+    def _set_vocabulary(self, known: dict[str, Tool], kept: Sequence[Demonstration]) -> None:
+        if self.needs_descriptions and not any(tool.description for tool in known.values()):
+            raise InputError(
+                f"retriever {self.name!r} needs tool descriptions; pass tools (--tools tools.json) "
+                "or choose a retriever that learns from demonstrations alone, such as dtdr-c"
+            )
+        names = {call.tool for demonstration in kept for call in demonstration.plan.calls}
+        names.update(known)
+        names.discard(END)
+        ordered = [known.get(name, Tool(name)) for name in sorted(names)]
+        self._install_tools((*ordered, known.get(END, END_TOOL)))
+
+    def _install_tools(self, tools: tuple[Tool, ...]) -> None:
+        self.tools_ = tools
+        self._names = tuple(tool.name for tool in tools)
+        self._index = {name: position for position, name in enumerate(self._names)}
+
+    @abstractmethod
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn; ``tools_`` is set and no demonstration is a failure."""
+
+    # -- ranking -------------------------------------------------------------------------------
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Names of the known tools, end of plan last; the order of every probability vector."""
+        self._require_fitted()
+        return self._names
+
+    def index(self, tool: str) -> int:
+        """Position of a tool in the vocabulary, or ``UNKNOWN``."""
+        self._require_fitted()
+        return self._index.get(tool, UNKNOWN)
+
+    def rank(self, query: str, history: Sequence[str] = ()) -> Ranking:
+        """Rank every known tool for the next step.
+
+        Args:
+            query: what the user asked for.
+            history: names of the tools called so far, oldest first; unknown names are allowed.
+
+        Returns:
+            Probabilities that sum to 1 over the tool vocabulary, end of plan included.
+
+        Raises:
+            DtdrError: the retriever is not fitted.
+        """
+        return self.rank_batch([query], [history])[0]
+
+    def rank_batch(
+        self, queries: Sequence[str], histories: Sequence[Sequence[str]]
+    ) -> list[Ranking]:
+        """Rank many steps at once; each distinct query is encoded once.
+
+        Args:
+            queries: one a step.
+            histories: one a step.
+
+        Raises:
+            InputError: the two differ in length, or hold something else than text.
+            DtdrError: the retriever is not fitted.
+        """
+        self._require_fitted()
+        if len(queries) != len(histories):
+            raise InputError(f"{len(queries)} queries but {len(histories)} histories were given")
+        for query, history in zip(queries, histories, strict=True):
+            if not isinstance(query, str):
+                raise InputError(f"a query must be text, not {type(query).__name__}")
+            if isinstance(history, str):
+                raise InputError(f"a history must be a list of tool names, not {history!r}")
+        if not queries:
+            return []
+        distinct = list(dict.fromkeys(queries))
+        prepared = self._prepare(distinct)
+        position = {query: index for index, query in enumerate(distinct)}
+        lookup = self._index
+        return self._rankings(
+            [prepared[position[query]] for query in queries],
+            [[lookup.get(name, UNKNOWN) for name in history] for history in histories],
+        )
+
+    def session(self, query: str) -> Session:
+        """A session that encodes the query once and ranks after each call."""
+        self._require_fitted()
+        return Session(self, query)
+
+    @abstractmethod
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Any]:
+        """What is computed once a query, one item a query: its vector, its cluster, its ranking."""
+
+    @abstractmethod
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        """Shape (steps, tools): scores that are at least 0; rows are normalised by the caller."""
+
+    def _rankings(self, prepared: Sequence[Any], histories: Sequence[History]) -> list[Ranking]:
+        scores = self._probabilities(prepared, histories)
+        rows = normalise(scores)
+        return [Ranking(self._names, row, threshold=self.threshold) for row in rows]
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "tools_"):
+            raise DtdrError(
+                f"retriever {self.name!r} is not fitted; call fit(demonstrations) first"
+            )
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's keywords and their values, those of ``not_saved`` left out."""
+        return {
+            name: getattr(self, name)
+            for name in inspect.signature(type(self)).parameters
+            if name not in self.not_saved
+        }
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write a model folder: ``config.json`` and ``model.safetensors``, no pickle.
+
+        Raises:
+            OutputError: the folder exists and ``force`` is False, or it cannot be written; what
+                was there before is intact.
+        """
+        from dtdr.model_folder import save_model
+
+        self._require_fitted()
+        save_model(self, folder, force=force)
+
+    @abstractmethod
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        """What was learned, as named arrays."""
+
+    @abstractmethod
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take back what ``_state`` gave; ``tools_`` and the encoder are set."""
+
+
+def choose_encoder(encoder: str | Encoder) -> Encoder:
+    """An encoder from its name, or the encoder itself."""
+    return encoders.create(encoder) if isinstance(encoder, str) else encoder
+
+
+def normalise(scores: Floats) -> Floats:
+    """Rows that sum to 1; a row of zeros becomes uniform. Scores must be at least 0."""
+    totals = scores.sum(axis=1, keepdims=True)
+    empty = totals[:, 0] <= 0
+    if empty.any():
+        scores = np.where(empty[:, None], 1.0, scores)
+        totals = scores.sum(axis=1, keepdims=True)
+    result: Floats = scores / totals
+    return result
+
+
+def softmax(logits: Floats) -> Floats:
+    """Row-wise softmax that does not overflow."""
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    result: Floats = shifted / shifted.sum(axis=-1, keepdims=True)
+    return result
+
+
+def _fingerprint(demonstration: Demonstration) -> bytes:
+    calls = [(call.tool, call.references()) for call in demonstration.plan.calls]
+    record = [demonstration.query, calls, demonstration.plan.links]
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")

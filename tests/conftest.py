@@ -1,0 +1,22 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Timings never decide a test, and the same run gives the same examples.
+settings.register_profile(
+    "dtdr", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("dtdr")
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of published demonstrations, or a skip where it is absent."""
+    folder = Path(os.environ.get("DTDR_DATA_DIR", PROJECT.parent / "shared" / "data"))
+    if not (folder / "tinyagent" / "examples.json").exists():
+        pytest.skip(f"the published demonstrations are not in {folder}; set DTDR_DATA_DIR")
+    return folder

@@ -1,0 +1,49 @@
+"""Hypothesis strategies for plans and demonstrations, shared by the property-based tests."""
+
+from hypothesis import strategies as st
+
+from dtdr import Demonstration, Plan, ToolCall
+
+TOOL_NAMES = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab", min_size=1), inner),
+    max_leaves=4,
+)
+
+
+@st.composite
+def plans(draw, max_calls=6):
+    """Plans with repeated tools, argument references at any depth, and links."""
+    size = draw(st.integers(0, max_calls))
+    calls, links = [], []
+    for index in range(size):
+        arguments = {"value": draw(plain_values)}
+        for source in draw(st.sets(st.integers(0, index - 1)) if index else st.just(set())):
+            reference = {"$ref": str(source)}
+            shape = draw(st.sampled_from(["whole", "list", "text", "link"]))
+            if shape == "whole":
+                arguments[f"use{source}"] = reference
+            elif shape == "list":
+                arguments[f"use{source}"] = [1, [reference]]
+            elif shape == "text":
+                arguments[f"use{source}"] = {"$join": ["see ", reference]}
+            else:
+                links.append((str(source), str(index)))
+        calls.append(ToolCall(str(index), draw(st.sampled_from(TOOL_NAMES)), arguments))
+    return Plan(tuple(calls), tuple(links))
+
+
+@st.composite
+def demonstrations(draw):
+    """Valid demonstrations with any printable query."""
+    query = draw(st.text(min_size=1, max_size=30).filter(lambda text: text.strip()))
+    return Demonstration(
+        draw(st.text("0123456789abc", min_size=1, max_size=8)),
+        query,
+        draw(plans()),
+        draw(st.sampled_from(["", "made by a test"])),
+        draw(st.sampled_from(["success", "failure", "unknown"])),
+        draw(st.sampled_from(["", "g1"])),
+    )

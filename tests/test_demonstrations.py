@@ -1,0 +1,184 @@
+import json
+
+import pytest
+from hypothesis import given
+
+from dtdr import Demonstration, Tool, read_demonstrations
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords, SeenIds, read_tools, save_demonstrations, save_tools
+from tests.strategies import demonstrations
+
+GOOD = {
+    "id": "42",
+    "query": "Mail Ann the summary of q3.pdf",
+    "calls": [
+        {"id": "1", "tool": "open_file", "arguments": {"name": "q3.pdf"}},
+        {"id": "2", "tool": "summarize_pdf", "arguments": {"path": {"$ref": "1"}}},
+    ],
+}
+
+
+def with_changes(**changes):
+    return {key: value for key, value in (GOOD | changes).items() if value is not None}
+
+
+def write_lines(path, *records):
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@given(demonstrations())
+def test_a_demonstration_survives_its_json(demonstration):
+    text = json.dumps(demonstration.to_dict())
+    assert Demonstration.from_dict(json.loads(text)) == demonstration
+
+
+def test_a_file_is_read_back_as_it_was_written(tmp_path):
+    path = tmp_path / "demonstrations.jsonl"
+    first = Demonstration.from_dict(GOOD)
+    second = Demonstration.from_dict(
+        with_changes(id="43", query="ZÜRICH → 東京", outcome="failure")
+    )
+    assert save_demonstrations(path, [first, second]) == 2
+    assert list(read_demonstrations(path)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("{broken", "not a line of JSON"),
+        ([1, 2], "must be a JSON object, not list"),
+        (with_changes(id=None), "has no 'id'"),
+        (with_changes(query=None), "has no 'query'"),
+        (with_changes(query="  "), "has no 'query', or an empty one"),
+        (with_changes(calls=None), "has no list of 'calls'"),
+        (with_changes(calls=[{"id": "1"}]), "call '1' has no 'tool'"),
+        (with_changes(calls=[{"tool": "x"}]), "a call has no 'id'"),
+        (with_changes(calls=["x"]), "a call must be a JSON object"),
+        (with_changes(calls=[{"id": "1", "tool": "x", "arguments": []}]), "must be a JSON object"),
+        (with_changes(links=[["1"]]), "list of \\[earlier id, later id\\] pairs"),
+        (with_changes(links=[["2", "1"]]), "cycle"),
+        (with_changes(outcome="maybe"), "unknown outcome 'maybe'"),
+        (
+            with_changes(calls=[{"id": "1", "tool": "x", "arguments": {"a": {"$ref": "8"}}}]),
+            "refers to '8'",
+        ),
+        ("[" * 100_000, "not a line of JSON"),
+    ],
+)
+def test_a_bad_record_is_named_with_file_and_line_and_can_be_skipped(tmp_path, record, message):
+    path = write_lines(tmp_path / "d.jsonl", GOOD, record, with_changes(id="43"))
+    with pytest.raises(InputError, match=f"d.jsonl:2: .*{message}"):
+        list(read_demonstrations(path))
+    bad = BadRecords()
+    assert [item.id for item in read_demonstrations(path, bad=bad)] == ["42", "43"]
+    assert bad.count == 1
+    assert "d.jsonl:2" in bad.first[0]
+
+
+def test_invalid_utf8_is_a_bad_record(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(b'{"id": "\xff"}\n' + json.dumps(GOOD).encode())
+    bad = BadRecords()
+    assert len(list(read_demonstrations(path, bad=bad))) == 1
+    assert "invalid UTF-8" in bad.first[0]
+
+
+def test_a_second_use_of_an_id_is_refused(tmp_path):
+    path = write_lines(tmp_path / "d.jsonl", GOOD, GOOD)
+    with pytest.raises(InputError, match=r"d\.jsonl:2: the id '42' was used before"):
+        list(read_demonstrations(path))
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_refused(tmp_path, content):
+    path = tmp_path / "d.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match="holds no demonstration"):
+        list(read_demonstrations(path))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        list(read_demonstrations(tmp_path / "missing.jsonl"))
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text("mine")
+    with pytest.raises(OutputError, match="--force"):
+        save_demonstrations(path, [Demonstration.from_dict(GOOD)])
+    assert path.read_text() == "mine"
+    save_demonstrations(path, [Demonstration.from_dict(GOOD)], force=True)
+    assert len(list(read_demonstrations(path))) == 1
+
+
+def test_a_write_that_fails_in_the_middle_leaves_the_old_file(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text("mine")
+
+    def broken():
+        yield Demonstration.from_dict(GOOD)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_demonstrations(path, broken(), force=True)
+    assert path.read_text() == "mine"
+    assert [item.name for item in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_seen_ids_remember():
+    seen = SeenIds()
+    assert seen.add("a")
+    assert seen.add("b")
+    assert not seen.add("a")
+    seen.close()
+
+
+def test_tools_are_read_in_every_common_shape(tmp_path):
+    schema = {
+        "type": "object",
+        "properties": {"to": {"type": "string", "description": "who"}, "cc": {"type": "string"}},
+        "required": ["to"],
+    }
+    path = tmp_path / "tools.json"
+    shapes = [
+        {"name": "plain"},
+        {"name": "listed", "parameters": [{"name": "to", "type": "str"}]},
+        {"type": "function", "function": {"name": "openai", "parameters": schema}},
+        {"name": "anthropic", "input_schema": schema},
+        {"name": "mcp", "description": "d", "inputSchema": schema},
+    ]
+    path.write_text(json.dumps(shapes))
+    tools = {tool.name: tool for tool in read_tools(path)}
+    assert tools["plain"].parameters == ()
+    assert tools["listed"].parameters[0].required
+    for name in ("openai", "anthropic", "mcp"):
+        to, cc = tools[name].parameters
+        assert (to.name, to.type, to.description, to.required) == ("to", "string", "who", True)
+        assert not cc.required
+
+
+def test_tools_survive_their_json(tmp_path):
+    tool = Tool.from_dict({"name": "t", "parameters": [{"name": "a", "required": False}]})
+    save_tools(tmp_path / "tools.json", [tool])
+    assert read_tools(tmp_path / "tools.json") == (tool,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"name": "a"}, {"name": "a"}]', "two tools are named 'a'"),
+        ("{", "is not JSON"),
+        ('"x"', "must hold a JSON list"),
+        ('[{"description": "x"}]', "has no 'name'"),
+        ('["x"]', "must be a JSON object"),
+        ('[{"name": "a", "parameters": 3}]', "parameters of tool 'a'"),
+    ],
+)
+def test_bad_tools_are_refused(tmp_path, content, message):
+    path = tmp_path / "tools.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_tools(path)

@@ -1,0 +1,184 @@
+import random
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtdr import Plan, ToolCall
+from dtdr.errors import InputError
+from dtdr.plan import END
+from tests.strategies import plans
+
+
+def call(identifier, tool, *needs):
+    return ToolCall(identifier, tool, {f"x{need}": {"$ref": need} for need in needs})
+
+
+# Two files opened, both summarised, one mail that uses both summaries.
+BRANCHES = Plan(
+    (
+        call("1", "open"),
+        call("2", "open"),
+        call("3", "summarize", "1"),
+        call("4", "summarize", "2"),
+        call("5", "mail", "3", "4"),
+    )
+)
+
+
+def test_acceptable_next_holds_every_ready_call():
+    assert BRANCHES.acceptable_next([]) == {"open"}
+    assert BRANCHES.acceptable_next([0]) == {"open", "summarize"}
+    assert BRANCHES.acceptable_next([0, 2]) == {"open"}
+    assert BRANCHES.acceptable_next([0, 1, 2, 3]) == {"mail"}
+
+
+def test_end_is_acceptable_only_when_every_call_is_done():
+    assert BRANCHES.acceptable_next(range(5)) == {END}
+    assert Plan(()).acceptable_next([]) == {END}
+
+
+def test_teacher_forced_walk_has_one_step_more_than_calls():
+    steps = list(BRANCHES.steps())
+    assert len(steps) == 6
+    assert steps[0].history == ()
+    assert steps[-1].history == BRANCHES.tools
+    assert steps[-1].acceptable == {END}
+
+
+def test_repeats_in_a_history_are_counted():
+    assert BRANCHES.acceptable_after(["open"]) == {"open", "summarize"}
+    assert BRANCHES.acceptable_after(["open", "open"]) == {"summarize"}
+    assert BRANCHES.acceptable_after(["open", "open", "open"]) == {"summarize"}
+
+
+def test_history_that_left_the_gold_order_matches_ready_calls_only():
+    # "mail" is not ready, "unknown" is no call: neither counts.
+    assert BRANCHES.acceptable_after(["mail", "unknown", "open"]) == {"open", "summarize"}
+    swapped = ["open", "summarize", "open", "summarize", "mail"]
+    assert BRANCHES.acceptable_after(swapped) == {END}
+
+
+@given(plans())
+def test_gold_call_is_always_acceptable(plan):
+    for step, tool in zip(plan.steps(), [*plan.tools, END], strict=True):
+        assert tool in step.acceptable
+
+
+@given(plans())
+def test_acceptable_after_gold_history_with_distinct_tools_equals_teacher_forcing(plan):
+    if len(set(plan.tools)) < len(plan):
+        return
+    for step in plan.steps():
+        assert plan.acceptable_after(step.history) == step.acceptable
+
+
+@given(plans())
+def test_acceptable_next_agrees_with_networkx_topological_generations(plan):
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(plan)))
+    graph.add_edges_from(plan.edges())
+    assert nx.is_directed_acyclic_graph(graph)
+    done: set[int] = set()
+    for generation in nx.topological_generations(graph):
+        ready = {node for node in graph if node not in done and not (set(graph.pred[node]) - done)}
+        assert set(generation) <= ready
+        assert plan.acceptable_next(done) == {plan.calls[node].tool for node in ready}
+        done |= set(generation)
+
+
+def shuffled(plan, seed):
+    """The same DAG under other ids, listed in another order that follows its dependencies."""
+    generator = random.Random(seed)
+    names = {c.id: f"n{index}" for index, c in enumerate(generator.sample(plan.calls, len(plan)))}
+
+    def renamed(value):
+        if isinstance(value, dict):
+            if set(value) == {"$ref"}:
+                return {"$ref": names[value["$ref"]]}
+            return {key: renamed(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [renamed(item) for item in value]
+        return value
+
+    calls = [ToolCall(names[c.id], c.tool, renamed(c.arguments)) for c in plan.calls]
+    generator.shuffle(calls)
+    return Plan.in_order(calls, [(names[a], names[b]) for a, b in plan.links])
+
+
+@given(plans(), st.integers(0, 5))
+def test_isomorphism_ignores_ids_and_order(plan, seed):
+    other = shuffled(plan, seed)
+    assert plan.is_isomorphic(other)
+    assert plan.is_isomorphic(other, arguments=True)
+
+
+@given(plans(), plans())
+def test_isomorphism_of_names_agrees_with_networkx_on_labelled_graphs(left, right):
+    def graph(plan):
+        result = nx.DiGraph()
+        for index, item in enumerate(plan.calls):
+            result.add_node(index, label=item.tool)
+        result.add_edges_from(plan.edges())
+        return result
+
+    matcher = nx.isomorphism.DiGraphMatcher(
+        graph(left), graph(right), node_match=lambda a, b: a["label"] == b["label"]
+    )
+    assert left.is_isomorphic(right) == matcher.is_isomorphic()
+
+
+def test_isomorphism_sees_another_dependency():
+    chain = Plan((call("1", "a"), call("2", "b", "1"), call("3", "c", "2")))
+    fork = Plan((call("1", "a"), call("2", "b", "1"), call("3", "c", "1")))
+    assert not chain.is_isomorphic(fork)
+
+
+def test_isomorphism_with_arguments_sees_another_value():
+    left = Plan((ToolCall("1", "open", {"name": "a.pdf"}),))
+    right = Plan((ToolCall("1", "open", {"name": "b.pdf"}),))
+    assert left.is_isomorphic(right)
+    assert not left.is_isomorphic(right, arguments=True)
+    assert left.is_isomorphic(right, arguments=lambda a, b: a.keys() == b.keys())
+
+
+def test_isomorphism_with_arguments_sees_a_reference_in_another_place():
+    first = call("1", "open")
+    to = Plan((first, ToolCall("2", "mail", {"to": {"$ref": "1"}, "body": "x"})))
+    body = Plan((first, ToolCall("2", "mail", {"to": "x", "body": {"$ref": "1"}})))
+    assert to.is_isomorphic(body)
+    assert not to.is_isomorphic(body, arguments=True)
+
+
+def test_references_are_found_in_lists_and_texts():
+    item = ToolCall("9", "t", {"a": [{"$ref": "2"}], "b": {"$join": ["x", {"$ref": "1"}]}})
+    assert item.references() == ("2", "1")
+
+
+@pytest.mark.parametrize(
+    ("calls", "links", "message"),
+    [
+        ([call("1", "a"), call("1", "b")], [], "two calls share the id '1'"),
+        ([call("1", "a", "7")], [], "refers to '7', which is no call"),
+        ([call("1", "a", "2"), call("2", "b")], [], "depends on the later call '2'"),
+        ([call("1", "a"), call("2", "b")], [("1", "9")], "a link names '9'"),
+        ([call("1", "a"), call("2", "b")], [("1", "2"), ("2", "1")], "cycle: '1' needs '2'"),
+        ([call("1", "a", "1")], [], "cycle: '1' needs '1'"),
+        ([call("1", "")], [], "call '1' has no tool name"),
+        ([call("1", END)], [], "reserved for the end of the plan"),
+    ],
+)
+def test_a_plan_that_is_no_dag_is_refused(calls, links, message):
+    with pytest.raises(InputError, match=message):
+        Plan(tuple(calls), tuple(links))
+
+
+def test_in_order_moves_calls_after_what_they_use_and_keeps_the_rest():
+    plan = Plan.in_order([call("1", "mail", "3"), call("2", "note"), call("3", "open")])
+    assert [item.id for item in plan.calls] == ["2", "3", "1"]
+
+
+def test_in_order_refuses_a_cycle():
+    with pytest.raises(InputError, match="cycle"):
+        Plan.in_order([call("1", "a", "2"), call("2", "b", "1")])

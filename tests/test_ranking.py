@@ -5,12 +5,13 @@ from hypothesis import strategies as st
 
 from dtdr import Ranking
 from dtdr.errors import InputError
+from dtdr.ranking import Guide
 
 NAMES = ("a", "b", "c", "end")
 
 
-def ranking(*probabilities, threshold=None):
-    return Ranking(NAMES, np.array(probabilities), threshold=threshold)
+def ranking(*probabilities, **more):
+    return Ranking(NAMES, np.array(probabilities), **more)
 
 
 def test_tools_come_best_first_and_ties_keep_the_vocabulary_order():
@@ -42,7 +43,10 @@ def test_the_retrievers_threshold_is_the_default():
     assert len(ranking(0.6, 0.3, 0.06, 0.04).select()) == 4
 
 
-@pytest.mark.parametrize("arguments", [{"top_k": 0}, {"threshold": 1.0}, {"threshold": -0.1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"top_k": 0}, {"threshold": 1.0}, {"threshold": -0.1}, {"coverage": 1}, {"token_budget": 0}],
+)
 def test_a_selection_that_makes_no_sense_is_refused(arguments):
     with pytest.raises(InputError):
         ranking(0.7, 0.1, 0.1, 0.1).select(**arguments)
@@ -56,3 +60,59 @@ def test_a_selection_is_a_prefix_of_the_ranking(weights, top_k, threshold):
     assert 1 <= len(chosen) <= top_k
     assert chosen.tools == result.tools[: len(chosen)]
     assert chosen.probabilities.sum() == pytest.approx(1)
+
+
+def test_selection_by_coverage_keeps_what_the_held_out_steps_ask_for():
+    # 19 held-out scores: for 90 % coverage the second lowest, .02, is the cut.
+    guide = Guide(held_out=np.arange(1, 20) / 100)
+    assert guide.probability_for(0.9) == 0.02
+    chosen = ranking(0.6, 0.37, 0.02, 0.01, guide=guide).select(coverage=0.9)
+    assert chosen.tools == ("a", "b", "c")
+
+
+def test_coverage_beyond_what_the_held_out_steps_can_promise_shows_all_tools():
+    guide = Guide(held_out=np.array([0.5, 0.6, 0.7]))
+    assert len(ranking(0.97, 0.01, 0.01, 0.01, guide=guide).select(coverage=0.99)) == 4
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
+def test_coverage_holds_on_exchangeable_scores(seed, coverage):
+    scores = np.random.default_rng(seed).beta(4, 1, size=6000)
+    cut = Guide(held_out=np.sort(scores[:3000])).probability_for(coverage)
+    assert abs((scores[3000:] >= cut).mean() - coverage) < 0.05
+
+
+def test_selection_by_tokens_fills_the_budget_with_the_best_tools():
+    guide = Guide(tokens=np.array([10, 20, 30, 5]))
+    result = ranking(0.6, 0.3, 0.06, 0.04, guide=guide)
+    assert result.select(token_budget=30).tools == ("a", "b")
+    assert result.select(token_budget=65).tools == ("a", "b", "c", "end")
+    assert result.select(token_budget=1).tools == ("a",)
+
+
+def test_an_unfamiliar_query_shows_all_tools_up_to_the_hard_limits():
+    guide = Guide(
+        held_out=np.arange(1, 20) / 20, tokens=np.array([10, 10, 10, 10]), familiarity_floor=0.3
+    )
+    strange = ranking(0.9, 0.06, 0.03, 0.01, guide=guide, familiarity=0.1)
+    assert not strange.is_familiar
+    assert len(strange.select(threshold=0.5)) == 4
+    assert len(strange.select(coverage=0.9)) == 4
+    assert len(strange.select(coverage=0.9, top_k=2)) == 2
+    assert len(strange.select(coverage=0.9, token_budget=30)) == 3
+    assert len(strange.select(threshold=0.5, fallback=False)) == 1
+    known = ranking(0.9, 0.06, 0.03, 0.01, guide=guide, familiarity=0.5)
+    assert len(known.select(threshold=0.5)) == 1
+
+
+def test_confidence_is_calibrated_where_the_guide_says_how():
+    guide = Guide(confidence=np.array([[0.0, 0.5, 1.0], [0.0, 0.9, 1.0]]))
+    assert ranking(0.5, 0.3, 0.1, 0.1, guide=guide).confidence == pytest.approx(0.9)
+
+
+def test_what_a_retriever_was_not_calibrated_for_is_refused():
+    plain = ranking(0.5, 0.3, 0.1, 0.1)
+    with pytest.raises(InputError, match="no calibrated coverage"):
+        plain.select(coverage=0.9)
+    with pytest.raises(InputError, match="does not know what tools cost"):
+        plain.select(token_budget=100)

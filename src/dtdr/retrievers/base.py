@@ -19,7 +19,7 @@ from dtdr.demonstrations import Demonstration, Tool, unique_tools
 from dtdr.encoders.base import Encoder
 from dtdr.errors import DtdrError, InputError
 from dtdr.plan import END
-from dtdr.ranking import Floats, Ranking
+from dtdr.ranking import NO_GUIDE, Floats, Guide, Ranking
 
 END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
 UNKNOWN = -1
@@ -80,6 +80,7 @@ class Retriever(ABC):
         needs_descriptions: cannot work without tool descriptions.
         uses_encoder: takes an ``encoder``.
         tools_: the tool vocabulary, sorted by name, end of plan last.
+        guide_: what was learned about its own rankings on held-out plans.
     """
 
     name: ClassVar[str]
@@ -95,6 +96,7 @@ class Retriever(ABC):
 
     tools_: tuple[Tool, ...]
     training_: TrainingData
+    guide_: Guide = NO_GUIDE
 
     # -- fitting -------------------------------------------------------------------------------
 
@@ -228,7 +230,17 @@ class Retriever(ABC):
     def _rankings(self, prepared: Sequence[Any], histories: Sequence[History]) -> list[Ranking]:
         scores = self._probabilities(prepared, histories)
         rows = normalise(scores)
-        return [Ranking(self._names, row, threshold=self.threshold) for row in rows]
+        familiarity = self._familiarity(prepared)
+        return [
+            Ranking(
+                self._names, row, threshold=self.threshold, guide=self.guide_, familiarity=value
+            )
+            for row, value in zip(rows, familiarity, strict=True)
+        ]
+
+    def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float | None]:
+        """How much each query is like the demonstrations' queries; None where it cannot tell."""
+        return [None] * len(prepared)
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "tools_"):

@@ -1,0 +1,101 @@
+"""TRAJECT-Bench (He et al., 2025): the public sequential set."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dtdr.datasets.base import Source, convert_records, member
+from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, iter_json_lines
+from dtdr.plan import Plan, ToolCall
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object"}
+
+
+def convert(number: int, record: Any) -> Demonstration:
+    """A demonstration from one record; a sequential record is a chain.
+
+    Args:
+        number: the record's line, its id, for the set has none.
+        record: one object of the file.
+
+    Raises:
+        InputError: a key is missing or of another type.
+    """
+    calls = []
+    for index, item in enumerate(member(record, "tool list", kind=list)):
+        arguments = {
+            member(parameter, "name"): member(parameter, "value", kind=object)
+            for key in ("required parameters", "optional parameters")
+            for parameter in member(item, key, kind=list)
+        }
+        calls.append(ToolCall(str(index), member(item, "tool name"), arguments))
+    links = tuple((str(index), str(index + 1)) for index in range(len(calls) - 1))
+    domain = record.get("domain", "")
+    return Demonstration(
+        str(number),
+        member(record, "query").strip(),
+        Plan(tuple(calls), links),
+        f"TRAJECT-Bench {domain}".rstrip(),
+        group=member(record, "sequence_name"),
+    )
+
+
+def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
+    """Stream the set, one JSON object a line."""
+    records = (
+        (f":{number}", (number, record)) for number, record in iter_json_lines(path, bad=bad)
+    )
+    return convert_records(path, records, lambda item: convert(*item), bad)
+
+
+def read_tools(path: Path) -> tuple[Tool, ...]:
+    """Tools by name; a name's description is the commonest of those that its records give it.
+
+    Of equally common ones it is the first in alphabetical order. All records count, whatever the
+    split: a description is no demonstration.
+    """
+    descriptions: dict[str, Counter[str]] = {}
+    parameters: dict[str, dict[str, Parameter]] = {}
+    for _, record in iter_json_lines(path, bad=BadRecords()):
+        try:
+            items = member(record, "tool list", kind=list)
+            for item in items:
+                name = member(item, "tool name")
+                descriptions.setdefault(name, Counter())[str(item.get("tool description", ""))] += 1
+                known = parameters.setdefault(name, {})
+                for key, required in (
+                    ("required parameters", True),
+                    ("optional parameters", False),
+                ):
+                    for parameter in item.get(key, ()):
+                        title = member(parameter, "name")
+                        kind = _TYPES.get(type(parameter.get("value")), "")
+                        known.setdefault(title, Parameter(title, kind, "", required))
+        except InputError:
+            continue  # descriptions are optional; a bad record is reported by read()
+    return tuple(
+        Tool(
+            name,
+            min(descriptions[name], key=lambda text: (-descriptions[name][text], text)),
+            tuple(parameters[name].values()),
+        )
+        for name in sorted(descriptions)
+    )
+
+
+SOURCE = Source(
+    name="traject_bench",
+    title="TRAJECT-Bench, sequential",
+    files=("traject_bench/sequential.jsonl",),
+    read=read,
+    tools=read_tools,
+    origin="https://github.com/PengfeiHePower/TRAJECT-Bench (public_data)",
+    licence="MIT",
+    note="five queries share one tool sequence, so a random split leaks; the split by sequence "
+    "does not. Of a tool's descriptions the commonest counts",
+)

@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from dtdr import encoders
+from dtdr.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
+from dtdr.errors import EncoderError, InputError, ModelError
+
+TEXTS = [
+    "Mail Ann the summary of q3.pdf, please!",
+    "Mail Bob the report. Mail it today, today, today.",
+    "Open q3.pdf and summarise it for Ann?",
+    "Wie ist das Wetter in Köln? Straße gesperrt!",
+    "今天天气怎么样？请查询天气。",
+    "मौसम कैसा है? मौसम बताओ",
+    "",
+    "   \n\t ",
+    "🙂🙂 send 🙂",
+]
+
+
+def reference(texts, **options):
+    text_module = pytest.importorskip("sklearn.feature_extraction.text")
+    vectorizer = text_module.TfidfVectorizer(
+        preprocessor=normalise, token_pattern=TOKEN_PATTERN, sublinear_tf=True, **options
+    )
+    return vectorizer, vectorizer.fit_transform(texts)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize("min_df", [1, 2])
+def test_vectors_equal_those_of_scikit_learn(pairs, min_df):
+    vectorizer, expected = reference(TEXTS, ngram_range=(1, 1 + pairs), min_df=min_df)
+    encoder = LexicalEncoder(pairs=pairs, min_df=min_df).fit(TEXTS)
+    assert list(encoder.vocabulary_) == list(vectorizer.get_feature_names_out())
+    unseen = ["Mail Ann tomorrow, Bob!", "天气 in Köln"]
+    for texts, rows in ((TEXTS, expected), (unseen, vectorizer.transform(unseen))):
+        np.testing.assert_allclose(encoder.encode(texts).toarray(), rows.toarray(), atol=1e-6)
+
+
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=8))
+def test_any_text_is_weighted_as_scikit_learn_does(texts):
+    texts = [*texts, "one two", "one two"]
+    _, expected = reference(texts, ngram_range=(1, 2), min_df=2)
+    encoder = LexicalEncoder().fit(texts)
+    np.testing.assert_allclose(encoder.encode(texts).toarray(), expected.toarray(), atol=1e-6)
+    restored = encoders.restore(encoder.config(), encoder.arrays())
+    assert (restored.encode(texts) != encoder.encode(texts)).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Mail Ann, please!", ["mail", "ann", ",", "please", "!"]),
+        ("send_mail(to=42)", ["send_mail", "(", "to", "=", "42", ")"]),
+        ("STRASSE straße", ["strasse", "strasse"]),
+        ("e\u0301 \u00e9", ["\u00e9", "\u00e9"]),
+        ("\uff21\uff22", ["ab"]),
+        ("查天气app", ["查", "天", "气", "app"]),
+        ("मौसम कैसा", ["मौसम", "कैसा"]),
+        ("ที่นี่", ["ที่", "นี่"]),
+        ("한국어 날씨", ["한국어", "날씨"]),
+        ("🙂🙂", ["🙂", "🙂"]),
+        ("\ud800 a", ["\ud800", "a"]),
+    ],
+)
+def test_words_of_many_scripts(text, expected):
+    assert words(text) == expected
+
+
+def test_chinese_text_shares_pairs_of_characters():
+    encoder = LexicalEncoder(min_df=1).fit(["今天天气怎么样"])
+    assert "天 气" in encoder.vocabulary_
+    assert encoder.encode(["查询天气"]).nnz > 0
+
+
+def test_min_df_falls_back_to_1_when_nothing_is_left():
+    assert set(LexicalEncoder().fit(["one two"]).vocabulary_) == {"one", "two", "one two"}
+
+
+def test_texts_without_any_word_give_rows_of_zeros():
+    encoder = LexicalEncoder().fit(["", " "])
+    assert encoder.encode(["anything", ""]).shape == (2, 1)
+    assert encoder.encode(["anything", ""]).nnz == 0
+
+
+def test_max_features_keeps_the_most_frequent_terms_and_breaks_ties_by_name():
+    texts = ["b a", "a b", "a c", "c"]
+    kept = LexicalEncoder(pairs=False, min_df=1, max_features=2).fit(texts).vocabulary_
+    assert list(kept) == ["a", "b"]
+
+
+def test_encode_one_gives_the_row_of_encode():
+    encoder = LexicalEncoder().fit(TEXTS)
+    matrix = encoder.encode(TEXTS)
+    assert isinstance(matrix, csr_array)
+    assert matrix.has_canonical_format
+    for row, text in enumerate(TEXTS):
+        columns, values = encoder.encode_one(text)
+        start, end = matrix.indptr[row : row + 2]
+        np.testing.assert_array_equal(columns, matrix.indices[start:end])
+        np.testing.assert_array_equal(values, matrix.data[start:end])
+        assert columns.dtype == np.int32
+        assert values.dtype == np.float32
+
+
+def test_hashed_columns_are_the_same_in_every_process():
+    columns, values = LexicalEncoder(hashed=True, idf=False).encode_one("Mail Ann")
+    assert columns.tolist() == [29299, 175176, 257491]
+    np.testing.assert_allclose(values, 3**-0.5, rtol=1e-6)
+
+
+def test_hashed_encoder_agrees_with_the_vocabulary_where_no_terms_collide():
+    plain = LexicalEncoder(min_df=1).fit(TEXTS).encode(TEXTS)
+    hashed = LexicalEncoder(hashed=True).fit(TEXTS).encode(TEXTS)
+    assert hashed.shape == (len(TEXTS), 2**18)
+    np.testing.assert_allclose(
+        (hashed @ hashed.T).toarray(), (plain @ plain.T).toarray(), atol=1e-6
+    )
+
+
+def test_hashed_encoder_learns_document_frequencies():
+    encoder = LexicalEncoder(hashed=True).fit(["mail", "mail", "open"])
+    (rare,), _ = encoder.encode_one("open")
+    (common,), _ = encoder.encode_one("mail")
+    assert encoder.idf_ is not None
+    assert encoder.idf_[rare] > encoder.idf_[common]
+
+
+def test_fitting_again_forgets_what_was_learned_before():
+    encoder = LexicalEncoder(min_df=1).fit(["one"]).fit(["two"])
+    assert list(encoder.vocabulary_) == ["two"]
+
+
+def test_encoding_before_fitting_says_what_to_do():
+    with pytest.raises(EncoderError, match="not fitted"):
+        LexicalEncoder().encode(["text"])
+    with pytest.raises(EncoderError, match="not fitted"):
+        LexicalEncoder().arrays()
+
+
+@pytest.mark.parametrize("options", [{"dimension": 0}, {"min_df": 0}, {"max_features": 0}])
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InputError, match="at least 1"):
+        LexicalEncoder(**options)
+
+
+def test_damaged_state_is_refused():
+    encoder = LexicalEncoder(min_df=1).fit(["one two"])
+    arrays = encoder.arrays()
+    with pytest.raises(ModelError, match="3 columns but 2 weights"):
+        encoders.restore(encoder.config(), {**arrays, "idf": arrays["idf"][:2]})
+    doubled = np.frombuffer(b"one\none\ntwo", np.uint8)
+    with pytest.raises(ModelError, match="twice"):
+        encoders.restore(encoder.config(), {**arrays, "vocabulary": doubled})

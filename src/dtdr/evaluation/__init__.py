@@ -1,1 +1,18 @@
 """Metrics, the harness, run logs and comparisons."""
+
+from dtdr.evaluation.compare import Comparison, compare
+from dtdr.evaluation.harness import run
+from dtdr.evaluation.run_log import RunLog, read_run_log, write_run_log
+from dtdr.evaluation.scores import by_plan_length, by_step, mean_score
+
+__all__ = [
+    "Comparison",
+    "RunLog",
+    "by_plan_length",
+    "by_step",
+    "compare",
+    "mean_score",
+    "read_run_log",
+    "run",
+    "write_run_log",
+]

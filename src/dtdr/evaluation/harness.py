@@ -1,0 +1,155 @@
+"""Fit a retriever on one side of a split, rank every step of the other, and log it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import InputError
+from dtdr.evaluation.run_log import LoggedStep, RunHeader, RunLog, StepFactory, write_run_log
+from dtdr.model_folder import versions
+from dtdr.progress import track
+from dtdr.retrievers.base import Retriever
+
+if TYPE_CHECKING:
+    from dtdr.datasets import Dataset
+    from dtdr.datasets.splits import Split
+
+STEPS_AT_ONCE = 4_096
+"""Steps ranked in one batch: 32 MB of probabilities for 1,000 tools."""
+
+TIMED_PLANS = 30
+"""Plans whose sessions are timed: over 100 steps on every published set, so that the median moves
+by a few per cent between runs, while a neural encoder encodes only 30 queries more."""
+
+
+def run(
+    retriever: Retriever,
+    dataset: Dataset,
+    split: Split,
+    *,
+    path: str | Path | None = None,
+    force: bool = False,
+) -> RunLog:
+    """Fit on the train side, then rank every step of the test side teacher-forced.
+
+    The history of each step is the plan's own calls, and the last step of each plan accepts the
+    end of plan only. Where each demonstration's outcome is a failure, it is not tested either.
+
+    Args:
+        retriever: not fitted yet, or to be fitted anew.
+        dataset: demonstrations and tools.
+        split: positions of the demonstrations on each side.
+        path: where to write the run log; it is returned either way.
+        force: whether to replace an existing file.
+
+    Raises:
+        InputError: a side of the split is empty, or the data cannot be learned from.
+        OutputError: the log exists and ``force`` is False, or it cannot be written.
+    """
+    train = split.training(dataset.demonstrations)
+    test = [item for item in split.testing(dataset.demonstrations) if item.outcome != "failure"]
+    for side, members in (("train", train), ("test", test)):
+        if not members:
+            raise InputError(
+                f"split {split.name!r} leaves nothing on its {side} side; give more demonstrations "
+                "or another split"
+            )
+    started = time.perf_counter()
+    retriever.fit(train, dataset.tools or None)
+    fit_seconds = time.perf_counter() - started
+    steps = tuple(_ranked_steps(retriever, test))
+    log = RunLog(
+        RunHeader(
+            dataset=dataset.name,
+            synthetic=dataset.synthetic,
+            split={
+                "name": split.name,
+                "sha256": split_sha256(train, test),
+                "train": len(train),
+                "test": len(test),
+            },
+            retriever=retriever.name,
+            encoder=None if retriever.encoder is None else retriever.encoder.config(),
+            parameters=retriever.parameters(),
+            seed=retriever.seed,
+            training_data=vars(retriever.training_),
+            versions=versions(),
+            tools=retriever.vocabulary,
+            steps=len(steps),
+            fit_seconds=fit_seconds,
+            rank_microseconds_median=rank_microseconds_median(retriever, test),
+        ),
+        steps,
+    )
+    if path is not None:
+        write_run_log(path, log, force=force)
+    return log
+
+
+def split_sha256(train: Sequence[Demonstration], test: Sequence[Demonstration]) -> str:
+    """Hash of which demonstrations, by id and in order, are on which side."""
+    sides = [[demonstration.id for demonstration in side] for side in (train, test)]
+    return hashlib.sha256(json.dumps(sides).encode()).hexdigest()
+
+
+def rank_microseconds_median(
+    retriever: Retriever, demonstrations: Sequence[Demonstration], *, seed: int = 0
+) -> float | None:
+    """Median time of a session to rank its next step and sort the tools, in microseconds.
+
+    What an agent waits for after each call: the query is encoded already, and the code is warm.
+    """
+    chosen = random.Random(seed).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
+    times: list[float] = []
+    for demonstration in chosen:
+        session = retriever.session(demonstration.query)
+        for tool in (*demonstration.plan.tools, None):
+            _ = session.rank().order
+            started = time.perf_counter()
+            _ = session.rank().order
+            times.append(time.perf_counter() - started)
+            if tool is not None:
+                session.call(tool)
+    return statistics.median(times) * 1e6 if times else None
+
+
+def _ranked_steps(retriever: Retriever, test: Sequence[Demonstration]) -> Iterator[LoggedStep]:
+    make_step = StepFactory(retriever.vocabulary)
+    label = f"ranking with {retriever.name}"
+    for batch in track(_batches(test), label, total=None):
+        rankings = retriever.rank_batch(
+            [record["query"] for record in batch], [record["history"] for record in batch]
+        )
+        for record, ranking in zip(batch, rankings, strict=True):
+            del record["query"]
+            yield make_step(**record, ranking=ranking.order, probabilities=ranking.probabilities)
+
+
+def _batches(test: Sequence[Demonstration]) -> Iterator[list[dict[str, Any]]]:
+    """Steps of whole plans, so that a query is encoded in one batch only."""
+    batch: list[dict[str, Any]] = []
+    for demonstration in test:
+        for number, step in enumerate(demonstration.plan.steps()):
+            batch.append(
+                {
+                    "query": demonstration.query,
+                    "plan": demonstration.id,
+                    "step": number,
+                    "plan_length": len(demonstration.plan),
+                    "history": step.history,
+                    "acceptable": step.acceptable,
+                }
+            )
+        if len(batch) >= STEPS_AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

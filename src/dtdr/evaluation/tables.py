@@ -1,0 +1,179 @@
+"""Tables of results, for a terminal of 100 columns and as markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from dtdr.evaluation.scores import Mean
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1"}
+"""Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
+
+MOST_GROUPS = 9
+"""Columns that fit beside the names of a method and its encoder in 100 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its header, the key of a row that it shows, and how.
+
+    ``best`` says whether the column's highest value is set in bold.
+    """
+
+    title: str
+    key: str
+    show: Callable[[Any], str] = str
+    numeric: bool = False
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of values, shown as text, as a rich table or as markdown."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    title: str = ""
+    caption: str = ""
+    footer: Mapping[str, str] = field(default_factory=dict)
+    """A last row of text, by the keys of the columns; never a column's best."""
+    _best: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for column in self.columns:
+            values = [row[column.key] for row in self.rows if row.get(column.key) is not None]
+            if column.best and len(self.rows) > 1 and values:
+                # Compared as shown: two methods that print the same figure are both best.
+                self._best[column.key] = column.show(max(values))
+
+    def cells(self) -> Iterable[list[tuple[str, bool]]]:
+        """For each row, the text of each cell and whether it is the column's best."""
+        for row in self.rows:
+            line = []
+            for column in self.columns:
+                value = row.get(column.key)
+                text = "-" if value is None else column.show(value)
+                line.append((text, self._best.get(column.key) == text))
+            yield line
+
+    def to_rich(self) -> RichTable:
+        """The table for a terminal."""
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(
+            box=box.SIMPLE_HEAD,
+            title=Text(self.title, style="bold") if self.title else None,
+            caption=Text(self.caption) if self.caption else None,
+            title_justify="left",
+            caption_justify="left",
+            caption_style="dim",
+            pad_edge=False,
+            show_footer=bool(self.footer),
+        )
+        for column in self.columns:
+            justify: Literal["left", "right"] = "right" if column.numeric else "left"
+            footer = Text(self.footer.get(column.key, ""), style="dim")
+            table.add_column(column.title, footer, justify=justify)
+        for line in self.cells():
+            table.add_row(*(Text(text, style="bold green" if best else "") for text, best in line))
+        return table
+
+    def to_markdown(self) -> str:
+        """The table as GitHub markdown, without its title and caption."""
+        lines = [
+            _markdown_row(column.title for column in self.columns),
+            _markdown_row("---:" if column.numeric else "---" for column in self.columns),
+        ]
+        for line in self.cells():
+            lines.append(_markdown_row(f"**{text}**" if best else text for text, best in line))
+        if self.footer:
+            lines.append(_markdown_row(self.footer.get(column.key, "") for column in self.columns))
+        return "\n".join(lines) + "\n"
+
+
+def metric_title(name: str) -> str:
+    """A metric's header."""
+    return TITLES.get(name, name.capitalize())
+
+
+def share(value: float) -> str:
+    """A number from 0 to 1 as the tables of the paper write it: three decimals."""
+    return f"{value:.3f}"
+
+
+def count(value: float) -> str:
+    """A whole number with separators of thousands."""
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with as many digits as matter."""
+    return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}"
+
+
+def retrieval_table(
+    results: Sequence[Mapping[str, Any]], metrics: Sequence[str], *, title: str, caption: str
+) -> Table:
+    """Methods as rows, metrics as columns, like the paper's retrieval table.
+
+    Args:
+        results: what ``dtdr.evaluation.scores.result`` gives, one a run.
+        metrics: names of the metrics to show.
+        title: above the table.
+        caption: below it.
+    """
+    return Table(
+        [
+            Column("Retriever", "retriever"),
+            Column("Encoder", "encoder"),
+            *(Column(metric_title(name), name, share, True, True) for name in metrics),
+            Column("Fit s", "fit_seconds", duration, True),
+            Column("Rank µs", "rank_microseconds_median", count, True),
+        ],
+        results,
+        title,
+        caption,
+    )
+
+
+def breakdown_table(
+    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str, caption: str = ""
+) -> Table:
+    """Methods as rows, steps or plan lengths as columns, with the number of steps as footer.
+
+    Args:
+        groups: for each run its result and the means of one metric by step or by plan length.
+        title: above the table.
+        caption: below it.
+    """
+    numbers = sorted({number for _, means in groups for number in means})
+    shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
+    if left_out:
+        caption = f"{caption} Not shown: {left_out[0]} to {left_out[-1]} (see --json).".strip()
+    rows = [
+        {
+            "retriever": result["retriever"],
+            "encoder": result["encoder"],
+            **{str(number): means[number].value for number in shown if number in means},
+        }
+        for result, means in groups
+    ]
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Encoder", "encoder"),
+        *(Column(str(number), str(number), share, True, True) for number in shown),
+    ]
+    steps = groups[0][1] if groups else {}
+    footer = {str(number): count(steps[number].steps) for number in shown if number in steps}
+    return Table(columns, rows, title, caption, {"retriever": "steps", **footer})
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,244 @@
+"""More tools than were written by hand: the same kinds of service under many invented brands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from dtdr.datasets.synthetic import words
+from dtdr.datasets.synthetic.scene import Clause, Scene
+from dtdr.datasets.synthetic.toolbox import parameters
+from dtdr.datasets.synthetic.words import split
+from dtdr.demonstrations import Tool
+
+_SYLLABLES = (
+    split("ka ve lo mi zu bre ta no qui sa dra pe flo gi hu ja xe ro ci wy"),
+    split("l m r n v s d t nd rk lt st mb x p"),
+    split("a o i u e ia io ea"),
+    split("ra ly no ta zi mo via go ne ko dex sy lin per zen"),
+)
+
+
+class _Flow(NamedTuple):
+    """Calls that use each other's outputs, and the ways to ask for them."""
+
+    verbs: tuple[str, ...]
+    templates: tuple[str, ...]
+
+
+class _Family(NamedTuple):
+    """A kind of service: its tools, what can be asked for, and of what."""
+
+    tools: tuple[tuple[str, str, str], ...]
+    flows: tuple[_Flow, ...]
+    subjects: tuple[str, ...]
+
+
+class Service(NamedTuple):
+    """A brand, and those of its flows whose tools are all there."""
+
+    brand: str
+    family: _Family
+    flows: tuple[_Flow, ...]
+
+
+_FAMILIES = (
+    _Family(
+        (
+            ("find_product", "Find a product in the online shop {}.", "words"),
+            ("add_to_basket", "Put a product into the basket of the shop {}.", "product"),
+            ("check_out", "Pay for the basket of the shop {} and have it delivered.", "basket"),
+            ("find_order", "Find an earlier order at the shop {}.", "words"),
+            ("track_order", "Say where an order from the shop {} is.", "order"),
+            ("return_order", "Send an order back to the shop {}.", "order"),
+        ),
+        (
+            _Flow(("find_product",), ("see if {b} sells {s}", "check what {s} costs at {b}")),
+            _Flow(
+                ("find_product", "add_to_basket"),
+                ("put {s} into my {b} basket", "keep {s} in the basket at {b}"),
+            ),
+            _Flow(
+                ("find_product", "add_to_basket", "check_out"),
+                ("order {s} from {b}", "buy {s} at {b}", "have {b} deliver {s}"),
+            ),
+            _Flow(
+                ("find_order", "track_order"),
+                ("find out where {s} from {b} is", "track my {b} order of {s}"),
+            ),
+            _Flow(
+                ("find_order", "return_order"),
+                ("send {s} back to {b}", "return {s}, which {b} delivered"),
+            ),
+        ),
+        split(
+            "oat milk|a desk lamp|running shoes|a coffee grinder|printer paper|a rain jacket"
+            "|two phone chargers|a tea kettle|hiking socks|a yoga mat"
+        ),
+    ),
+    _Family(
+        (
+            ("list_accounts", "List the accounts at the bank {}.", ""),
+            ("get_balance", "Give the balance of an account at the bank {}.", "account"),
+            ("transfer_money", "Transfer money from an account at {}.", "account to amount"),
+            ("freeze_card", "Block a card of the bank {}.", "account"),
+            ("list_payments", "List the payments of an account at {}.", "account"),
+        ),
+        (
+            _Flow(("list_accounts",), ("name my accounts at {b} before I {s}",)),
+            _Flow(
+                ("list_accounts", "get_balance"),
+                (
+                    "check how much I have at {b} before I {s}",
+                    "look up my {b} balance, I want to {s}",
+                ),
+            ),
+            _Flow(
+                ("list_accounts", "get_balance", "transfer_money"),
+                (
+                    "send the rest of my {b} money off so that I can {s}",
+                    "transfer what is left at {b}, I have to {s}",
+                ),
+            ),
+            _Flow(
+                ("list_accounts", "freeze_card"),
+                (
+                    "block my {b} card, I lost it on the way to {s}",
+                    "freeze the card from {b} until I {s}",
+                ),
+            ),
+            _Flow(
+                ("list_accounts", "list_payments"),
+                (
+                    "go through my {b} payments, I have to {s}",
+                    "list what I paid with {b} so that I can {s}",
+                ),
+            ),
+        ),
+        words.CHORES,
+    ),
+    _Family(
+        (
+            ("list_courses", "List the courses of the studio {}.", "words"),
+            ("book_course", "Book a place in a course of the studio {}.", "course"),
+            ("cancel_course", "Give back a place in a course of the studio {}.", "course"),
+            ("rate_course", "Rate a course of the studio {}.", "course stars"),
+        ),
+        (
+            _Flow(("list_courses",), ("look up when {b} has {s}", "ask which {s} {b} offers")),
+            _Flow(
+                ("list_courses", "book_course"),
+                ("sign me up for {s} at {b}", "get me a place in {s}, {b}"),
+            ),
+            _Flow(
+                ("list_courses", "cancel_course"),
+                ("give up my place in {s} at {b}", "drop {s} at {b}"),
+            ),
+            _Flow(
+                ("list_courses", "rate_course"),
+                ("give {s} at {b} five stars", "rate {s}, the one from {b}"),
+            ),
+        ),
+        split(
+            "evening yoga|a pottery class|climbing for beginners|a drawing course|morning pilates"
+            "|salsa lessons|a first-aid course|watercolours|boxing|a cooking class"
+        ),
+    ),
+    _Family(
+        (
+            ("find_parcel", "Find a parcel at the courier {}.", "words"),
+            ("locate_parcel", "Say where a parcel of the courier {} is.", "parcel"),
+            ("make_label", "Make a shipping label of the courier {}.", "content"),
+            ("book_pickup", "Have the courier {} pick a parcel up.", "label"),
+            ("redirect_parcel", "Send a parcel of the courier {} to another place.", "parcel"),
+        ),
+        (
+            _Flow(
+                ("find_parcel", "locate_parcel"),
+                ("ask {b} where the parcel with {s} is", "locate the {b} parcel with {s}"),
+            ),
+            _Flow(("make_label",), ("make me a {b} label for {s}", "prepare {b} postage for {s}")),
+            _Flow(
+                ("make_label", "book_pickup"),
+                ("ship {s} with {b}", "let {b} collect {s}", "have {s} picked up by {b}"),
+            ),
+            _Flow(
+                ("find_parcel", "redirect_parcel"),
+                ("have {b} bring {s} to the office instead", "redirect {s}, it comes with {b}"),
+            ),
+        ),
+        split(
+            "the signed contracts|a box of samples|my old laptop|the spare keys|the brochures"
+            "|the trade fair banners|a birthday present|the camera lens"
+        ),
+    ),
+    _Family(
+        (
+            ("find_show", "Find a show of the ticket office {}.", "words"),
+            ("hold_seats", "Hold seats with the ticket office {}.", "show"),
+            ("pay_tickets", "Pay for held seats at the ticket office {}.", "seats"),
+            ("refund_tickets", "Give tickets back to the ticket office {}.", "show"),
+        ),
+        (
+            _Flow(("find_show",), ("see when {b} has {s}", "find out from {b} when {s} is on")),
+            _Flow(
+                ("find_show", "hold_seats"),
+                ("hold two seats for {s} at {b}", "keep places for {s} free with {b}"),
+            ),
+            _Flow(
+                ("find_show", "hold_seats", "pay_tickets"),
+                ("buy tickets for {s} from {b}", "get us into {s} through {b}"),
+            ),
+            _Flow(
+                ("find_show", "refund_tickets"),
+                ("give the {b} tickets for {s} back", "get a refund from {b} for {s}"),
+            ),
+        ),
+        split(
+            "the jazz night|a puppet play|the ice hockey final|an organ concert|the film festival"
+            "|a comedy evening|the opera|a poetry slam|the ballet"
+        ),
+    ),
+)
+
+
+def services(count: int, seed: int) -> Iterator[tuple[Service, tuple[Tool, ...]]]:
+    """Brands and their tools, ``count`` tools in all; the last brand may have fewer than its kind.
+
+    The same seed gives the same brands in the same order, whatever the count.
+    """
+    rng = Random(f"brands {seed}")
+    taken: set[str] = set()
+    number = 0
+    while count > 0:
+        brand = "".join(part[int(rng.random() * len(part))] for part in _SYLLABLES)
+        if brand in taken:
+            continue
+        taken.add(brand)
+        family = _FAMILIES[number % len(_FAMILIES)]
+        number += 1
+        kept = family.tools[:count]
+        count -= len(kept)
+        verbs = {verb for verb, _, _ in kept}
+        flows = tuple(flow for flow in family.flows if verbs.issuperset(flow.verbs))
+        title = brand.capitalize()
+        yield (
+            Service(title, family, flows),
+            tuple(
+                Tool(f"{brand}_{verb}", about.format(title), parameters(specification))
+                for verb, about, specification in kept
+            ),
+        )
+
+
+def errand(scene: Scene, service: Service) -> Clause:
+    """Ask something of a service."""
+    flow = scene.pick(service.flows)
+    subject = scene.pick(service.family.subjects)
+    prefix = service.brand.lower()
+    value: object = subject
+    for verb in flow.verbs:
+        value = scene.call(f"{prefix}_{verb}", subject=value)
+    scene.labels.append(f"{prefix}>{flow.verbs[-1]}")
+    return scene.say(flow.templates, b=service.brand, s=subject)

@@ -1,0 +1,138 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr.errors import InputError
+from dtdr.evaluation import compare
+from dtdr.evaluation.scores import by_plan, mean_score
+from tests.runs import logs, make_log, make_step
+
+GOOD, BAD = [0, 1, 2, 3, 4], [4, 3, 2, 1, 0]
+
+
+def plans_of(rankings, acceptable=("alpha",)):
+    """A log with one step a plan, one ranking each."""
+    return make_log(
+        [
+            make_step(ranking, list(acceptable), plan=f"p{number}")
+            for number, ranking in enumerate(rankings)
+        ]
+    )
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_swapping_the_runs_turns_the_sign_and_keeps_the_p_value(data):
+    first = data.draw(logs())
+    second = data.draw(logs(shape_of=first))
+    there = compare(first, second, permutations=200)
+    back = compare(second, first, permutations=200)
+    assert back.difference == pytest.approx(-there.difference)
+    assert back.p_value == there.p_value
+    assert (back.low, back.high) == (pytest.approx(-there.high), pytest.approx(-there.low))
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_comparison_is_bounded_and_ordered(data):
+    first = data.draw(logs())
+    second = data.draw(logs(shape_of=first))
+    found = compare(first, second, permutations=200)
+    assert 0 < found.p_value <= 1
+    assert -1 <= found.low <= found.high <= 1
+    assert found.difference == pytest.approx(found.second_by_plan - found.first_by_plan)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_order_of_the_lines_changes_nothing(data):
+    first = data.draw(logs())
+    second = data.draw(logs(shape_of=first))
+    shuffled = make_log(data.draw(st.permutations(first.steps)))
+    assert compare(first, second, permutations=50) == compare(shuffled, second, permutations=50)
+
+
+def test_run_compared_with_itself_shows_no_difference():
+    log = plans_of([GOOD, BAD, GOOD])
+    found = compare(log, log)
+    assert (found.difference, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_p_value_is_that_of_all_sign_flips():
+    second = [GOOD, GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD]
+    first = [BAD] * 4 + [GOOD] * 4
+    left, right = plans_of(first), plans_of(second)
+    differences = [
+        by_plan(right, "mrr")[plan].value - by_plan(left, "mrr")[plan].value
+        for plan in by_plan(left, "mrr")
+    ]
+    observed = abs(sum(differences))
+    flips = itertools.product([-1, 1], repeat=len(differences))
+    exact = np.mean(
+        [abs(sum(np.multiply(signs, differences))) >= observed - 1e-9 for signs in flips]
+    )
+    assert compare(left, right).p_value == pytest.approx(exact, abs=0.015)
+
+
+def test_interval_is_close_to_the_normal_one_for_many_plans():
+    draw = np.random.default_rng(0)
+    rankings = [[list(draw.permutation(5)) for _ in range(400)] for _ in range(2)]
+    left, right = plans_of(rankings[0]), plans_of(rankings[1])
+    differences = [
+        right_mean.value - left_mean.value
+        for left_mean, right_mean in zip(
+            by_plan(left, "mrr").values(), by_plan(right, "mrr").values(), strict=True
+        )
+    ]
+    half = 1.96 * np.std(differences, ddof=1) / np.sqrt(len(differences))
+    found = compare(left, right)
+    assert found.low == pytest.approx(np.mean(differences) - half, abs=0.1 * half)
+    assert found.high == pytest.approx(np.mean(differences) + half, abs=0.1 * half)
+
+
+def test_clear_difference_is_significant_and_its_interval_leaves_zero_out():
+    found = compare(plans_of([BAD] * 40), plans_of([GOOD] * 30 + [BAD] * 10))
+    assert found.p_value < 0.001
+    assert found.low > 0
+
+
+def test_steps_of_one_plan_count_as_one_observation():
+    steps = [make_step(BAD, ["alpha"], plan="p", step=number, plan_length=9) for number in range(9)]
+    better = [
+        make_step(GOOD, ["alpha"], plan="p", step=number, plan_length=9) for number in range(9)
+    ]
+    found = compare(make_log(steps), make_log(better))
+    assert found.plans == 1
+    assert found.p_value == 1
+
+
+def test_means_over_steps_are_those_of_the_retrieval_table():
+    left, right = plans_of([GOOD, BAD]), plans_of([GOOD, GOOD])
+    found = compare(left, right, "top1")
+    assert (found.first, found.second) == (mean_score(left, "top1"), mean_score(right, "top1"))
+
+
+def test_same_seed_gives_the_same_comparison_and_another_seed_another_interval():
+    draw = np.random.default_rng(1)
+    left = plans_of([list(draw.permutation(5)) for _ in range(30)])
+    right = plans_of([list(draw.permutation(5)) for _ in range(30)])
+    assert compare(left, right, seed=3) == compare(left, right, seed=3)
+    assert compare(left, right, seed=3).low != compare(left, right, seed=4).low
+
+
+def test_runs_over_other_plans_are_refused():
+    with pytest.raises(InputError, match="step 0 of plan 'p2' is in the first only"):
+        compare(plans_of([GOOD] * 3), plans_of([GOOD] * 2))
+
+
+def test_runs_with_other_acceptable_tools_are_refused():
+    with pytest.raises(InputError, match="step 0 of plan 'p0' has another history or other accept"):
+        compare(plans_of([GOOD]), plans_of([GOOD], acceptable=["beta"]))
+
+
+def test_empty_runs_are_refused():
+    with pytest.raises(InputError, match="nothing to compare"):
+        compare(make_log([]), make_log([]))

@@ -1,0 +1,72 @@
+import io
+
+from rich.console import Console
+
+from dtdr.evaluation.scores import Mean
+from dtdr.evaluation.tables import Column, Table, breakdown_table, retrieval_table, share
+
+RESULTS = [
+    {
+        "retriever": name,
+        "encoder": encoder,
+        "mrr": mrr,
+        "f1": 0.5,
+        "steps": 10,
+        "fit_seconds": 1234.5,
+        "rank_microseconds_median": 1234.5,
+    }
+    for name, encoder, mrr in (
+        ("dr", None, 0.1234),
+        ("less-is-more", "sentence-transformers", 0.98761),
+        ("dtdr-c", "lexical", 0.98764),
+    )
+]
+
+
+def printed(table):
+    out = Console(file=io.StringIO(), width=100)
+    out.print(table.to_rich())
+    return out.file.getvalue()
+
+
+def test_best_figures_as_shown_are_marked_even_when_two_tie():
+    table = retrieval_table(RESULTS, ["mrr"], title="t", caption="c").to_markdown()
+    assert "| dr | - | 0.123 |" in table
+    assert table.count("**0.988**") == 2
+
+
+def test_time_and_steps_are_never_marked_as_best():
+    table = retrieval_table(RESULTS, [], title="t", caption="c").to_markdown()
+    assert "**" not in table
+
+
+def test_single_row_has_no_best():
+    table = retrieval_table(RESULTS[:1], ["mrr"], title="t", caption="c").to_markdown()
+    assert "**" not in table
+
+
+def test_retrieval_table_fits_100_columns_without_cutting_anything():
+    metrics = ["mrr", "f1"]
+    text = printed(retrieval_table(RESULTS, metrics, title="t", caption="c"))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "sentence-transformers" in text
+    assert "…" not in text
+
+
+def test_breakdown_shows_the_number_of_steps_and_says_what_it_leaves_out():
+    means = {number: Mean(number / 20, 1000 + number) for number in range(14)}
+    table = breakdown_table([(RESULTS[0], means), (RESULTS[1], means)], title="t")
+    assert "| steps |  | 1,000 |" in table.to_markdown()
+    text = printed(table)
+    assert "Not shown: 9 to 13" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_markdown_escapes_what_would_break_a_row():
+    table = Table([Column("Tool", "tool"), Column("P", "p", share)], [{"tool": "a|b", "p": None}])
+    assert table.to_markdown().splitlines()[-1] == r"| a\|b | - |"
+
+
+def test_markup_in_a_name_is_shown_as_it_is():
+    table = Table([Column("Tool", "tool")], [{"tool": "[bold]x[/bold]"}])
+    assert "[bold]x[/bold]" in printed(table)

@@ -49,15 +49,16 @@ def load(
         return bundled()
     source = find_source(name)
     folder, path = find_file(source, data_dir)
+    title, note = source.describe(path)
     return Dataset(
         name=source.name,
-        title=source.title,
+        title=title,
         demonstrations=list(source.read(path, bad)),
         tools=source.tools(path),
         synthetic=False,
         source=source.origin,
         licence=source.licence,
-        note=source.note,
+        note=note,
         folder=folder,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Source:
         tools: reads the tools that belong to a file.
         hub: ``(repository, {file on the hub: file below the data folder})`` on huggingface.co.
         note: what a reader of its figures must know.
+        variants: title and note where the file of that name holds another set than ``title`` says.
     """
 
     name: str
@@ -50,6 +51,11 @@ class Source:
     note: str = ""
     hub: tuple[str, dict[str, str]] | None = None
     published: Published | None = None
+    variants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def describe(self, path: Path) -> tuple[str, str]:
+        """Title and note of the set that is read from a file."""
+        return self.variants.get(path.name, (self.title, self.note))
 
 
 @dataclass(frozen=True)

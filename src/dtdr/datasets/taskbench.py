@@ -16,6 +16,7 @@ from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, iter_json_lines
 from dtdr.plan import Plan, ToolCall
 
+_FILES = ("data.json", "tool_desc.json")
 _NODE = re.compile(r"<node-(\d+)>")
 
 
@@ -163,12 +164,7 @@ def _source(domain: str, folder: str, title: str, published: Published, note: st
 
 
 def _hub_files(folder: str) -> dict[str, str]:
-    domain = folder.removeprefix("data_")
-    # The hub offers each domain as a configuration whose rows are converted to Parquet; the
-    # repository itself keeps the files below a folder of the domain's name.
-    return {
-        f"{domain}/{file}": f"taskbench/{folder}/{file}" for file in ("data.json", "tool_desc.json")
-    }
+    return {f"{folder}/{file}": f"taskbench/{folder}/{file}" for file in _FILES}
 
 
 SOURCES = (

@@ -160,16 +160,25 @@ def _references(value: Any, known: set[str]) -> Any:
 BANK = Source(
     name="tinyagent",
     title="TinyAgent example bank",
-    files=("tinyagent/examples.json", "tinyagent/TinyAgent-dataset.json"),
+    files=("tinyagent/examples.json", "tinyagent/training_data.json"),
     read=_reader("TinyAgent"),
     tools=_tools,
     origin="https://github.com/SqueezeAILab/TinyAgent or huggingface.co/datasets/"
     "squeeze-ai-lab/TinyAgent-dataset",
     licence="MIT",
     note="the bank of about one example per tool combination, not the 39,874 plans of the paper",
+    variants={
+        "training_data.json": (
+            "TinyAgent, training file of the hub",
+            "the hub keeps its test plans in testing_data.json, which is not part of this set",
+        )
+    },
     hub=(
         "squeeze-ai-lab/TinyAgent-dataset",
-        {"TinyAgent-dataset.json": "tinyagent/TinyAgent-dataset.json"},
+        {
+            "training_data.json": "tinyagent/training_data.json",
+            "testing_data.json": "tinyagent/testing_data.json",
+        },
     ),
     published=Published(39874, 17, (4.5, 1.9), (1.9, 1.8)),
 )

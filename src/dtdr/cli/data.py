@@ -1,0 +1,379 @@
+"""``dtdr data``: list, count, download, convert, generate and split demonstrations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.inputs import load_dataset, report_bad
+from dtdr.cli.output import console, print_json
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import (
+    BadRecords,
+    read_demonstrations,
+    read_tools,
+    save_demonstrations,
+    save_tools,
+)
+from dtdr.progress import track
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dtdr.datasets.base import Published
+    from dtdr.datasets.statistics import Statistics
+    from dtdr.demonstrations import Demonstration, Tool
+
+app = typer.Typer(
+    no_args_is_help=True, help="Demonstrations: published sets, the bundled one, and your own."
+)
+
+JSONL = "jsonl"
+"""The format of ``demonstrations.jsonl`` itself, which ``convert`` checks and copies."""
+
+OUTPUT = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
+TOOLS_OUT = Annotated[
+    Path | None,
+    typer.Option("--tools-out", metavar="FILE", help="Also write the tools, such as tools.json."),
+]
+DATA = Annotated[
+    Path | None, typer.Option("--data", metavar="FILE", help="A demonstrations.jsonl file.")
+]
+
+
+class Kind(StrEnum):
+    """How a split is drawn."""
+
+    PAPER = "paper"
+    GROUP = "group"
+
+
+@app.command("list")
+def list_sets(data_dir: options.DATA_DIR = None, as_json: options.JSON = False) -> None:
+    """Show the sets that have a name, and which of them are on this machine."""
+    from dtdr import datasets
+    from dtdr.datasets.base import find_file
+    from dtdr.datasets.synthetic import SOURCE
+    from dtdr.evaluation.tables import Column, Table
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": datasets.BUNDLED,
+            "title": "desk-and-travel assistant (synthetic)",
+            "licence": "Apache-2.0",
+            "origin": SOURCE,
+            "path": None,
+            "here": "yes, generated",
+            "synthetic": True,
+        }
+    ]
+    for source in datasets.SOURCES.values():
+        title, path = source.title, None
+        try:
+            path = find_file(source, data_dir)[1]
+            title = source.describe(path)[0]
+            here = "yes"
+        except InputError:
+            here = "dtdr data download" if source.hub else "get it by hand"
+        rows.append(
+            {
+                "name": source.name,
+                "title": title,
+                "licence": source.licence,
+                "origin": source.origin,
+                "path": None if path is None else str(path),
+                "here": here,
+                "synthetic": False,
+            }
+        )
+    if as_json:
+        for row in rows:
+            row["available"] = row.pop("here").startswith("yes")
+        print_json({"sets": rows})
+        return
+    columns = [("Name", "name"), ("Set", "title"), ("Licence", "licence"), ("Here", "here")]
+    console().print(Table([Column(*column) for column in columns], rows).to_rich())
+
+
+@app.command()
+def stats(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Sets; default: all there are.")
+    ] = None,
+    data: DATA = None,
+    tools: options.TOOLS = None,
+    data_dir: options.DATA_DIR = None,
+    skip_bad: options.SKIP_BAD = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Count plans, tools, calls and dependencies, with the published figures beside them."""
+    bad = BadRecords() if skip_bad else None
+    found, missing = _measured(names, data, tools, data_dir, bad)
+    report_bad(bad)
+    if as_json:
+        print_json(
+            {
+                "sets": [statistics.to_dict() for statistics in found],
+                "missing": missing,
+                "skipped": bad.count if bad else 0,
+            }
+        )
+        return
+    _print_statistics(found, missing)
+
+
+def _measured(
+    names: list[str] | None,
+    data: Path | None,
+    tools: Path | None,
+    data_dir: Path | None,
+    bad: BadRecords | None,
+) -> tuple[list[Statistics], list[str]]:
+    from dtdr import datasets
+    from dtdr.datasets.base import find_file
+    from dtdr.datasets.statistics import measure
+
+    found: list[Statistics] = []
+    missing: list[str] = []
+    if data is not None:
+        stream = track(read_demonstrations(data, bad=bad), f"Counting {data.name}")
+        listed = read_tools(tools) if tools else ()
+        found.append(measure(stream, listed, name=data.stem, title=data.name))
+        names = names or []
+    for name in datasets.NAMES if names is None or (not names and data is None) else names:
+        if not names and name != datasets.BUNDLED:
+            try:
+                find_file(datasets.find_source(name), data_dir)
+            except InputError:
+                missing.append(name)
+                continue
+        dataset = datasets.load(name, data_dir=data_dir, bad=bad)
+        published = None if dataset.synthetic else datasets.find_source(name).published
+        found.append(
+            measure(
+                track(dataset.demonstrations, f"Counting {dataset.title}", len(dataset)),
+                dataset.tools,
+                name=dataset.name,
+                title=dataset.title,
+                note=dataset.note,
+                published=published,
+            )
+        )
+    return found, missing
+
+
+def _print_statistics(found: list[Statistics], missing: list[str]) -> None:
+    from dtdr import datasets
+    from dtdr.evaluation.tables import Column, Table
+
+    rows: list[dict[str, Any]] = []
+    for item in found:
+        rows.append(_row(item.title, item))
+        if item.published:
+            rows.append(_row("  full set, as published", item.published))
+    for name in missing:
+        source = datasets.find_source(name)
+        rows.append({"title": f"{source.title} (not here)"})
+        if source.published:
+            rows.append(_row("  full set, as published", source.published))
+    columns = [
+        Column("Set", "title"),
+        Column("Plans", "plans", numeric=True),
+        Column("Tools", "tools", numeric=True),
+        Column("Calls a plan", "calls", numeric=True),
+        Column("Dependencies a plan", "dependencies", numeric=True),
+    ]
+    caption = "mean ± standard deviation; tools count the end of plan, calls do not"
+    console().print(Table(columns, rows, caption=caption).to_rich())
+    for item in found:
+        if item.note:
+            console().print(f"{item.title}: {item.note}.")
+
+
+def _row(title: str, of: Statistics | Published) -> dict[str, Any]:
+    return {
+        "title": title,
+        "plans": f"{of.plans:,}",
+        "tools": f"{of.tools:,}",
+        "calls": f"{of.calls[0]:.1f} ± {of.calls[1]:.1f}",
+        "dependencies": f"{of.dependencies[0]:.1f} ± {of.dependencies[1]:.1f}",
+    }
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A set that is on the hub.")],
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Fetch a set from huggingface.co into the cache, where every command finds it."""
+    from dtdr import datasets
+    from dtdr.datasets.download import download as fetch_set
+
+    if name == datasets.BUNDLED:
+        raise InputError("the bundled set is generated on this machine; nothing to download")
+    files = fetch_set(datasets.find_source(name), force=force)
+    if as_json:
+        print_json({"name": datasets.find_source(name).name, "files": list(map(str, files))})
+    else:
+        console().print(f"{name} is in {files[0].parent}")
+
+
+@app.command()
+def convert(
+    form: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="jsonl, or a set whose format the file has.")
+    ],
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="The file to read.")],
+    output: OUTPUT = Path("demonstrations.jsonl"),
+    tools_out: TOOLS_OUT = None,
+    skip_bad: options.SKIP_BAD = False,
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Turn a published file into demonstrations.jsonl, or check and copy one that is."""
+    bad = BadRecords() if skip_bad else None
+    demonstrations, described = _open(form, source, bad)
+    count, called = _write(demonstrations, "Converting", output, tools_out, force)
+    tools = _complete(described() if tools_out else (), called)
+    if tools_out:
+        save_tools(tools_out, tools, force=True)
+    report_bad(bad)
+    skipped = bad.count if bad else 0
+    _report(
+        {
+            "format": form,
+            "input": str(source),
+            "output": str(output),
+            "demonstrations": count,
+            "skipped": skipped,
+            "tools": len(tools),
+            "tools_output": None if tools_out is None else str(tools_out),
+        },
+        f"{count:,} demonstrations with {len(tools):,} tools written to {output}",
+        as_json,
+    )
+
+
+@app.command()
+def generate(
+    demonstrations: Annotated[
+        int, typer.Option("--demonstrations", metavar="N", help="How many demonstrations.")
+    ] = 3200,
+    tools: Annotated[
+        int, typer.Option("--tools", metavar="M", help="How many tools; 47 are written by hand.")
+    ] = 47,
+    seed: options.SEED = 0,
+    output: OUTPUT = Path("demonstrations.jsonl"),
+    tools_out: TOOLS_OUT = None,
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Write synthetic demonstrations of a desk-and-travel assistant, any number of them."""
+    from dtdr.datasets import synthetic
+
+    stream = synthetic.generate(demonstrations, tools, seed)
+    count, _ = _write(stream, "Generating", output, tools_out, force, demonstrations)
+    if tools_out:
+        save_tools(tools_out, synthetic.tools(tools, seed), force=True)
+    _report(
+        {
+            "synthetic": True,
+            "output": str(output),
+            "demonstrations": count,
+            "tools": tools,
+            "seed": seed,
+            "tools_output": None if tools_out is None else str(tools_out),
+        },
+        f"{count:,} synthetic demonstrations over {tools:,} tools written to {output}",
+        as_json,
+    )
+
+
+@app.command()
+def split(
+    dataset: options.DATASET = None,
+    data: DATA = None,
+    kind: Annotated[Kind, typer.Option("--kind", help="The paper's, or by group.")] = Kind.PAPER,
+    test: Annotated[float, typer.Option("--test", metavar="SHARE", help="Share to test on.")] = 0.3,
+    seed: options.SEED = 0,
+    output: OUTPUT = Path("split.json"),
+    data_dir: options.DATA_DIR = None,
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Write a split file: which demonstrations train and which test, by position."""
+    from dtdr.datasets import splits
+
+    chosen = load_dataset(data=data, dataset=dataset, tools=None, data_dir=data_dir, bad=None)
+    draw = splits.paper_split if kind is Kind.PAPER else splits.group_split
+    found = draw(chosen.demonstrations, seed, test)
+    splits.save_split(output, found, records=len(chosen), dataset=chosen.name, force=force)
+    _report(
+        {
+            "dataset": chosen.name,
+            "kind": kind.value,
+            "seed": seed,
+            "train": len(found.train),
+            "test": len(found.test),
+            "output": str(output),
+        },
+        f"{len(found.train):,} to learn from and {len(found.test):,} to test on, in {output}",
+        as_json,
+    )
+
+
+def _open(form: str, path: Path, bad: BadRecords | None) -> tuple[Iterator[Demonstration], Any]:
+    from dtdr import datasets
+    from dtdr.datasets.base import canonical_name
+    from dtdr.errors import unknown_choice
+
+    if form == JSONL:
+        beside = path.with_name("tools.json")
+        return (
+            read_demonstrations(path, bad=bad),
+            lambda: read_tools(beside) if beside.is_file() else (),
+        )
+    source = datasets.SOURCES.get(canonical_name(form))
+    if source is None:
+        raise unknown_choice("format", form, (JSONL, *datasets.SOURCES))
+    return source.read(path, bad), lambda: source.tools(path)
+
+
+def _write(
+    demonstrations: Iterable[Demonstration],
+    label: str,
+    output: Path,
+    tools_out: Path | None,
+    force: bool,
+    total: int | None = None,
+) -> tuple[int, set[str]]:
+    if tools_out is not None and tools_out.exists() and not force:
+        # Known before the long work, not after it.
+        raise OutputError(f"{tools_out} exists; pass --force to replace it")
+    called: set[str] = set()
+
+    def noted() -> Iterator[Demonstration]:
+        for demonstration in track(demonstrations, label, total):
+            called.update(demonstration.plan.tools)
+            yield demonstration
+
+    return save_demonstrations(output, noted(), force=force), called
+
+
+def _complete(described: Iterable[Tool], called: set[str]) -> list[Tool]:
+    from dtdr.demonstrations import Tool, unique_tools
+
+    known = unique_tools(described)
+    return [*known.values(), *(Tool(name) for name in sorted(called - known.keys()))]
+
+
+def _report(record: dict[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(record)
+    else:
+        console().print(sentence)

@@ -1,0 +1,108 @@
+"""The paper's table of dataset statistics (App. Dataset Statistics), measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.datasets.base import Published
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Size and shape of a set of demonstrations.
+
+    Attributes:
+        plans: number of demonstrations.
+        tools: number of tools, called or only described, and the end of plan.
+        calls: mean and standard deviation of the calls in a plan, end of plan not counted.
+        dependencies: mean and standard deviation of a plan's dependencies: pairs of calls of which
+            the later uses the output of the earlier, or is linked to it.
+        published: the paper's figures for the full set, where it has them.
+    """
+
+    name: str
+    title: str
+    plans: int
+    tools: int
+    calls: tuple[float, float]
+    dependencies: tuple[float, float]
+    note: str = ""
+    published: Published | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            **figures(self),
+            "note": self.note,
+            "published": None if self.published is None else figures(self.published),
+        }
+
+
+def figures(of: Statistics | Published) -> dict[str, Any]:
+    """The four figures of the table, as JSON."""
+    return {
+        "plans": of.plans,
+        "tools": of.tools,
+        "calls_per_plan": {"mean": round(of.calls[0], 4), "sd": round(of.calls[1], 4)},
+        "dependencies_per_plan": {
+            "mean": round(of.dependencies[0], 4),
+            "sd": round(of.dependencies[1], 4),
+        },
+    }
+
+
+def measure(
+    demonstrations: Iterable[Demonstration],
+    tools: Iterable[Tool] = (),
+    *,
+    name: str = "",
+    title: str = "",
+    note: str = "",
+    published: Published | None = None,
+) -> Statistics:
+    """Statistics of a stream of demonstrations, read once, in constant memory.
+
+    Raises:
+        InputError: there are no demonstrations.
+    """
+    names = {tool.name for tool in tools}
+    calls, dependencies = _Moments(), _Moments()
+    for demonstration in demonstrations:
+        names.update(demonstration.plan.tools)
+        calls.add(len(demonstration.plan))
+        dependencies.add(sum(map(len, demonstration.plan.dependencies)))
+    if not calls.count:
+        raise InputError("there are no demonstrations to count")
+    return Statistics(
+        name,
+        title,
+        calls.count,
+        len(names) + 1,
+        calls.result(),
+        dependencies.result(),
+        note,
+        published,
+    )
+
+
+class _Moments:
+    """Mean and population standard deviation of whole numbers, exactly."""
+
+    def __init__(self) -> None:
+        self.count = self._sum = self._squares = 0
+
+    def add(self, value: int) -> None:
+        self.count += 1
+        self._sum += value
+        self._squares += value * value
+
+    def result(self) -> tuple[float, float]:
+        variance = (self._squares * self.count - self._sum**2) / self.count**2
+        return self._sum / self.count, math.sqrt(variance)

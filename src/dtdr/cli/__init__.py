@@ -1,1 +1,108 @@
 """The command line: one module a command."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import dtdr
+from dtdr.cli import compare, data, demo, evaluate, fit, inspect, rank
+from dtdr.cli.output import WIDTH, note
+from dtdr.errors import DtdrError
+
+app = typer.Typer(
+    name="dtdr",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
+)
+app.command("demo")(demo.demo)
+app.command("fit")(fit.fit)
+app.command("rank")(rank.rank)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
+app.command("inspect")(inspect.inspect)
+app.add_typer(data.app, name="data")
+
+_UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
+"""What typer raises for misuse; its place differs between versions of typer."""
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Rank which tools an LLM agent needs next, learned from demonstrations.
+
+    Start with: dtdr demo
+    """
+    if version:
+        typer.echo(f"dtdr {dtdr.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def main() -> None:
+    """The ``dtdr`` program: user errors are one sentence on standard error, never a traceback."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code: 0, 1, 2 for misuse, 130 for Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            # A terminal that cannot show a character gets its escape, not a traceback.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        note("interrupted")
+        return 130
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(str(error))
+            return 0
+        note(_usage(error))
+        return 2
+    except DtdrError as error:
+        note(str(error))
+        return error.exit_code
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # What is left in the buffer can go nowhere; Python would try again on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.ENOSPC:
+            note("cannot write the output: the disk is full")
+        return 1
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("dtdr", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as error:
+        return int(error.exit_code)
+    return 0
+
+
+def _usage(error: BaseException) -> str:
+    message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "dtdr")
+    sentence = " ".join(message.split()).replace(". Did you mean", "; did you mean").rstrip(".")
+    see = f" See: {path} --help" if sentence.endswith("?") else f"; see: {path} --help"
+    return sentence[:1].lower() + sentence[1:] + see

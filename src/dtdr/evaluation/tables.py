@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dtdr.evaluation.scores import Mean
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
 TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1"}
 """Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
@@ -61,29 +61,27 @@ class Table:
                 line.append((text, self._best.get(column.key) == text))
             yield line
 
-    def to_rich(self) -> RichTable:
-        """The table for a terminal."""
+    def to_rich(self) -> Group:
+        """The title, the table and the caption for a terminal."""
         from rich import box
+        from rich.console import Group, RenderableType
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(
-            box=box.SIMPLE_HEAD,
-            title=Text(self.title, style="bold") if self.title else None,
-            caption=Text(self.caption) if self.caption else None,
-            title_justify="left",
-            caption_justify="left",
-            caption_style="dim",
-            pad_edge=False,
-            show_footer=bool(self.footer),
-        )
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=bool(self.footer))
         for column in self.columns:
             justify: Literal["left", "right"] = "right" if column.numeric else "left"
             footer = Text(self.footer.get(column.key, ""), style="dim")
             table.add_column(column.title, footer, justify=justify)
         for line in self.cells():
             table.add_row(*(Text(text, style="bold green" if best else "") for text, best in line))
-        return table
+        # Not the table's own title and caption: those are as narrow as the table.
+        parts: list[RenderableType] = [table]
+        if self.title:
+            parts.insert(0, Text(self.title, style="bold"))
+        if self.caption:
+            parts.append(Text(self.caption, style="dim"))
+        return Group(*parts)
 
     def to_markdown(self) -> str:
         """The table as GitHub markdown, without its title and caption."""

@@ -1,0 +1,5 @@
+"""``python -m dtdr``: the command line."""
+
+from dtdr.cli import main
+
+main()

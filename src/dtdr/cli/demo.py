@@ -1,0 +1,208 @@
+"""``dtdr demo``: the main job, start to end, on demonstrations that come with the package."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.output import console, labelled, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    from dtdr.datasets import Dataset
+    from dtdr.datasets.splits import Split
+    from dtdr.demonstrations import Demonstration
+    from dtdr.retrievers.base import Retriever
+
+SHOWN_QUERIES = 3
+SHOWN_TOOLS = 3
+SHOWN_CALLS = (3, 5)
+"""Plans of so many calls are shown: long enough that the history matters, short enough to read."""
+
+
+def demo(
+    retriever: Annotated[
+        str, typer.Option("--retriever", metavar="NAME", help="What the walk-through shows.")
+    ] = "",
+    seed: options.SEED = 0,
+    as_json: options.JSON = False,
+) -> None:
+    """Learn, rank and evaluate on the bundled synthetic demonstrations; needs no download."""
+    from dtdr.datasets import BUNDLED, load
+    from dtdr.datasets.splits import default_split
+    from dtdr.evaluation import metrics, scores
+    from dtdr.evaluation.harness import run
+    from dtdr.progress import track
+    from dtdr.retrievers import DEFAULT, NAMES, create
+
+    chosen = retriever or DEFAULT
+    parameters = options.retriever_parameters(
+        chosen,
+        encoder=None,
+        seed=seed,
+        recipe=options.Recipe.DEFAULT,
+        llm_command=None,
+        settings={},
+    )
+    shown = create(chosen, **parameters)
+    dataset = load(BUNDLED)
+    split = default_split(dataset, seed=seed)
+    shown.fit(split.training(dataset.demonstrations), dataset.tools)
+    walks = [
+        (demonstration, _walk(shown, demonstration))
+        for demonstration in _choose(split.testing(dataset.demonstrations), seed)
+    ]
+    if not as_json:
+        _print_walks(console(), dataset, split, shown, walks)
+    results = []
+    names = [name for name in NAMES if not options.missing_llm(name, None)]
+    for name in track(names, "evaluating", total=len(names)):
+        keywords = options.retriever_parameters(
+            name,
+            encoder=None,
+            seed=seed,
+            recipe=options.Recipe.DEFAULT,
+            llm_command=None,
+            settings={},
+        )
+        results.append(scores.result(run(create(name, **keywords), dataset, split)))
+    if as_json:
+        print_json(
+            {
+                "dataset": dataset.name,
+                "synthetic": dataset.synthetic,
+                "split": split.name,
+                "retriever": chosen,
+                "queries": [
+                    {"id": item.id, "query": item.query, "steps": steps} for item, steps in walks
+                ],
+                "results": results,
+            }
+        )
+        return
+    _print_results(console(), dataset, split, results, metrics.DEFAULT)
+
+
+def _choose(held_out: list[Demonstration], seed: int) -> list[Demonstration]:
+    """Held-out demonstrations of readable length, drawn without a look at how they are ranked."""
+    low, high = SHOWN_CALLS
+    readable = [item for item in held_out if low <= len(item.plan) <= high]
+    return random.Random(seed).sample(readable, min(SHOWN_QUERIES, len(readable)))
+
+
+def _walk(retriever: Retriever, demonstration: Demonstration) -> list[dict[str, Any]]:
+    """Each step of the demonstration's own plan, with the top tools."""
+    session = retriever.session(demonstration.query)
+    steps = []
+    for number, step in enumerate(demonstration.plan.steps()):
+        ranking = session.rank()
+        places = [
+            ranking.tools.index(tool) + 1 for tool in step.acceptable if tool in ranking.tools
+        ]
+        made = demonstration.plan.tools[number] if number < len(demonstration.plan) else None
+        steps.append(
+            {
+                "called_before": list(step.history),
+                "acceptable": sorted(step.acceptable),
+                "rank_of_first_acceptable": min(places, default=None),
+                "top": [
+                    {
+                        "tool": tool,
+                        "probability": round(probability, 4),
+                        "acceptable": tool in step.acceptable,
+                    }
+                    for tool, probability in ranking.top(SHOWN_TOOLS)
+                ],
+                "called": made,
+            }
+        )
+        if made is not None:
+            session.call(made)
+    return steps
+
+
+def _print_walks(
+    out: Console,
+    dataset: Dataset,
+    split: Split,
+    retriever: Retriever,
+    walks: list[tuple[Demonstration, list[dict[str, Any]]]],
+) -> None:
+    from rich.text import Text
+
+    kind = "synthetic demonstrations" if dataset.synthetic else "demonstrations"
+    out.print(Text(f"Which tool does the agent need next?  {labelled(dataset)}", style="bold"))
+    out.print(
+        f"{retriever.name} learned from {len(split.train):,} {kind} of "
+        f"{len(retriever.vocabulary)} tools. Below are {len(walks)} of the {len(split.test):,} "
+        "queries that it never saw, step by step: the tools that it ranks highest and their "
+        "probabilities; [green]✓[/green] marks what the plan accepts next."
+    )
+    for number, (demonstration, steps) in enumerate(walks, start=1):
+        query = " ".join(demonstration.query.split())
+        out.print()
+        out.print(Text.assemble((f"{number}. ", "bold"), (query, "bold cyan")))
+        out.print(_walk_table(steps))
+
+
+def _walk_table(steps: list[dict[str, Any]]) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("After", no_wrap=True)
+    for title in ("1st", "2nd", "3rd")[:SHOWN_TOOLS]:
+        table.add_column(f"      {title}", no_wrap=True)
+    table.add_column("✓ at", justify="right", no_wrap=True)
+    for step in steps:
+        cells = []
+        for item in step["top"]:
+            mark, style = ("✓", "green") if item["acceptable"] else (" ", "")
+            cells.append(Text(f"{_percent(item['probability'])} {mark} {item['tool']}", style))
+        before = step["called_before"]
+        place = step["rank_of_first_acceptable"]
+        table.add_row(
+            Text(before[-1] if before else "(start)", style="dim"),
+            *cells,
+            "-" if place is None else str(place),
+        )
+    return table
+
+
+def _percent(probability: float) -> str:
+    return "<1%" if 0 < probability < 0.005 else f"{probability:3.0%}"
+
+
+def _print_results(
+    out: Console,
+    dataset: Dataset,
+    split: Split,
+    results: list[dict[str, Any]],
+    metrics: tuple[str, ...],
+) -> None:
+    from dtdr.evaluation.tables import retrieval_table
+
+    kind = "synthetic" if dataset.synthetic else "held-out"
+    table = retrieval_table(
+        results,
+        metrics,
+        title=f"Every retriever that needs no LLM, on all {results[0]['steps']:,} {kind} steps of "
+        f"the {len(split.test):,} held-out plans",
+        caption="MRR: one over the rank of the first acceptable tool. F1: of the top k, k the "
+        "number of acceptable\ntools. Rank: one more step of a session, in microseconds.",
+    )
+    out.print()
+    out.print(table.to_rich())
+    out.print()
+    out.print(
+        "Next, on data of your own:\n"
+        "  dtdr fit demonstrations.jsonl -o model\n"
+        '  dtdr rank model "what the user asks for" --history tool_a,tool_b\n'
+        "  dtdr evaluate --data demonstrations.jsonl"
+    )

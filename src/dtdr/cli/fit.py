@@ -1,0 +1,103 @@
+"""``dtdr fit``: demonstrations in, a model folder out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.inputs import choose_split, load_dataset, report_bad
+from dtdr.cli.output import print_json
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords
+from dtdr.retrievers import DEFAULT
+
+
+def fit(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="The model folder to write.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="DATA", help="A demonstrations.jsonl file.", show_default=False),
+    ] = None,
+    dataset: options.DATASET = None,
+    retriever: Annotated[
+        str, typer.Option("--retriever", metavar="NAME", help="What to fit.")
+    ] = DEFAULT,
+    encoder: options.ENCODER = None,
+    tools: options.TOOLS = None,
+    split: options.SPLIT = None,
+    recipe: options.RECIPE = options.Recipe.DEFAULT,
+    settings: options.SETTINGS = None,
+    seed: options.SEED = 0,
+    llm_command: options.LLM_COMMAND = None,
+    data_dir: options.DATA_DIR = None,
+    skip_bad: options.SKIP_BAD = False,
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Learn from demonstrations and write a model folder.
+
+    With --split, only the train side is learned from.
+    """
+    from dtdr.retrievers import create
+
+    parameters = options.retriever_parameters(
+        retriever,
+        encoder=encoder,
+        seed=seed,
+        recipe=recipe,
+        llm_command=llm_command,
+        settings=options.settings_for(retriever, options.parse_settings(settings), [retriever]),
+    )
+    if encoder is not None and "encoder" not in parameters:
+        raise InputError(f"retriever {retriever!r} uses no encoder; leave --encoder out")
+    chosen = create(retriever, **parameters)
+    if output.exists() and not force:
+        raise OutputError(f"{output} exists; pass --force to replace it")
+    bad = BadRecords() if skip_bad else None
+    found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+    report_bad(bad)
+    demonstrations = found.demonstrations
+    if split is not None:
+        sides = choose_split(found, split, data_dir=data_dir, seed=seed)
+        demonstrations = [demonstrations[index] for index in sides.train]
+    started = time.perf_counter()
+    chosen.fit(demonstrations, found.tools or None)
+    seconds = time.perf_counter() - started
+    chosen.save(output, force=force)
+    size = sum(item.stat().st_size for item in output.iterdir())
+    training = chosen.training_
+    summary = {
+        "model": str(output),
+        "retriever": retriever,
+        "encoder": None if chosen.encoder is None else chosen.encoder.name,
+        "dataset": found.name,
+        "synthetic": found.synthetic,
+        "demonstrations": training.demonstrations,
+        "skipped_failures": training.skipped_failures,
+        "skipped_bad": 0 if bad is None else bad.count,
+        "tools": len(chosen.vocabulary),
+        "fit_seconds": round(seconds, 4),
+        "bytes": size,
+    }
+    if as_json:
+        print_json(summary)
+        return
+    from rich.filesize import decimal
+
+    with_encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
+    kind = "synthetic demonstrations" if found.synthetic else "demonstrations"
+    skipped = training.skipped_failures
+    typer.echo(
+        f"fitted {retriever}{with_encoder} on {training.demonstrations:,} {kind} of "
+        f"{len(chosen.vocabulary):,} tools in {seconds:.2f} s"
+        + (f" ({skipped:,} failures left out)" if skipped else "")
+    )
+    typer.echo(f"wrote {output} ({decimal(size)})")
+    typer.echo(f"try: dtdr rank {quote(str(output))} {quote(demonstrations[0].query[:60])}")

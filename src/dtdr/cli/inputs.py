@@ -1,0 +1,95 @@
+"""What commands read: demonstrations, their tools, and a split of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dtdr.cli.output import note
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, read_demonstrations, read_tools
+
+if TYPE_CHECKING:
+    from dtdr.datasets import Dataset
+    from dtdr.datasets.splits import Split
+
+
+def load_dataset(
+    *,
+    data: Path | None,
+    dataset: str | None,
+    tools: Path | None,
+    data_dir: Path | None,
+    bad: BadRecords | None,
+) -> Dataset:
+    """The demonstrations that a user named, by file or by name.
+
+    Raises:
+        InputError: both or neither are named, or the data cannot be read.
+    """
+    from dataclasses import replace
+
+    from dtdr.datasets import Dataset, load
+
+    if dataset is not None and data is None:
+        found = load(dataset, data_dir=data_dir, bad=bad)
+        return found if tools is None else replace(found, tools=read_tools(tools))
+    if data is None or dataset is not None:
+        raise InputError(
+            "name the demonstrations once: a demonstrations.jsonl file, or --dataset NAME"
+        )
+    beside = data.parent / "tools.json"
+    if tools is None and beside.is_file():
+        tools = beside
+    demonstrations = list(read_demonstrations(data, bad=bad))
+    return Dataset(
+        name=data.stem,
+        title=data.name,
+        demonstrations=demonstrations,
+        tools=read_tools(tools) if tools else (),
+        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+        source=str(data),
+        licence="",
+    )
+
+
+def choose_split(dataset: Dataset, asked: str | None, *, data_dir: Path | None, seed: int) -> Split:
+    """The split that a user named.
+
+    Args:
+        dataset: what is split.
+        asked: a split file; ``default`` or None for the set's own; ``paper``; ``group``; or the
+            variant of a fixed split, such as ``by-sequence``.
+        data_dir: where fixed splits lie.
+        seed: of the splits that are drawn.
+
+    Raises:
+        InputError: there is no such split, or it is about other data.
+    """
+    from dtdr.datasets import splits
+
+    records = len(dataset.demonstrations)
+    if asked is None or asked == "default":
+        return splits.default_split(dataset, data_dir, seed)
+    if asked == "paper":
+        return splits.paper_split(dataset.demonstrations, seed)
+    if asked == "group":
+        return splits.group_split(dataset.demonstrations, seed)
+    if Path(asked).suffix or Path(asked).exists():
+        return splits.read_split(asked, records=records)
+    try:
+        return splits.fixed_split(dataset.name, data_dir, asked, records=records)
+    except InputError as error:
+        raise InputError(
+            f"--split {asked!r} is no split file and none of default, paper, group or a fixed "
+            f"split's variant ({error})"
+        ) from error
+
+
+def report_bad(bad: BadRecords | None) -> None:
+    """Say how many records were left out, and why the first of them were."""
+    if bad is None or not bad.count:
+        return
+    for reason in bad.first:
+        note(f"left out {reason}")
+    note(f"left out {bad.count} bad record{'s' if bad.count > 1 else ''} in all")

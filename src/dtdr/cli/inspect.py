@@ -1,0 +1,86 @@
+"""``dtdr inspect``: what is in a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.output import console, print_json
+
+SHOWN_TOOLS = 12
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    as_json: options.JSON = False,
+) -> None:
+    """Show what is in a model folder, after checking that it is whole."""
+    from dtdr.model_folder import describe
+
+    found = describe(model)
+    if as_json:
+        print_json(found)
+        return
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from dtdr.evaluation.tables import Column, Table, count
+
+    facts = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    for name, value in _facts(found).items():
+        facts.add_row(name, Text(value))
+    tensors = [
+        {
+            "name": name,
+            "shape": " × ".join(map(str, about["shape"])),
+            "type": about["dtype"],
+            "bytes": about["bytes"],
+        }
+        for name, about in found["tensors"].items()
+    ]
+    out = console()
+    out.print(Text(str(model), style="bold"))
+    out.print(facts)
+    if tensors:
+        columns = [
+            Column("Array", "name"),
+            Column("Shape", "shape", numeric=True),
+            Column("Type", "type"),
+            Column("Bytes", "bytes", count, numeric=True),
+        ]
+        out.print(Table(columns, tensors).to_rich())
+
+
+def _facts(found: dict[str, Any]) -> dict[str, str]:
+    training = found["training_data"]
+    names = [tool["name"] for tool in found["tools"]]
+    described = sum(bool(tool["description"]) for tool in found["tools"])
+    failures = training["skipped_failures"]
+    more = f", … ({len(names) - SHOWN_TOOLS:,} more)" if len(names) > SHOWN_TOOLS else ""
+    encoder = found["encoder"]
+    return {
+        "retriever": found["retriever"],
+        "parameters": _pairs(found["parameters"]),
+        "encoder": "none" if encoder is None else _pairs(encoder, first="name"),
+        "seed": str(found["seed"]),
+        "learned from": f"{training['demonstrations']:,} demonstrations"
+        + (f", {failures:,} failures left out" if failures else ""),
+        "data sha256": training["sha256"],
+        "tools": f"{len(names):,}, {described:,} with a description",
+        "names": ", ".join(names[:SHOWN_TOOLS]) + more,
+        "size": f"{found['bytes']:,} bytes on disk",
+        "written by": _pairs(found["versions"]),
+        "format": f"{found['format']} {found['format_version']}",
+    }
+
+
+def _pairs(values: dict[str, Any], first: str = "") -> str:
+    """``key value`` pairs; the value of ``first`` stands alone in front."""
+    parts = [str(values[first])] if first in values else []
+    parts += [f"{key} {value}" for key, value in values.items() if key != first]
+    return ", ".join(parts) or "none"

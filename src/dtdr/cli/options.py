@@ -1,0 +1,177 @@
+"""Options that several commands take, spelled and explained once."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtdr.errors import InputError
+
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+SEED = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+FORCE = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+SKIP_BAD = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out records that cannot be used, and count them.")
+]
+DATASET = Annotated[
+    str | None,
+    typer.Option("--dataset", metavar="NAME", help="A set that 'dtdr data list' shows."),
+]
+DATA_DIR = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="FOLDER", help="Where published sets lie."),
+]
+TOOLS = Annotated[
+    Path | None,
+    typer.Option(
+        "--tools",
+        metavar="FILE",
+        help="Tools and their descriptions; default: tools.json beside the demonstrations.",
+    ),
+]
+SPLIT = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="FILE|NAME",
+        help="What is held out: a split file, default, paper, group, or a variant such as "
+        "by-sequence.",
+    ),
+]
+ENCODER = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME",
+        help="Text encoder of the retrievers that use one: lexical, minilm, "
+        "sentence-transformers, endpoint.",
+    ),
+]
+SETTINGS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A parameter of the retriever, such as order=2; repeatable.",
+    ),
+]
+LLM_COMMAND = Annotated[
+    str | None,
+    typer.Option(
+        "--llm-command",
+        metavar="COMMAND",
+        help="For less-is-more: a shell command that reads a prompt and prints the answer.",
+    ),
+]
+
+
+class Recipe(StrEnum):
+    """Which settings a retriever starts from."""
+
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+RECIPE = Annotated[
+    Recipe,
+    typer.Option("--recipe", help="Start from this project's settings, or exactly the paper's."),
+]
+
+
+def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``["order=2", "clusters=null"]`` as keywords; a value that is no JSON is text.
+
+    Raises:
+        InputError: a text has no ``=``, or a key is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InputError(f"--set {text!r} is no KEY=VALUE; write for example --set order=2")
+        if key in settings:
+            raise InputError(f"--set gives {key!r} twice; give it once")
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return settings
+
+
+def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The settings that are about one of several retrievers.
+
+    ``order=2`` goes to every retriever that has that parameter, ``dtdr-c.order=2`` to that one.
+
+    Raises:
+        InputError: none of the retrievers has the parameter.
+    """
+    chosen: dict[str, Any] = {}
+    for key, value in settings.items():
+        owner, dot, parameter = key.rpartition(".")
+        if dot and owner not in names:
+            raise InputError(f"--set {key!r} is about {owner!r}, which is not evaluated")
+        if dot and owner == name:
+            chosen[parameter] = value
+        elif not dot and parameter in _accepted(name):
+            chosen.setdefault(parameter, value)
+        elif not dot and not any(parameter in _accepted(other) for other in names):
+            takes = f"; it takes {', '.join(_accepted(name))}" if len(names) == 1 else ""
+            raise InputError(f"no retriever here has the parameter {parameter!r}{takes}")
+    return chosen
+
+
+def missing_llm(name: str, llm_command: str | None) -> str:
+    """Why a retriever cannot run without ``--llm-command``, or an empty text."""
+    if llm_command is None and "llm" in _accepted(name):
+        return "it needs an LLM (--llm-command COMMAND)"
+    return ""
+
+
+def _accepted(name: str) -> Mapping[str, inspect.Parameter]:
+    from dtdr.retrievers import retriever_class
+
+    return inspect.signature(retriever_class(name)).parameters
+
+
+def retriever_parameters(
+    name: str,
+    *,
+    encoder: str | None,
+    seed: int,
+    recipe: Recipe,
+    llm_command: str | None,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The keywords of ``retrievers.create`` that a retriever takes, of those that a user gave.
+
+    Seed, recipe, encoder and LLM are left out where a retriever has no use for them.
+
+    Raises:
+        InputError: no retriever has that name, or it does not take one of the settings.
+    """
+    accepted = _accepted(name)
+    if reason := missing_llm(name, llm_command):
+        raise InputError(f"retriever {name!r} cannot run: {reason}")
+    given: dict[str, Any] = {"seed": seed, "recipe": recipe.value}
+    if encoder is not None:
+        given["encoder"] = encoder
+    if llm_command is not None:
+        from dtdr.cli.llm_command import LLMCommand
+
+        given["llm"] = LLMCommand(llm_command)
+    chosen = {key: value for key, value in given.items() if key in accepted}
+    for key, value in settings.items():
+        if key not in accepted:
+            raise InputError(
+                f"retriever {name!r} has no parameter {key!r}; it takes {', '.join(accepted)}"
+            )
+        chosen[key] = value
+    return chosen

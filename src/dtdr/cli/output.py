@@ -1,0 +1,42 @@
+"""What commands print: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dtdr.datasets import Dataset
+
+WIDTH = 100
+"""Columns that every table fits; also the width where output is no terminal."""
+
+
+def console() -> Console:
+    """A rich console on standard output: as wide as the terminal, or 100 columns without one."""
+    from rich.console import Console
+
+    unknown = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=WIDTH if unknown else None, highlight=False, soft_wrap=False)
+
+
+def labelled(dataset: Dataset) -> str:
+    """A dataset's title, which says so where the demonstrations are synthetic."""
+    hidden = dataset.synthetic and "synthetic" not in dataset.title
+    return f"{dataset.title} (synthetic)" if hidden else dataset.title
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on a line of its own, flushed so that a reader of a pipe gets it at once."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(sentence: str) -> None:
+    """Say something beside the result."""
+    sys.stderr.write(f"dtdr: {sentence}\n")

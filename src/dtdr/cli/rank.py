@@ -1,0 +1,205 @@
+"""``dtdr rank``: a query and the calls made so far in, the next tools out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.output import console, note, print_json
+from dtdr.errors import InputError
+from dtdr.ranking import Ranking
+from dtdr.retrievers.base import Retriever
+
+READ_BYTES = 1 << 16
+
+
+def rank(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUERY",
+            help='What the user asked for. Without it, JSON lines {"query": …, "history": […]} '
+            "are read from standard input and answered one by one.",
+            show_default=False,
+        ),
+    ] = None,
+    history: Annotated[
+        str, typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first.")
+    ] = "",
+    called: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--called",
+            metavar="NAME",
+            help="One tool called so far, for names with commas; repeatable, after --history.",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="K", help="Show so many tools; 0 shows all.")
+    ] = 5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold", metavar="P", help="Show only tools above this probability, at least one."
+        ),
+    ] = None,
+    llm_command: options.LLM_COMMAND = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Answer a bad input line with an error line, and go on."),
+    ] = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Rank the tools for the next step."""
+    if top < 0:
+        raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
+    if threshold is not None and not 0 <= threshold < 1:
+        raise InputError(f"--threshold is {threshold}; it must be in [0, 1)")
+    if query is None and sys.stdin.isatty():
+        raise InputError("give a query, or JSON lines on standard input; see: dtdr rank --help")
+    from dtdr.api import load
+
+    given: dict[str, Any] = {}
+    if llm_command is not None:
+        from dtdr.cli.llm_command import LLMCommand
+
+        given["llm"] = LLMCommand(llm_command)
+    retriever = load(model, **given)
+    if query is None:
+        if history or called:
+            raise InputError(
+                "--history and --called go with a query; on standard input, each line has its own "
+                "history"
+            )
+        _rank_lines(retriever, sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
+        return
+    if not query.strip():
+        raise InputError("the query is empty; say what the user asked for")
+    calls = [name.strip() for name in history.split(",") if name.strip()] + (called or [])
+    unknown = list(dict.fromkeys(name for name in calls if retriever.index(name) < 0))
+    ranking = retriever.rank(query, calls)
+    shown = _shown(ranking, top, threshold)
+    if unknown:
+        names = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
+        note(f"the model never saw {names}; ranked all the same")
+    if as_json:
+        print_json(
+            {
+                "retriever": retriever.name,
+                "query": query,
+                "history": calls,
+                "unknown_tools": unknown,
+                "tools": shown,
+            }
+        )
+        return
+    _print_table(retriever, calls, shown)
+
+
+def _shown(ranking: Ranking, top: int, threshold: float | None) -> list[dict[str, Any]]:
+    """The tools to print; their probabilities are those over all tools."""
+    pairs = ranking.top(top or len(ranking))
+    if threshold is not None:
+        pairs = [pair for pair in pairs if pair[1] > threshold] or pairs[:1]
+    return [{"tool": tool, "probability": round(value, 6)} for tool, value in pairs]
+
+
+def _print_table(retriever: Retriever, calls: list[str], shown: list[dict[str, Any]]) -> None:
+    from dtdr.evaluation.tables import Column, Table, share
+
+    names = {tool.name: tool.description for tool in retriever.tools_}
+    rows = [{**item, "about": " ".join(names[item["tool"]].split())} for item in shown]
+    columns = [
+        Column("Next tool", "tool"),
+        Column("Probability", "probability", share, numeric=True),
+    ]
+    if any(row["about"] for row in rows):
+        columns.append(Column("What it does", "about", lambda text: _cut(text, 56)))
+    rest = len(retriever.vocabulary) - len(shown)
+    after = f"after {len(calls)} call{'' if len(calls) == 1 else 's'}"
+    caption = f"{retriever.name}, {after}; {rest:,} more tools not shown" if rest else ""
+    console().print(Table(columns, rows, caption=caption).to_rich())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def _rank_lines(
+    retriever: Retriever,
+    stream: IO[bytes],
+    top: int,
+    threshold: float | None,
+    *,
+    skip_bad: bool,
+) -> None:
+    skipped = 0
+    for batch in _line_batches(stream):
+        answers: list[dict[str, Any] | None] = []
+        good: list[tuple[str, list[str]]] = []
+        failure: InputError | None = None
+        for number, line in batch:
+            try:
+                good.append(_request(line))
+                answers.append(None)
+            except InputError as error:
+                if not skip_bad:
+                    failure = InputError(
+                        f"standard input, line {number}: {error}; fix it or pass --skip-bad"
+                    )
+                    break
+                answers.append({"line": number, "error": str(error)})
+                skipped += 1
+        rankings = iter(
+            retriever.rank_batch([query for query, _ in good], [calls for _, calls in good])
+        )
+        for answer in answers:
+            print_json(answer or {"tools": _shown(next(rankings), top, threshold)})
+        if failure is not None:
+            raise failure
+    if skipped:
+        note(f"{skipped} bad line{'' if skipped == 1 else 's'} answered with an error")
+
+
+def _line_batches(stream: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Lines with their numbers, as many at once as have arrived.
+
+    A program that writes one line and waits gets its answer; a file is ranked in batches.
+    """
+    number = 0
+    rest: list[bytes] = []
+    read: Any = getattr(stream, "read1", stream.read)
+    while chunk := read(READ_BYTES):
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            rest.append(chunk)
+            continue
+        lines = (b"".join(rest) + head).split(b"\n")
+        rest = [tail]
+        yield [pair for pair in enumerate(lines, start=number + 1) if pair[1].strip()]
+        number += len(lines)
+    last = b"".join(rest)
+    if last.strip():
+        yield [(number + 1, last)]
+
+
+def _request(line: bytes) -> tuple[str, list[str]]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError("this is not a line of JSON") from error
+    if not isinstance(record, dict):
+        raise InputError('this is no JSON object such as {"query": "…", "history": ["…"]}')
+    query, calls = record.get("query"), record.get("history", [])
+    if not isinstance(query, str) or not query.strip():
+        raise InputError("'query' is missing, empty or no text")
+    if not isinstance(calls, list) or not all(isinstance(name, str) for name in calls):
+        raise InputError("'history' must be a list of tool names")
+    return query, calls

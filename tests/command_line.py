@@ -1,0 +1,29 @@
+"""Run the command line as a user does, in this process or in one of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PROGRAM = [sys.executable, "-m", "dtdr"]
+
+
+def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]:
+    """``dtdr`` in a process of its own, with pipes."""
+    environment = {**os.environ, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
+    environment.pop("COLUMNS", None)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=environment, **options)
+
+
+def dtdr(*arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of ``dtdr`` in a process of its own."""
+    process = start(arguments, stdin=subprocess.PIPE)
+    out, err = process.communicate(stdin.encode(), timeout=120)
+    return process.returncode, out.decode(), err.decode()
+
+
+def is_one_sentence(error: str) -> bool:
+    """Whether standard error holds one line that names the program, and no traceback."""
+    return error.startswith("dtdr: ") and error.count("\n") == 1 and "Traceback" not in error

@@ -1,0 +1,191 @@
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dtdr import load
+from dtdr.cli import run
+from tests import small_data
+from tests.command_line import dtdr, is_one_sentence, start
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rank")
+    path = small_data.write(folder)
+    assert run(["fit", str(path), "-o", str(folder / "model"), "--retriever", "random"]) == 0
+    return str(folder / "model")
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def give(text):
+        content = text.encode() if isinstance(text, str) else text
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return give
+
+
+def answer(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_ranking_is_that_of_the_library(model, capsys):
+    assert run(["rank", model, "Mail Ann", "--history", "read_file,summarize", "--json"]) == 0
+    expected = load(model).rank("Mail Ann", ["read_file", "summarize"]).top(5)
+    found = answer(capsys)
+    assert found["history"] == ["read_file", "summarize"]
+    assert [item["tool"] for item in found["tools"]] == [tool for tool, _ in expected]
+    for item, (_, probability) in zip(found["tools"], expected, strict=True):
+        assert item["probability"] == pytest.approx(probability, abs=1e-6)
+
+
+def test_query_in_a_process_of_its_own_prints_a_table_of_at_most_100_columns(model):
+    code, out, err = dtdr("rank", model, "Mail Ann")
+    assert (code, err) == (0, "")
+    best = load(model).rank("Mail Ann").best
+    assert best in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_called_takes_names_with_commas_and_spaces_and_comes_after_history(model, capsys):
+    arguments = ["--history", "read_file", "--called", "odd, name", "--called", "weather"]
+    assert run(["rank", model, "Mail Ann", *arguments, "--json"]) == 0
+    found = answer(capsys)
+    assert found["history"] == ["read_file", "odd, name", "weather"]
+    assert found["unknown_tools"] == ["odd, name"]
+
+
+def test_history_with_unknown_tool_still_ranks_and_says_so(model, capsys):
+    assert run(["rank", model, "Mail Ann", "--called", "teleport"]) == 0
+    shown = capsys.readouterr()
+    assert "never saw 'teleport'" in shown.err
+    assert "Probability" in shown.out
+
+
+def test_top_0_shows_all_and_probabilities_sum_to_1(model, capsys):
+    assert run(["rank", model, "Mail Ann", "--top", "0", "--json"]) == 0
+    tools = answer(capsys)["tools"]
+    assert len(tools) == len(small_data.TOOLS) + 1
+    assert sum(item["probability"] for item in tools) == pytest.approx(1, abs=1e-4)
+
+
+def test_threshold_leaves_out_improbable_tools_but_never_all(model, capsys):
+    run(["rank", model, "Mail Ann", "--top", "0", "--json"])
+    everything = answer(capsys)["tools"]
+    bar = everything[2]["probability"]
+    run(["rank", model, "Mail Ann", "--top", "0", "--threshold", str(bar), "--json"])
+    assert answer(capsys)["tools"] == [item for item in everything if item["probability"] > bar]
+    run(["rank", model, "Mail Ann", "--threshold", "0.99", "--json"])
+    assert answer(capsys)["tools"] == everything[:1]
+
+
+@pytest.mark.parametrize("query", ["", "  \n"])
+def test_empty_query_is_an_error(model, query, capsys):
+    assert run(["rank", model, query]) == 2
+    assert "the query is empty" in capsys.readouterr().err
+
+
+def test_threshold_outside_its_range_is_an_error(model, capsys):
+    assert run(["rank", model, "Mail Ann", "--threshold", "1.5"]) == 2
+    assert "--threshold is 1.5; it must be in [0, 1)" in capsys.readouterr().err
+
+
+def test_negative_top_is_an_error(model, capsys):
+    assert run(["rank", model, "Mail Ann", "--top", "-1"]) == 2
+    assert "--top is -1; it must be at least 1, or 0 for all" in capsys.readouterr().err
+
+
+def test_history_of_10000_calls_ranks(model, stdin, capsys):
+    stdin(json.dumps({"query": "Mail Ann", "history": ["read_file", "weather"] * 5000}))
+    assert run(["rank", model]) == 0
+    assert len(answer(capsys)["tools"]) == 5
+
+
+def test_query_of_1_mb_ranks(model, stdin, capsys):
+    stdin(json.dumps({"query": "Mail Ann the notes " * 55_000}) + "\n")
+    assert run(["rank", model]) == 0
+    assert len(answer(capsys)["tools"]) == 5
+
+
+def test_each_line_of_input_gets_one_line_of_output_in_order(model, stdin, capsys):
+    requests = [
+        {"query": f"Mail Ann {number}", "history": ["read_file"] * (number % 3)}
+        for number in range(700)
+    ]
+    stdin("\n".join(map(json.dumps, requests)) + "\n\n")
+    assert run(["rank", model, "--top", "1"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = load(model).rank_batch(
+        [item["query"] for item in requests], [item["history"] for item in requests]
+    )
+    assert [item["tools"][0]["tool"] for item in answers] == [ranking.best for ranking in expected]
+
+
+def test_last_line_without_a_newline_is_answered(model, stdin, capsys):
+    stdin('{"query": "a"}\n{"query": "b"}')
+    assert run(["rank", model]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "not a line of JSON"),
+        ("\udcff", "not a line of JSON"),
+        ("[1]", "no JSON object"),
+        ("{}", "'query' is missing"),
+        ('{"query": " "}', "'query' is missing, empty"),
+        ('{"query": 5}', "'query' is missing, empty or no text"),
+        ('{"query": "a", "history": "b"}', "'history' must be a list"),
+        ('{"query": "a", "history": [1]}', "'history' must be a list"),
+    ],
+)
+def test_bad_line_is_named_by_its_number_after_the_good_ones_are_answered(
+    model, stdin, capsys, line, said
+):
+    content = f'{{"query": "a"}}\n\n{line}\n{{"query": "b"}}\n'
+    stdin(content.encode("utf-8", "surrogateescape"))
+    assert run(["rank", model]) == 2
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1
+    assert is_one_sentence(shown.err)
+    assert "standard input, line 3: " in shown.err
+    assert said in shown.err
+    assert "--skip-bad" in shown.err
+
+
+def test_skip_bad_answers_a_bad_line_with_an_error_and_goes_on(model, stdin, capsys):
+    stdin('{"query": "a"}\nrubbish\n{"query": "b"}\n')
+    assert run(["rank", model, "--skip-bad"]) == 0
+    shown = capsys.readouterr()
+    answers = [json.loads(line) for line in shown.out.splitlines()]
+    assert [sorted(item) for item in answers] == [["tools"], ["error", "line"], ["tools"]]
+    assert answers[1]["line"] == 2
+    assert "1 bad line answered with an error" in shown.err
+
+
+def test_program_that_writes_one_line_and_waits_gets_its_answer(model):
+    process = start(["rank", model], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for number in range(3):
+        process.stdin.write(json.dumps({"query": f"Mail Ann {number}"}).encode() + b"\n")
+        process.stdin.flush()
+        assert len(json.loads(process.stdout.readline())["tools"]) == 5
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+
+
+def test_history_beside_lines_of_input_is_an_error(model, stdin, capsys):
+    stdin('{"query": "a"}\n')
+    assert run(["rank", model, "--history", "read_file"]) == 2
+    assert "each line has its own history" in capsys.readouterr().err
+
+
+def test_terminal_without_a_query_is_told_what_to_give(model, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(["rank", model]) == 2
+    assert "give a query" in capsys.readouterr().err

@@ -1,0 +1,215 @@
+import json
+
+import pytest
+
+from dtdr import load
+from dtdr.cli import run
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+from tests.command_line import dtdr, is_one_sentence
+from tests.helpers import sha256_of
+
+
+@pytest.fixture
+def data(tmp_path):
+    return small_data.write(tmp_path)
+
+
+@pytest.fixture
+def fit(data, tmp_path, capsys):
+    """Run ``dtdr fit`` on the data with the random retriever; gives the code and what it said."""
+
+    def call(*arguments, retriever="random"):
+        command = ["fit", str(data), "-o", str(tmp_path / "model"), "--retriever", retriever]
+        code = run([*command, *map(str, arguments)])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def test_fit_in_a_process_of_its_own_writes_a_model_that_loads(data, tmp_path):
+    folder = tmp_path / "model"
+    code, out, err = dtdr("fit", data, "-o", folder, "--retriever", "random")
+    assert (code, err) == (0, "")
+    assert "12 synthetic demonstrations" not in out
+    assert "12 demonstrations of 7 tools" in out
+    assert load(folder).training_.demonstrations == 12
+
+
+def test_json_summary_says_what_was_fitted(fit, tmp_path):
+    code, out, _ = fit("--json", "--seed", 3)
+    assert code == 0
+    found = json.loads(out)
+    assert found["model"] == str(tmp_path / "model")
+    assert (found["retriever"], found["encoder"]) == ("random", None)
+    assert (found["demonstrations"], found["tools"], found["skipped_bad"]) == (12, 7, 0)
+    assert load(found["model"]).seed == 3
+
+
+def test_default_retriever_learns_and_ranks(data, tmp_path, capsys):
+    assert run(["fit", str(data), "-o", str(tmp_path / "model")]) == 0
+    assert run(["rank", str(tmp_path / "model"), "Text Ann the weather", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["tools"]) == 5
+
+
+def test_tools_beside_the_data_are_used(fit, tmp_path):
+    fit()
+    tools = {tool.name: tool for tool in load(tmp_path / "model").tools_}
+    assert tools["weather"].description == "Tell the weather of a city"
+
+
+def test_tools_named_by_the_user_are_used_instead(fit, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('[{"name": "teleport", "description": "Be there at once"}]', encoding="utf-8")
+    fit("--tools", path)
+    tools = {tool.name: tool.description for tool in load(tmp_path / "model").tools_}
+    assert tools["teleport"] == "Be there at once"
+    assert tools["weather"] == ""
+
+
+def test_split_leaves_the_held_out_side_unlearned(fit, tmp_path):
+    split = tmp_path / "split.json"
+    split.write_text('{"records": 12, "train": [0, 1, 2, 3], "test": [4, 5]}', encoding="utf-8")
+    code, out, _ = fit("--split", split, "--json")
+    assert code == 0
+    assert json.loads(out)["demonstrations"] == 4
+
+
+def test_split_of_other_data_is_refused(fit, tmp_path):
+    split = tmp_path / "split.json"
+    split.write_text('{"records": 99, "train": [0, 1], "test": [4]}', encoding="utf-8")
+    code, _, err = fit("--split", split)
+    assert code == 2
+    assert "it splits 99 records, but there are 12" in err
+
+
+def test_parameters_reach_the_retriever(fit, tmp_path):
+    code, _, _ = fit("--set", "seed=7")
+    assert code == 0
+    assert load(tmp_path / "model").seed == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "depth=2"], "no retriever here has the parameter 'depth'; it takes seed"),
+        (["--set", "seed"], "--set 'seed' is no KEY=VALUE"),
+        (["--set", "seed=1", "--set", "seed=2"], "--set gives 'seed' twice"),
+        (["--set", "dr.order=2"], "'dr', which is not"),
+        (["--encoder", "lexical"], "retriever 'random' uses no encoder"),
+        (["--retriever", "dtdr-x"], "unknown retriever 'dtdr-x'; choose one of bm25, dr"),
+        (["--retriever", "less-is-more"], "needs an LLM (--llm-command COMMAND)"),
+        (["--dataset", "tinyagent"], "name the demonstrations once"),
+        (["--split", "by-moon"], "--split 'by-moon' is no split file"),
+        (["--tools", "none.json"], "cannot read none.json"),
+    ],
+)
+def test_misuse_names_the_value_and_the_remedy(fit, tmp_path, arguments, said):
+    code, _, err = fit(*arguments)
+    assert code == 2
+    assert is_one_sentence(err)
+    assert said in err
+    assert not (tmp_path / "model").exists()
+
+
+def test_unknown_encoder_is_an_error_that_lists_them(fit):
+    code, _, err = fit("--encoder", "word2vec", retriever="dtdr-c")
+    assert code == 2
+    assert "unknown encoder 'word2vec'; choose one of" in err
+
+
+def test_neither_data_nor_dataset_is_an_error(tmp_path, capsys):
+    assert run(["fit", "-o", str(tmp_path / "model")]) == 2
+    assert "name the demonstrations once" in capsys.readouterr().err
+
+
+def test_existing_model_is_replaced_with_force_only(fit, tmp_path):
+    fit()
+    before = sha256_of(tmp_path / "model" / "config.json")
+    code, _, err = fit("--seed", 5)
+    assert code == 1
+    assert is_one_sentence(err)
+    assert "model exists; pass --force to replace it" in err
+    assert sha256_of(tmp_path / "model" / "config.json") == before
+    assert fit("--seed", 5, "--force")[0] == 0
+    assert load(tmp_path / "model").seed == 5
+
+
+def test_interrupted_fit_leaves_the_old_model(fit, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    fit()
+    before = {item.name: sha256_of(item) for item in (tmp_path / "model").iterdir()}
+    monkeypatch.setattr(RandomRetriever, "_fit", interrupted)
+    code, out, err = fit("--force")
+    assert (code, out, err) == (130, "", "dtdr: interrupted\n")
+    assert {item.name: sha256_of(item) for item in (tmp_path / "model").iterdir()} == before
+
+
+BAD_LINES = {
+    "not JSON": "{",
+    "no object": "[]",
+    "no query": '{"id": "x", "calls": []}',
+    "empty query": '{"id": "x", "query": " ", "calls": []}',
+    "no calls": '{"id": "x", "query": "q"}',
+    "used id": '{"id": "d0", "query": "q", "calls": []}',
+    "later call": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a", "arguments": '
+    '{"b": {"$ref": "2"}}}, {"id": "2", "tool": "a"}]}',
+    "unknown call": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a", "arguments": '
+    '{"b": {"$ref": "9"}}}]}',
+    "cycle": '{"id": "x", "query": "q", "calls": [{"id": "1", "tool": "a"}, {"id": "2", "tool": '
+    '"b"}], "links": [["1", "2"], ["2", "1"]]}',
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES.keys())
+def test_bad_record_is_named_by_file_and_line(fit, data, tmp_path, line):
+    with data.open("a", encoding="utf-8") as stream:
+        stream.write(line + "\n")
+    code, out, err = fit()
+    assert (code, out) == (2, "")
+    assert is_one_sentence(err)
+    assert f"{data}:13: " in err
+    assert not (tmp_path / "model").exists()
+
+
+def test_skip_bad_leaves_bad_records_out_and_counts_them(fit, data):
+    with data.open("a", encoding="utf-8") as stream:
+        stream.write("\n".join(BAD_LINES.values()) + "\n")
+    code, out, err = fit("--skip-bad", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["demonstrations"], found["skipped_bad"]) == (12, len(BAD_LINES))
+    assert f"left out {len(BAD_LINES)} bad records in all" in err
+    assert f"{data}:13: not a line of JSON" in err
+
+
+def test_empty_file_is_an_error(fit, data):
+    data.write_text("", encoding="utf-8")
+    code, _, err = fit()
+    assert code == 2
+    assert "holds no demonstration" in err
+
+
+def test_duplicate_tool_names_are_an_error(fit, tmp_path):
+    (tmp_path / "tools.json").write_text('[{"name": "a"}, {"name": "a"}]', encoding="utf-8")
+    code, _, err = fit()
+    assert code == 2
+    assert "two tools are named 'a'" in err
+
+
+def test_llm_command_answers_for_less_is_more(fit, tmp_path, capsys):
+    code, _, err = fit("--llm-command", "echo a tool that sends mail", retriever="less-is-more")
+    assert (code, err) == (0, "")
+    model = str(tmp_path / "model")
+    command = ["rank", model, "Mail Ann", "--json", "--llm-command"]
+    assert run([*command, "echo Send an e-mail"]) == 0
+    assert json.loads(capsys.readouterr().out)["tools"][0]["tool"] == "send_mail"
+    assert run([*command, "echo broken >&2; exit 3"]) == 1
+    error = capsys.readouterr().err
+    assert is_one_sentence(error)
+    assert "failed with exit code 3 (broken)" in error
+    assert run([*command, "true"]) == 1
+    assert "printed nothing" in capsys.readouterr().err

@@ -39,8 +39,14 @@ def encoder_class(name: str) -> type[Encoder]:
     return found
 
 
-def create(name: str, **options: Any) -> Encoder:
+def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
     """An encoder with the given options.
+
+    Args:
+        name: one of ``NAMES``.
+        cache: keep the vectors of encoders that are trained already on disk, see
+            ``dtdr.encoders.cache``. Makes no difference to ``lexical``.
+        options: the encoder's own.
 
     Raises:
         InputError: no encoder has that name, or it does not take an option.
@@ -48,18 +54,31 @@ def create(name: str, **options: Any) -> Encoder:
     """
     chosen = encoder_class(name)
     try:
-        return chosen(**options)
+        encoder = chosen(**options)
     except TypeError as error:
         raise InputError(f"encoder {name!r}: {error}") from error
+    return _cached(encoder) if cache else encoder
 
 
-def restore(config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Encoder:
+def restore(
+    config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], *, cache: bool = True
+) -> Encoder:
     """The encoder that a model folder describes.
 
     Raises:
         InputError: no encoder has that name.
+        ModelError: the folder does not hold what the encoder needs.
     """
-    return encoder_class(str(config.get("name"))).restore(config, arrays)
+    encoder = encoder_class(str(config.get("name"))).restore(config, arrays)
+    return _cached(encoder) if cache else encoder
+
+
+def _cached(encoder: Encoder) -> Encoder:
+    if encoder.learned:
+        return encoder
+    from dtdr.encoders.cache import CachedEncoder
+
+    return CachedEncoder(encoder)
 
 
 __all__ = ["DEFAULT", "NAMES", "Encoder", "create", "encoder_class", "restore"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.errors import EncoderError
+from dtdr.errors import EncoderError, InputError
+from dtdr.progress import track
+
+Item = TypeVar("Item")
+Floats32 = npt.NDArray[np.float32]
 
 Vectors: TypeAlias = Any
 """``numpy.ndarray`` or ``scipy.sparse.csr_array`` of shape (texts, dimension), float32, rows of
@@ -17,6 +21,9 @@ length 1 (or 0 for a text without any feature)."""
 
 MAX_CHARACTERS = 32_768
 """Longer texts are cut before encoding: 1 MB of query costs no more than 32 KB of it."""
+
+LONG_LIST = 2_000
+"""More texts than this are encoded with a progress bar, when on a terminal."""
 
 
 class Encoder(ABC):
@@ -43,8 +50,11 @@ class Encoder(ABC):
         """Vectors of texts; shape (texts, dimension), float32, rows of length 1 or 0.
 
         Raises:
+            InputError: one text was given instead of a list of texts.
             EncoderError: the encoder gave another shape, or a value that is not finite.
         """
+        if isinstance(texts, str):
+            raise InputError("encode takes a list of texts, not one text; write encode([text])")
         vectors = self._encode([text[:MAX_CHARACTERS] for text in texts])
         if vectors.shape != (len(texts), self.dimension):
             raise EncoderError(
@@ -59,6 +69,13 @@ class Encoder(ABC):
             )
         return vectors
 
+    def fingerprint(self) -> str | None:
+        """What the vectors depend on beside the text, for the cache; None: they are never cached.
+
+        Two encoders with one fingerprint give the same vectors, today and on another day.
+        """
+        return None
+
     def config(self) -> dict[str, Any]:
         """What ``encoders.restore`` needs beside the arrays; JSON only, with the key ``name``."""
         return {"name": self.name}
@@ -71,3 +88,19 @@ class Encoder(ABC):
     @abstractmethod
     def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """The encoder that ``config`` and ``arrays`` describe."""
+
+
+def encodable(text: str) -> str:
+    """The text with halves of surrogate pairs, which are no UTF-8, replaced by question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def length_one(vectors: npt.NDArray[Any]) -> Floats32:
+    """Rows scaled to length 1; rows of zeros stay. Shape (texts, dimension)."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+
+def with_progress(batches: Iterable[Item], texts: int, encoder: str, total: int) -> Iterable[Item]:
+    """The batches, with a progress bar when there are many texts and a terminal to show it on."""
+    return track(batches, f"encoding ({encoder})", total) if texts > LONG_LIST else batches

@@ -78,7 +78,7 @@ def bundled() -> Dataset:
         synthetic=True,
         source=SOURCE,
         licence="Apache-2.0",
-        note="synthetic: composed from templates by a seeded generator",
+        note="composed from templates by a seeded generator; nobody asked these queries",
     )
 
 

@@ -64,6 +64,9 @@ _FAMILIES = (
                 ("order {s} from {b}", "buy {s} at {b}", "have {b} deliver {s}"),
             ),
             _Flow(
+                ("find_order",), ("show me my {b} order of {s}", "dig up what I paid {b} for {s}")
+            ),
+            _Flow(
                 ("find_order", "track_order"),
                 ("find out where {s} from {b} is", "track my {b} order of {s}"),
             ),
@@ -154,6 +157,7 @@ _FAMILIES = (
             ("redirect_parcel", "Send a parcel of the courier {} to another place.", "parcel"),
         ),
         (
+            _Flow(("find_parcel",), ("see if {b} knows a parcel with {s}",)),
             _Flow(
                 ("find_parcel", "locate_parcel"),
                 ("ask {b} where the parcel with {s} is", "locate the {b} parcel with {s}"),

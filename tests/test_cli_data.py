@@ -1,0 +1,325 @@
+"""``dtdr data``: what each command prints, writes and refuses."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dtdr import datasets, read_demonstrations
+from dtdr.cli.data import app
+from dtdr.datasets.download import download
+from dtdr.datasets.splits import read_split
+from dtdr.datasets.statistics import measure
+from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
+from dtdr.jsonl import read_tools
+
+
+def run(*arguments):
+    """Standard output of a command; errors come up as they would reach ``main``."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def run_json(*arguments):
+    return json.loads(run(*arguments, "--json"))
+
+
+@pytest.fixture
+def nothing_here(tmp_path, monkeypatch):
+    """A machine without any published set."""
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DTDR_DATA_DIR", str(tmp_path / "none"))
+    return tmp_path
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A canonical file of 30 synthetic demonstrations, with its tools beside it."""
+    path = tmp_path / "small" / "demonstrations.jsonl"
+    run("generate", "--demonstrations", 30, "-o", path, "--tools-out", path.parent / "tools.json")
+    return path
+
+
+def test_list_names_every_set_and_says_what_is_here(nothing_here):
+    listed = run_json("list")["sets"]
+    assert [item["name"] for item in listed] == list(datasets.NAMES)
+    assert [item["name"] for item in listed if item["available"]] == ["bundled"]
+    assert [item["name"] for item in listed if item["synthetic"]] == ["bundled"]
+    text = run("list")
+    assert "(synthetic)" in text
+    assert "get it by hand" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_list_gives_the_path_of_a_published_set(data_dir):
+    listed = {item["name"]: item for item in run_json("list", "--data-dir", data_dir)["sets"]}
+    assert listed["tinyagent"]["path"] == str(data_dir / "tinyagent" / "examples.json")
+    assert listed["tinyagent"]["title"] == "TinyAgent example bank"
+
+
+def test_stats_of_the_example_bank_has_the_papers_figures_beside_it(data_dir):
+    (found,) = run_json("stats", "tinyagent", "--data-dir", data_dir)["sets"]
+    assert (found["plans"], found["tools"]) == (1512, 17)
+    assert found["calls_per_plan"]["mean"] == pytest.approx(7961 / 1512, abs=1e-4)
+    assert found["published"]["plans"] == 39874
+    assert found["published"]["dependencies_per_plan"] == {"mean": 1.9, "sd": 1.8}
+    text = run("stats", "tinyagent", "--data-dir", data_dir)
+    assert "39,874" in text
+    assert "not the 39,874 plans" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_stats_without_names_shows_the_published_table_for_what_is_missing(nothing_here):
+    found = run_json("stats")
+    assert [item["name"] for item in found["sets"]] == ["bundled"]
+    assert set(found["missing"]) == set(datasets.NAMES) - {"bundled"}
+    text = run("stats")
+    assert "TaskBench HuggingFace (not here)" in text
+    assert "1.1 ± 1.5" in text
+    assert "(synthetic)" in text
+
+
+def test_stats_of_a_named_set_that_is_missing_is_an_error(nothing_here):
+    with pytest.raises(InputError, match="dtdr data download taskbench_dailylife"):
+        run("stats", "taskbench-dailylife")
+
+
+def test_stats_of_a_file_counts_what_a_hand_count_counts(tmp_path):
+    path = tmp_path / "two.jsonl"
+    call = {"tool": "a", "arguments": {}}
+    second = {"id": "2", "tool": "b", "arguments": {"x": {"$ref": "1"}, "y": {"$ref": "1"}}}
+    records = [
+        {"id": "p", "query": "q", "calls": [{"id": "1", **call}, second]},
+        {"id": "r", "query": "q", "calls": [{"id": "1", **call}]},
+    ]
+    path.write_text("\n".join(map(json.dumps, records)) + "\n{\n")
+    with pytest.raises(InputError, match=r"two.jsonl:3"):
+        run("stats", "--data", path)
+    found = run_json("stats", "--data", path, "--skip-bad")
+    assert found["skipped"] == 1
+    assert found["sets"][0] == {
+        "name": "two",
+        "title": "two.jsonl",
+        "plans": 2,
+        "tools": 3,
+        "calls_per_plan": {"mean": 1.5, "sd": 0.5},
+        "dependencies_per_plan": {"mean": 0.5, "sd": 0.5},
+        "note": "",
+        "published": None,
+    }
+
+
+def test_statistics_of_nothing_are_refused():
+    with pytest.raises(InputError, match="no demonstrations to count"):
+        measure([])
+
+
+@pytest.mark.parametrize("name", ["tinyagent", "t_eval", "ultratool", "traject-bench"])
+def test_convert_writes_the_same_demonstrations_that_load_gives(name, data_dir, tmp_path):
+    dataset = datasets.load(name, data_dir=data_dir)
+    source = data_dir / datasets.find_source(name).files[0]
+    output, tools = tmp_path / "d.jsonl", tmp_path / "tools.json"
+    found = run_json("convert", name, source, "-o", output, "--tools-out", tools)
+    assert found["demonstrations"] == len(dataset)
+    assert found["skipped"] == 0
+    assert list(read_demonstrations(output)) == dataset.demonstrations
+    assert read_tools(tools) == dataset.tools
+
+
+def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
+    output = tmp_path / "copy.jsonl"
+    text = run("convert", "jsonl", small, "-o", output, "--tools-out", tmp_path / "tools.json")
+    assert "30 demonstrations" in text
+    assert output.read_bytes() == small.read_bytes()
+    assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
+
+
+def test_convert_adds_tools_that_only_calls_name(small, tmp_path):
+    small.with_name("tools.json").write_text('[{"name": "never_called"}]')
+    tools = tmp_path / "tools.json"
+    run("convert", "jsonl", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
+    called = {tool for item in read_demonstrations(small) for tool in item.plan.tools}
+    assert [tool.name for tool in read_tools(tools)] == ["never_called", *sorted(called)]
+
+
+def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
+    with small.open("a") as stream:
+        stream.write('{"id": "x"}\n')
+    output = tmp_path / "copy.jsonl"
+    with pytest.raises(InputError, match=r"demonstrations.jsonl:31: .* no 'query'"):
+        run("convert", "jsonl", small, "-o", output)
+    assert not output.exists()
+    assert list(tmp_path.glob(".copy*")) == []
+    found = run_json("convert", "jsonl", small, "-o", output, "--skip-bad")
+    assert (found["demonstrations"], found["skipped"]) == (30, 1)
+
+
+def test_convert_of_an_unknown_format_names_the_formats(small, tmp_path):
+    with pytest.raises(InputError, match=r"unknown format 'csv'.*jsonl.*taskbench_multimedia"):
+        run("convert", "csv", small, "-o", tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("option", ["-o", "--tools-out"])
+@pytest.mark.parametrize("command", ["convert", "generate"])
+def test_existing_output_is_kept_without_force(option, command, small, tmp_path):
+    there = tmp_path / "there"
+    there.write_text("precious")
+    outputs = {"-o": tmp_path / "new.jsonl", "--tools-out": tmp_path / "new.json", option: there}
+    arguments = [command, *(["jsonl", small] if command == "convert" else [])]
+    for pair in outputs.items():
+        arguments.extend(pair)
+    with pytest.raises(OutputError, match="--force"):
+        run(*arguments)
+    assert there.read_text() == "precious"
+    assert not (tmp_path / "new.jsonl").exists()
+    run(*arguments, "--force")
+    assert there.read_text() != "precious"
+
+
+def test_generate_writes_what_the_seed_says(tmp_path):
+    options = ["--demonstrations", 40, "--tools", 90]
+    first = run_json("generate", *options, "--seed", 5, "-o", tmp_path / "a.jsonl")
+    assert first["synthetic"] is True
+    assert (first["demonstrations"], first["tools"], first["seed"]) == (40, 90, 5)
+    run("generate", *options, "--seed", 5, "-o", tmp_path / "b.jsonl")
+    run("generate", *options, "--seed", 6, "-o", tmp_path / "c.jsonl")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
+    assert len(list(read_demonstrations(tmp_path / "a.jsonl"))) == 40
+
+
+def test_generate_writes_as_many_tools_as_asked_for(tmp_path):
+    tools = tmp_path / "tools.json"
+    text = run("generate", "--demonstrations", 5, "--tools", 60, "-o", tmp_path / "d.jsonl",
+               "--tools-out", tools)  # fmt: skip
+    assert "synthetic" in text
+    assert len(read_tools(tools)) == 60
+
+
+@pytest.mark.parametrize("kind", ["paper", "group"])
+def test_split_writes_a_file_that_reads_back(kind, small, tmp_path):
+    output = tmp_path / "split.json"
+    found = run_json("split", "--data", small, "--kind", kind, "--test", 0.4, "-o", output)
+    split = read_split(output, records=30)
+    assert (found["train"], found["test"]) == (len(split.train), len(split.test))
+    assert len(split.train) + len(split.test) == 30
+    with pytest.raises(OutputError, match="--force"):
+        run("split", "--data", small, "-o", output)
+
+
+def test_split_of_a_named_set(tmp_path):
+    run("split", "--dataset", "bundled", "--kind", "group", "-o", tmp_path / "s.json")
+    demonstrations = datasets.load("bundled").demonstrations
+    split = read_split(tmp_path / "s.json", records=len(demonstrations))
+    learned = {item.group for item in split.training(demonstrations)}
+    assert learned.isdisjoint(item.group for item in split.testing(demonstrations))
+
+
+def test_split_needs_demonstrations(tmp_path):
+    with pytest.raises(InputError, match="name the demonstrations once"):
+        run("split", "-o", tmp_path / "s.json")
+
+
+# -- download ------------------------------------------------------------------------------------
+
+HUB = {"id": "1", "user_request": "x", "task_nodes": '[{"task": "a"}]', "task_links": "[]"}
+
+
+class Hub:
+    """In place of ``huggingface_hub.hf_hub_download``: gives files, or fails."""
+
+    def __init__(self, files, error=None):
+        self.files, self.error, self.asked = files, error, []
+
+    def __call__(self, *, repo_id, filename, repo_type, local_dir):
+        self.asked.append((repo_id, filename, repo_type))
+        if self.error and len(self.asked) == len(self.files):
+            raise self.error
+        path = Path(local_dir) / filename
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.files[filename])
+        return str(path)
+
+
+def taskbench_hub(data=None, error=None):
+    return Hub(
+        {
+            "data_multimedia/data.json": data or json.dumps(HUB),
+            "data_multimedia/tool_desc.json": '{"nodes": [{"id": "a", "desc": "does a"}]}',
+        },
+        error,
+    )
+
+
+MULTIMEDIA = datasets.find_source("taskbench_multimedia")
+
+
+def test_downloaded_set_is_loaded_from_the_cache(nothing_here):
+    hub = taskbench_hub()
+    files = download(MULTIMEDIA, fetch=hub)
+    assert [repository for repository, _, _ in hub.asked] == ["microsoft/Taskbench"] * 2
+    assert {kind for _, _, kind in hub.asked} == {"dataset"}
+    assert all(file.is_relative_to(nothing_here / "cache" / "datasets") for file in files)
+    dataset = datasets.load("taskbench_multimedia")
+    assert dataset.demonstrations[0].plan.tools == ("a",)
+    assert dataset.tools[0].description == "does a"
+    with pytest.raises(OutputError, match="pass --force"):
+        download(MULTIMEDIA, fetch=hub)
+    download(MULTIMEDIA, fetch=taskbench_hub(json.dumps({**HUB, "id": "2"})), force=True)
+    assert datasets.load("taskbench_multimedia").demonstrations[0].id == "2"
+
+
+def test_download_that_breaks_off_leaves_nothing(nothing_here):
+    with pytest.raises(DtdrError, match=r"cannot download .*cannot be reached \(ConnectionError\)"):
+        download(MULTIMEDIA, fetch=taskbench_hub(error=ConnectionError("no route")))
+    left = [path for path in (nothing_here / "cache").rglob("*") if path.is_file()]
+    assert left == []
+
+
+def test_download_of_another_format_is_refused_and_not_kept(nothing_here):
+    with pytest.raises(DtdrError, match="not in its published format"):
+        download(MULTIMEDIA, fetch=taskbench_hub('{"id": 1}\n'))
+    with pytest.raises(InputError, match="was not found"):
+        datasets.load("taskbench_multimedia")
+
+
+def test_file_that_the_hub_does_not_have_is_said_to_be_missing(nothing_here):
+    class RepositoryNotFoundError(Exception):
+        pass
+
+    with pytest.raises(DtdrError, match="the hub does not have it"):
+        download(MULTIMEDIA, fetch=taskbench_hub(error=RepositoryNotFoundError()))
+
+
+def test_download_without_the_extra_names_it(nothing_here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtraError, match=r"dtdr\[hub\]"):
+        run("download", "taskbench_multimedia")
+
+
+def test_download_without_a_network_is_one_sentence(nothing_here, monkeypatch):
+    pytest.importorskip("huggingface_hub", reason="the extra dtdr[hub] is not installed")
+
+    def no_network(*_):
+        raise OSError(-2, "Name or service not known")
+
+    monkeypatch.setattr("dtdr.datasets.download.getproxies", dict)
+    monkeypatch.setattr("socket.getaddrinfo", no_network)
+    with pytest.raises(DtdrError, match=r"cannot be reached .*check the network"):
+        run("download", "tinyagent")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("bundled", "nothing to download"),
+        ("ultratool", r"on no hub; get it from https://github\.com"),
+        ("nonsense", "unknown dataset 'nonsense'"),
+    ],
+)
+def test_set_that_cannot_be_downloaded_says_what_to_do(name, reason, nothing_here):
+    with pytest.raises(InputError, match=reason):
+        run("download", name)

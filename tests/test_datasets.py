@@ -1,0 +1,411 @@
+"""Every published set reads from its real file, and says what is wrong with a bad one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dtdr import datasets
+from dtdr.datasets import t_eval, tinyagent, traject_bench, ultratool
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations
+from dtdr.plan import Plan
+
+COUNTS = {  # records, tools, calls
+    "tinyagent": (1512, 16, 7961),
+    "t_eval": (553, 50, 2660),
+    "ultratool": (3527, 260, 8564),
+    "traject_bench": (1670, 381, 10695),
+}
+PARAMETERS = {"open_note": ("name", "folder"), "send_sms": ("recipients", "text")}
+
+
+@pytest.fixture
+def no_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DTDR_DATA_DIR", raising=False)
+    return tmp_path
+
+
+def bank(lines: str, query: str = "Question: Do it.") -> dict[str, object]:
+    return {"tools": [], "text": f"{query}\n{lines}\n"}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_real_file_has_all_its_records_tools_and_calls(name, data_dir):
+    dataset = datasets.load(name, data_dir=data_dir)
+    records, tools, calls = COUNTS[name]
+    assert len(dataset) == records
+    assert sum(len(item.plan) for item in dataset.demonstrations) == calls
+    called = {tool for item in dataset.demonstrations for tool in item.plan.tools}
+    assert called <= {tool.name for tool in dataset.tools}
+    assert len(dataset.tools) == tools
+    assert all(tool.description for tool in dataset.tools)
+    assert all(item.query == item.query.strip() != "" for item in dataset.demonstrations)
+    assert not dataset.synthetic
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_real_demonstration_survives_the_canonical_file(name, data_dir, tmp_path):
+    demonstrations = datasets.load(name, data_dir=data_dir).demonstrations
+    save_demonstrations(tmp_path / "d.jsonl", demonstrations)
+    assert list(read_demonstrations(tmp_path / "d.jsonl")) == demonstrations
+
+
+def test_hyphens_in_a_name_are_accepted(data_dir):
+    assert datasets.load("t-eval", data_dir=data_dir).name == "t_eval"
+
+
+def test_unknown_name_is_answered_with_the_names_there_are():
+    with pytest.raises(InputError, match=r"unknown dataset 'toolbench'.*traject_bench"):
+        datasets.load("toolbench")
+
+
+def test_missing_set_says_where_it_looked_and_what_to_do(no_sets):
+    with pytest.raises(InputError) as error:
+        datasets.load("taskbench_multimedia", data_dir=no_sets / "mine")
+    message = str(error.value)
+    assert str(no_sets / "mine") in message
+    assert str(no_sets / "cache" / "datasets") in message
+    assert "dtdr data download taskbench_multimedia" in message
+    assert "--data-dir" in message
+
+
+def test_missing_set_that_is_on_no_hub_names_its_origin(no_sets):
+    with pytest.raises(InputError, match=r"get it from https://github\.com/open-compass/T-Eval"):
+        datasets.load("t_eval", data_dir=no_sets)
+
+
+def test_data_folder_comes_from_the_environment(no_sets, monkeypatch):
+    folder = no_sets / "elsewhere" / "tinyagent"
+    folder.mkdir(parents=True)
+    (folder / "examples.json").write_text(json.dumps({"a": bank('1. open_note("x")\n2. join()')}))
+    monkeypatch.setenv("DTDR_DATA_DIR", str(no_sets / "elsewhere"))
+    dataset = datasets.load("tinyagent")
+    assert [item.id for item in dataset.demonstrations] == ["a"]
+    assert dataset.folder == no_sets / "elsewhere"
+
+
+def test_downloaded_set_is_found_in_the_cache_and_titled_as_what_it_is(no_sets, monkeypatch):
+    monkeypatch.chdir(no_sets)
+    monkeypatch.setenv("DTDR_DATA_DIR", str(no_sets / "empty"))
+    folder = no_sets / "cache" / "datasets" / "tinyagent"
+    folder.mkdir(parents=True)
+    (folder / "training_data.json").write_text(json.dumps({"q": HUB_RECORD}))
+    dataset = datasets.load("tinyagent")
+    assert dataset.title == "TinyAgent, training file of the hub"
+    assert dataset.demonstrations[0].plan.tools == ("get_phone_number", "send_sms")
+
+
+# -- TinyAgent ---------------------------------------------------------------------------------
+
+HUB_RECORD = {
+    "input": "Text Lee",
+    "output": [
+        {"type": "join", "parsed_output": []},
+        {
+            "type": "plan",
+            "parsed_output": [
+                {"tool_name": "get_phone_number", "tool_args": ["Lee"]},
+                {"tool_name": "send_sms", "tool_args": [["$1"], "Hi"]},
+                {"tool_name": "join", "tool_args": []},
+            ],
+        },
+        {"type": "plan", "parsed_output": [{"tool_name": "open_note", "tool_args": ["x"]}]},
+    ],
+}
+
+
+def test_tinyagent_bank_record_becomes_named_arguments_and_references(data_dir):
+    dataset = datasets.load("tinyagent", data_dir=data_dir)
+    demonstration = dataset.demonstrations[2]
+    assert demonstration.id == "38e8552f175f4f7ab57e7743c46d592b"
+    assert demonstration.query.startswith('Summarize the "Product Catalog.pdf"')
+    assert demonstration.plan.tools == (
+        "open_and_get_file_path",
+        "summarize_pdf",
+        "create_note",
+        "maps_show_directions",
+    )
+    assert demonstration.plan.calls[1].arguments == {"pdf_path": {"$ref": "1"}}
+    assert list(demonstration.plan.edges()) == [(0, 1), (1, 2)]
+
+
+def test_tinyagent_join_in_the_middle_is_left_out_and_later_calls_stay(data_dir):
+    demonstration = datasets.load("tinyagent", data_dir=data_dir).demonstrations[341]
+    assert [call.id for call in demonstration.plan.calls] == ["1", "2", "3", "5"]
+    assert demonstration.plan.tools[-1] == "append_note_content"
+
+
+def test_tinyagent_query_of_several_paragraphs_is_kept_whole(data_dir):
+    query = datasets.load("tinyagent", data_dir=data_dir).demonstrations[1111].query
+    assert query.startswith("Create a calendar event")
+    assert query.endswith("walking directions from the office to the restaurant.")
+
+
+def test_tinyagent_reference_inside_a_text_is_a_join():
+    demonstration = tinyagent.convert(
+        "x", bank('1. open_note("a", "b")\n2. send_sms(["$1"], "See $1, it was $20\\n")\n3. join()')
+    )
+    assert demonstration.plan.calls[1].arguments == {
+        "arg0": [{"$ref": "1"}],
+        "arg1": {"$join": ["See ", {"$ref": "1"}, ", it was $20\n"]},
+    }
+
+
+def test_tinyagent_thoughts_and_comments_are_no_calls():
+    lines = '1. open_note("a")  # "quoted", (odd)\nThought: done.\n2. join()<END_OF_PLAN>'
+    plan = tinyagent.convert("x", bank(lines), PARAMETERS).plan
+    assert [(call.tool, dict(call.arguments)) for call in plan.calls] == [
+        ("open_note", {"name": "a"})
+    ]
+
+
+def test_tinyagent_arguments_beyond_the_known_parameters_get_numbers():
+    plan = tinyagent.convert("x", bank('1. open_note("a", "b", None, True)'), PARAMETERS).plan
+    assert plan.calls[0].arguments == {"name": "a", "folder": "b", "arg2": None, "arg3": True}
+
+
+def test_tinyagent_hub_record_is_its_first_plan():
+    demonstration = tinyagent.convert("7", HUB_RECORD, PARAMETERS)
+    assert demonstration.query == "Text Lee"
+    assert demonstration.plan.calls[1].arguments == {"recipients": [{"$ref": "1"}], "text": "Hi"}
+    assert list(demonstration.plan.edges()) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ([], "a JSON object is needed"),
+        ({"tools": []}, "'text' is missing"),
+        ({"text": 3}, "'text' is int, expected str"),
+        ({"text": "Question: What?"}, "holds no plan"),
+        (bank("1. open_note(__import__('os').getcwd())"), "no positional Python literals"),
+        (bank('1. open_note("a"'), "no positional Python literals"),
+        (bank('1. open_note("a")\nand then?'), "'and then\\?' is no line of a plan"),
+        (bank('1. open_note("$2")\n2. open_note("a")'), "depends on the later call '2'"),
+        (bank('1. open_note("$5")'), "refers to '5', which is no call"),
+        ({"input": "x", "output": [{"type": "join"}]}, "no 'output' is of type 'plan'"),
+        ({"input": "x", "output": "y"}, "'output' is str, expected list"),
+    ],
+)
+def test_tinyagent_bad_record_says_what_is_wrong(record, reason):
+    with pytest.raises(InputError, match=reason):
+        tinyagent.convert("x", record)
+
+
+def test_bad_record_of_an_object_file_is_named_by_key_and_can_be_skipped(tmp_path):
+    path = tmp_path / "examples.json"
+    path.write_text(
+        json.dumps({"good": bank('1. open_note("a")'), "odd": {}, "empty": bank("1. a()", "")})
+    )
+    with pytest.raises(InputError, match=r"examples.json, record 1 \(id 'odd'\): 'text' is"):
+        list(datasets.find_source("tinyagent").read(path, None))
+    bad = BadRecords()
+    kept = list(datasets.find_source("tinyagent").read(path, bad))
+    assert [item.id for item in kept] == ["good"]
+    assert bad.count == 2
+    assert "the query is empty" in bad.first[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is not JSON"),
+        (b"{}", "holds no demonstration"),
+        (b"[1]", "must hold one JSON object"),
+        (b'{"a": 1', "is not JSON"),
+        (b'{"a": "\xff"}', "invalid UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": {}, "a": {}}', "'a' stands twice"),
+    ],
+)
+def test_broken_object_file_is_named(content, reason, tmp_path):
+    path = tmp_path / "examples.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=reason) as error:
+        list(datasets.find_source("t_eval").read(path, None))
+    assert str(path) in str(error.value)
+
+
+# -- T-Eval ------------------------------------------------------------------------------------
+
+
+def test_t_eval_finish_action_is_no_call_and_prev_are_links(data_dir):
+    demonstration = datasets.load("t_eval", data_dir=data_dir).demonstrations[1]
+    checkout = "AirbnbSearch.get_property_checkout_price"
+    assert demonstration.plan.tools == (
+        "AirbnbSearch.search_property_by_place",
+        *(checkout,) * 3,
+        "ArxivSearch.get_arxiv_article_information",
+    )
+    assert list(demonstration.plan.edges()) == [(0, 1), (0, 2), (0, 3), (3, 4)]
+    assert demonstration.plan.acceptable_next([0]) == {checkout}
+
+
+def test_t_eval_parameters_are_read_from_the_system_message(data_dir):
+    tools = {tool.name: tool for tool in datasets.load("t_eval", data_dir=data_dir).tools}
+    checkout = tools["AirbnbSearch.get_property_checkout_price"]
+    assert checkout.description.startswith("This function retrieves the checkout cost")
+    assert [(item.name, item.type, item.required) for item in checkout.parameters] == [
+        ("propertyId", "number", True),
+        ("checkIn", "string", True),
+        ("checkOut", "string", True),
+    ]
+
+
+def t_eval_record(nodes, user="Find it"):
+    return {"ground_truth": nodes, "origin_prompt": [{"role": "user", "content": user}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({}, "'ground_truth' is missing"),
+        ({"ground_truth": [], "origin_prompt": []}, "no message of the user"),
+        (t_eval_record([{"id": 0}]), "'name' is missing"),
+        (t_eval_record([{"id": 0, "name": "a", "args": [], "prev": []}]), "'args' is list"),
+        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [4]}]), "names '4'"),
+        (t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": [0]}]), "in a cycle"),
+    ],
+)
+def test_t_eval_bad_record_says_what_is_wrong(record, reason):
+    with pytest.raises(InputError, match=reason):
+        t_eval.convert("x", record)
+
+
+def test_t_eval_unreadable_tool_list_costs_descriptions_only(tmp_path):
+    record = t_eval_record([{"id": 0, "name": "a", "args": {}, "prev": []}])
+    path = tmp_path / "plan_json_v1.json"
+    path.write_text(json.dumps({"1": record}))
+    assert t_eval.read_tools(path) == ()
+    assert [item.plan.tools for item in t_eval.read(path)] == [("a",)]
+
+
+# -- UltraTool ---------------------------------------------------------------------------------
+
+
+def ultratool_record(names, links, identifier="1"):
+    return {
+        "id": identifier,
+        "user_request": "Do it\n",
+        "task_nodes": [{"task": name} for name in names],
+        "task_links": [{"source": source, "target": target} for source, target in links],
+    }
+
+
+def test_ultratool_is_recorded_as_chains(data_dir):
+    for demonstration in datasets.load("ultratool", data_dir=data_dir).demonstrations:
+        size = len(demonstration.plan)
+        chain = [(index, index + 1) for index in range(size - 1)]
+        assert list(demonstration.plan.edges()) == chain
+
+
+@pytest.mark.parametrize(
+    ("names", "links", "edges"),
+    [
+        ("aba", ["ab", "ba"], [(0, 1), (1, 2)]),
+        ("abab", ["ab", "ba", "ab"], [(0, 1), (1, 2), (2, 3)]),
+        ("aab", ["aa", "ab"], [(0, 1), (1, 2)]),
+        ("aaa", ["aa", "aa"], [(0, 1), (1, 2)]),
+        ("abc", ["ac"], [(0, 2)]),
+    ],
+)
+def test_links_by_name_mean_the_nearest_earlier_node(names, links, edges):
+    plan = ultratool.convert(ultratool_record(names, links)).plan
+    assert list(plan.edges()) == edges
+
+
+def test_nodes_in_another_order_than_their_links_are_put_in_order():
+    plan = ultratool.convert(ultratool_record("ba", ["ab"])).plan
+    assert plan.tools == ("a", "b")
+    assert list(plan.edges()) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (ultratool_record("ab", ["ax"]), "a link names 'x', which is no node"),
+        (ultratool_record("a", ["aa"]), "'a', which stands once, to itself"),
+        (ultratool_record("ab", ["ab", "ba"]), "in a cycle"),
+        (ultratool_record(["end"], []), "reserved for the end of the plan"),
+        ({**ultratool_record("a", []), "task_nodes": [1]}, "a JSON object is needed, not int"),
+        ({"id": "1", "user_request": "x", "task_links": []}, "'task_nodes' is missing"),
+    ],
+)
+def test_ultratool_bad_record_says_what_is_wrong(record, reason):
+    with pytest.raises(InputError, match=reason):
+        ultratool.convert(record)
+
+
+def test_json_lines_errors_name_file_and_line_and_skipping_counts_them(tmp_path):
+    path = tmp_path / "data.json"
+    lines = [
+        json.dumps(ultratool_record("ab", ["ab"])),
+        "{broken",
+        json.dumps(ultratool_record("ab", ["ab"])),
+        json.dumps(ultratool_record("ab", ["ax"], "2")),
+        json.dumps(ultratool_record("b", [], "3")),
+    ]
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"data.json:2: not a line of JSON"):
+        list(ultratool.read(path))
+    bad = BadRecords()
+    assert [item.id for item in ultratool.read(path, bad)] == ["1", "3"]
+    assert bad.count == 3
+    assert "data.json:3: the id '1' was used before" in bad.first[1]
+    assert "data.json:4: a link names 'x'" in bad.first[2]
+
+
+# -- TRAJECT-Bench -----------------------------------------------------------------------------
+
+
+def test_traject_bench_is_a_chain_with_arguments_and_its_sequence_as_group(data_dir):
+    dataset = datasets.load("traject_bench", data_dir=data_dir)
+    demonstration = dataset.demonstrations[0]
+    assert demonstration.group == "Kanji Meaning → Radical Info → Related Kanji by Radical"
+    assert list(demonstration.plan.edges()) == [(0, 1), (1, 2)]
+    assert demonstration.plan.calls[0].arguments == {"kem": "parent"}
+    assert len({item.group for item in dataset.demonstrations}) == 287
+
+
+def test_traject_bench_description_is_the_commonest_and_does_not_depend_on_record_order(
+    data_dir, tmp_path
+):
+    path = data_dir / "traject_bench" / "sequential.jsonl"
+    tools = traject_bench.read_tools(path)
+    kanji = next(tool for tool in tools if tool.name.endswith("Kanji English meaning"))
+    assert kanji.description.startswith("A user searches for a Kanji by its English meaning")
+    turned = tmp_path / "sequential.jsonl"
+    turned.write_text("\n".join(reversed(path.read_text(encoding="utf-8").splitlines())))
+    descriptions = {tool.name: tool.description for tool in tools}
+    assert {tool.name: tool.description for tool in traject_bench.read_tools(turned)} == (
+        descriptions
+    )
+
+
+@pytest.mark.parametrize("missing", ["query", "tool list", "sequence_name"])
+def test_traject_bench_missing_key_is_named(missing):
+    record = {"query": "q", "tool list": [], "sequence_name": "s"}
+    del record[missing]
+    with pytest.raises(InputError, match=f"'{missing}' is missing"):
+        traject_bench.convert(1, record)
+
+
+def test_readers_stream_json_lines(data_dir, tmp_path):
+    path = tmp_path / "sequential.jsonl"
+    shutil.copy(data_dir / "traject_bench" / "sequential.jsonl", path)
+    path.chmod(0o644)
+    with path.open("a") as stream:
+        stream.write("{broken\n")
+    demonstrations = traject_bench.read(path)
+    assert isinstance(next(demonstrations).plan, Plan)
+    with pytest.raises(InputError, match=r"sequential.jsonl:1671: not a line"):
+        list(demonstrations)
+
+
+def test_unreadable_file_is_one_sentence(tmp_path):
+    for name in ("tinyagent", "ultratool"):
+        with pytest.raises(InputError, match="cannot read"):
+            list(datasets.find_source(name).read(Path(tmp_path / "nowhere.json"), None))

@@ -1,0 +1,164 @@
+"""The synthetic set: reproducible, valid, varied, and a task that needs query and history."""
+
+import json
+import tracemalloc
+from collections import Counter
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr import Demonstration, datasets
+from dtdr.datasets import synthetic
+from dtdr.datasets.synthetic.toolbox import BASE as BASE_TOOLS
+from dtdr.errors import InputError
+
+BASE = len(BASE_TOOLS)
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return datasets.load("bundled")
+
+
+def test_bundled_set_is_large_labelled_and_has_distinct_queries(bundled):
+    assert len(bundled) >= 3000
+    assert bundled.synthetic
+    assert "synthetic" in bundled.title
+    assert "synthetic" in bundled.source
+    assert len({item.query for item in bundled.demonstrations}) == len(bundled)
+    assert len({item.id for item in bundled.demonstrations}) == len(bundled)
+    assert all("synthetic" in item.source for item in bundled.demonstrations)
+
+
+def test_bundled_tools_are_described_and_all_used(bundled):
+    assert len(bundled.tools) >= 32
+    assert all(tool.description for tool in bundled.tools)
+    used = Counter(tool for item in bundled.demonstrations for tool in item.plan.tools)
+    assert set(used) == {tool.name for tool in bundled.tools}
+    assert min(used.values()) >= 20
+
+
+def test_bundled_plans_branch_repeat_tools_and_have_one_to_eight_calls(bundled):
+    plans = [item.plan for item in bundled.demonstrations]
+    assert {len(plan) for plan in plans} == set(range(1, 9))
+    assert sum(len(set(plan.tools)) < len(plan) for plan in plans) > 300
+    assert sum(any(len(needs) > 1 for needs in plan.dependencies) for plan in plans) > 300
+    forks = sum(max(Counter(parent for parent, _ in plan.edges()).values(), default=0) > 1
+                for plan in plans)  # fmt: skip
+    assert forks > 50
+    assert all(not plan.links for plan in plans), "every dependency shows in an argument"
+
+
+def test_arguments_fit_the_parameters_of_their_tools(bundled):
+    parameters = {
+        tool.name: (
+            {item.name for item in tool.parameters},
+            {item.name for item in tool.parameters if item.required},
+        )
+        for tool in bundled.tools
+    }
+    for item in bundled.demonstrations:
+        for call in item.plan.calls:
+            allowed, required = parameters[call.tool]
+            assert required <= set(call.arguments) <= allowed, (call.tool, call.arguments)
+
+
+def test_people_are_looked_up_only_where_no_address_is_given(bundled):
+    looked_up = given_address = 0
+    for item in bundled.demonstrations:
+        for call in item.plan.calls:
+            if call.tool == "find_email_address":
+                looked_up += 1
+                assert call.arguments["name"].lower() in item.query.lower()
+            if call.tool == "send_email":
+                for to in call.arguments["to"]:
+                    if isinstance(to, str):
+                        given_address += 1
+                        assert to.lower() in item.query.lower()
+    assert looked_up > 500
+    assert given_address > 100
+
+
+def test_neither_last_call_nor_query_length_fixes_the_next_call(bundled):
+    follows: dict[str, set[str]] = {}
+    for item in bundled.demonstrations:
+        previous = "start"
+        for tool in (*item.plan.tools, "end"):
+            follows.setdefault(previous, set()).add(tool)
+            previous = tool
+    assert len(follows["start"]) >= 25
+    assert sum(len(after) >= 10 for after in follows.values()) >= 30
+
+
+def test_groups_name_what_was_combined_and_split_well(bundled):
+    groups = Counter(item.group for item in bundled.demonstrations)
+    assert len(groups) > 500
+    assert max(groups.values()) < 0.03 * len(bundled)
+    assert "" not in groups
+
+
+def test_bundled_set_is_the_same_each_time(bundled):
+    assert datasets.load("bundled").demonstrations == bundled.demonstrations
+
+
+@given(st.integers(0, 10**9), st.integers(BASE, BASE + 400))
+@settings(max_examples=25)
+def test_any_seed_and_number_of_tools_give_valid_demonstrations(seed, tools):
+    known = {tool.name for tool in synthetic.tools(tools, seed)}
+    assert len(known) == tools
+    made = list(synthetic.generate(20, tools, seed))
+    assert made == list(synthetic.generate(20, tools, seed))
+    for item in made:
+        assert item.query.strip() == item.query
+        assert "{" not in item.query
+        assert set(item.plan.tools) <= known
+        assert 1 <= len(item.plan) <= 8
+        again = Demonstration.from_dict(json.loads(json.dumps(item.to_dict())))
+        assert again == item
+
+
+def test_fewer_demonstrations_are_the_first_of_more():
+    some = list(synthetic.generate(50, 100, 3))
+    assert list(islice(synthetic.generate(500, 100, 3), 50)) == some
+
+
+def test_fewer_tools_are_the_first_of_more_and_seeds_have_their_own():
+    assert synthetic.tools(300, 1)[:120] == synthetic.tools(120, 1)
+    assert synthetic.tools(300, 1) != synthetic.tools(300, 2)
+    assert len(synthetic.tools(5000)) == 5000
+
+
+def test_every_service_tool_is_used_and_its_brand_is_in_the_query():
+    extra = {tool.name for tool in synthetic.tools(147)[BASE:]}
+    used: Counter[str] = Counter()
+    for item in synthetic.generate(3000, 147):
+        for tool in set(item.plan.tools) & extra:
+            used[tool] += 1
+            assert tool.split("_")[0] in item.query.lower()
+    assert set(used) == extra
+
+
+def test_queries_of_different_seeds_hardly_repeat():
+    queries = [item.query for seed in range(5) for item in synthetic.generate(2000, BASE, seed)]
+    assert len(set(queries)) > 0.999 * len(queries)
+
+
+def test_generating_holds_nothing_back():
+    def peak(count):
+        tracemalloc.start()
+        for _ in synthetic.generate(count, 100):
+            pass
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)
+    assert peak(2000) < 1.2 * peak(200) + 100_000
+
+
+@pytest.mark.parametrize(("demonstrations", "tools"), [(0, BASE), (-1, BASE), (5, 3), (5, 10**6)])
+def test_impossible_numbers_are_refused_at_once(demonstrations, tools):
+    with pytest.raises(InputError, match="cannot be"):
+        synthetic.generate(demonstrations, tools)

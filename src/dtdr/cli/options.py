@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dtdr.errors import InputError
+from dtdr import encoders
+from dtdr.errors import InputError, unknown_choice
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SEED = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
@@ -162,6 +163,8 @@ def retriever_parameters(
         raise InputError(f"retriever {name!r} cannot run: {reason}")
     given: dict[str, Any] = {"seed": seed, "recipe": recipe.value}
     if encoder is not None:
+        if encoder not in encoders.NAMES:
+            raise unknown_choice("encoder", encoder, encoders.NAMES)
         given["encoder"] = encoder
     if llm_command is not None:
         from dtdr.cli.llm_command import LLMCommand

@@ -1,0 +1,100 @@
+"""How fitting grows with the demonstrations: seconds and peak memory.
+
+    python benchmarks/fit.py [--smoke] [--sizes 1000 10000 100000] [--retriever NAME ...]
+
+Every line is measured in a process of its own, on generated (synthetic) demonstrations, with the
+lexical encoder. Peak memory is that of the whole process, demonstrations included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dtdr.datasets.synthetic import generate, tools
+from dtdr.evaluation.tables import Column, Table, count, duration
+from dtdr.retrievers import create
+
+
+def measure(retriever: str, demonstrations: int) -> dict[str, Any]:
+    """One line of the table, measured in this process."""
+    started = time.perf_counter()
+    found = list(generate(demonstrations))
+    generated = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fitted = create(retriever).fit(found, tools())
+    done = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        fitted.save(path)
+        size = sum(item.stat().st_size for item in path.iterdir())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "retriever": retriever,
+        "demonstrations": demonstrations,
+        "generate_seconds": generated - started,
+        "fit_seconds": done - generated,
+        "data_mb": before / 1024,
+        "peak_mb": peak / 1024,
+        "model_kb": size / 1024,
+    }
+
+
+def main() -> None:
+    """Measure every retriever and size, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--retriever", nargs="+", default=["dr", "lr", "dtdr-c", "dtdr-l"])
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--one", nargs=2, metavar=("RETRIEVER", "DEMONSTRATIONS"))
+    given = parser.parse_args()
+    if given.one:
+        name, size = given.one
+        print(json.dumps(measure(name, int(size))))
+        return
+    if given.smoke:
+        given.sizes = [100, 300]
+    rows: list[dict[str, Any]] = []
+    for name in given.retriever:
+        former: dict[str, Any] | None = None
+        for size in given.sizes:
+            command = [sys.executable, __file__, "--one", name, str(size)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            row = json.loads(done.stdout)
+            if former is not None:
+                row["ratio"] = row["fit_seconds"] / former["fit_seconds"]
+            rows.append(row)
+            former = row
+            if given.json:
+                print(json.dumps(row), flush=True)
+    if given.json:
+        return
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Demonstrations", "demonstrations", count, numeric=True),
+        Column("Fit s", "fit_seconds", duration, numeric=True),
+        Column("Ratio", "ratio", lambda value: f"{value:.1f}", numeric=True),
+        Column("Data MB", "data_mb", count, numeric=True),
+        Column("Peak MB", "peak_mb", count, numeric=True),
+        Column("Model KB", "model_kb", count, numeric=True),
+    ]
+    caption = (
+        "Ratio: of fit time to the line above. Data: the process with its demonstrations in "
+        "memory,\nbefore the fit. Peak: of the whole process."
+    )
+    title = "Fitting on synthetic demonstrations, lexical encoder"
+    Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from dtdr.cli import run
+from dtdr.datasets import BUNDLED, load, synthetic
+from dtdr.datasets.splits import default_split
+from tests.command_line import dtdr
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """What ``dtdr demo`` prints, in a process of its own."""
+    code, out, err = dtdr("demo")
+    assert (code, err) == (0, "")
+    return out
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys):
+    """What ``dtdr demo --json`` prints, on a part of the bundled set."""
+    monkeypatch.setattr(synthetic, "BUNDLED_DEMONSTRATIONS", 300)
+    assert run(["demo", "--json", "--seed", "1"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_demo_says_that_its_data_are_synthetic_and_fits_100_columns(shown):
+    assert "synthetic" in shown
+    assert "✓" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    for name in ("random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"):
+        assert f" {name} " in shown
+
+
+def test_demo_shows_three_queries_of_the_held_out_side_step_by_step(answer):
+    dataset = load(BUNDLED)
+    held_out = {
+        item.id: item for item in default_split(dataset, seed=1).testing(dataset.demonstrations)
+    }
+    assert answer["synthetic"] is True
+    assert len(answer["queries"]) == 3
+    for query in answer["queries"]:
+        plan = held_out[query["id"]].plan
+        steps = list(plan.steps())
+        assert [step["called"] for step in query["steps"]] == [*plan.tools, None]
+        assert [step["acceptable"] for step in query["steps"]] == [
+            sorted(step.acceptable) for step in steps
+        ]
+        for step in query["steps"]:
+            marked = [item["tool"] for item in step["top"] if item["acceptable"]]
+            assert set(marked) == {item["tool"] for item in step["top"]} & set(step["acceptable"])
+
+
+def test_demo_evaluates_every_offline_retriever_on_the_held_out_steps(answer):
+    scores = {item["retriever"]: item["mrr"] for item in answer["results"]}
+    assert set(scores) >= {"random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"}
+    assert scores["dtdr-l"] > scores["lr"] > scores["random"]
+    assert scores["dtdr-c"] > scores["random"]
+    assert len({item["steps"] for item in answer["results"]}) == 1

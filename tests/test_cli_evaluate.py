@@ -1,0 +1,221 @@
+import json
+
+import pytest
+
+from dtdr.cli import run
+from dtdr.evaluation import mean_score, read_run_log
+from tests import small_data
+from tests.command_line import dtdr, is_one_sentence
+
+KEYS = [
+    "retriever",
+    "encoder",
+    "mrr",
+    "f1",
+    "top1",
+    "recall@5",
+    "steps",
+    "fit_seconds",
+    "rank_microseconds_median",
+]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return small_data.write(tmp_path, size=24)
+
+
+@pytest.fixture
+def evaluate(data, capsys):
+    """Run ``dtdr evaluate`` on the data; gives the code and what it said."""
+
+    def call(*arguments):
+        code = run(["evaluate", "--data", str(data), *map(str, arguments)])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def test_evaluate_in_a_process_of_its_own_prints_one_table_of_at_most_100_columns(data):
+    code, out, err = dtdr("evaluate", "--data", data, "--retriever", "random", "--retriever", "dr")
+    assert (code, err) == (0, "")
+    assert [name for name in ("random", "dr", "MRR", "Recall@5") if name not in out] == []
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_json_is_one_object_with_the_promised_keys(evaluate):
+    code, out, _ = evaluate("--retriever", "random", "--retriever", "dtdr-c", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["dataset"], found["split"]) == ("demonstrations", "paper-0")
+    assert [list(item) for item in found["results"]] == [KEYS, KEYS]
+    assert [item["retriever"] for item in found["results"]] == ["random", "dtdr-c"]
+    assert [item["encoder"] for item in found["results"]] == [None, "lexical"]
+
+
+def test_all_is_every_retriever_that_can_run_and_names_those_that_cannot(evaluate):
+    code, out, err = evaluate("--retriever", "all", "--json")
+    assert code == 0
+    names = [item["retriever"] for item in json.loads(out)["results"]]
+    assert {"random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"} <= set(names)
+    assert "less-is-more" not in names
+    assert "left out less-is-more: it needs an LLM (--llm-command COMMAND)" in err
+
+
+def test_all_includes_less_is_more_with_an_llm_command(evaluate):
+    code, out, err = evaluate("--llm-command", "echo a tool that sends mail", "--json")
+    assert (code, err) == (0, "")
+    assert "less-is-more" in [item["retriever"] for item in json.loads(out)["results"]]
+
+
+def test_retrievers_that_need_descriptions_are_left_out_of_all_where_there_are_none(evaluate, data):
+    (data.parent / "tools.json").unlink()
+    code, out, err = evaluate("--json")
+    assert code == 0
+    names = [item["retriever"] for item in json.loads(out)["results"]]
+    assert {"random", "dr", "lr", "dtdr-c", "dtdr-l"} <= set(names)
+    for name in ("bm25", "qts", "tgr"):
+        assert name not in names
+        assert f"left out {name}: it needs tool descriptions" in err
+
+
+def test_retriever_that_needs_descriptions_and_is_asked_for_by_name_is_an_error(evaluate, data):
+    (data.parent / "tools.json").unlink()
+    code, _, err = evaluate("--retriever", "bm25")
+    assert code == 2
+    assert "retriever 'bm25' needs tool descriptions" in err
+
+
+def test_same_seed_gives_the_same_figures(evaluate):
+    def figures(seed):
+        _, out, _ = evaluate("--retriever", "random", "--seed", seed, "--split", "group", "--json")
+        return {key: json.loads(out)["results"][0][key] for key in KEYS[:7]}
+
+    assert figures(1) == figures(1)
+    assert figures(1) != figures(2)
+
+
+def test_split_file_decides_what_is_held_out(evaluate, tmp_path):
+    split = tmp_path / "mine.json"
+    split.write_text(json.dumps({"train": list(range(20)), "test": [20, 21, 22]}), encoding="utf-8")
+    code, out, _ = evaluate("--retriever", "random", "--split", split, "--json")
+    found = json.loads(out)
+    assert (code, found["split"]) == (0, "mine")
+    expected = sum(len(small_data.demonstration(number).plan) + 1 for number in (20, 21, 22))
+    assert found["results"][0]["steps"] == expected
+
+
+def test_run_logs_are_kept_and_say_the_same(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    _, out, _ = evaluate("--retriever", "dr", "--retriever", "random", "--runs", runs, "--json")
+    for item in json.loads(out)["results"]:
+        log = read_run_log(runs / f"{item['retriever']}.jsonl")
+        for metric in ("mrr", "f1", "top1", "recall@5"):
+            assert mean_score(log, metric) == pytest.approx(item[metric], abs=1e-6)
+
+
+def test_encoder_is_part_of_the_name_of_its_run_log(evaluate, tmp_path):
+    evaluate("--retriever", "dtdr-c", "--encoder", "lexical", "--runs", tmp_path / "runs")
+    assert [item.name for item in (tmp_path / "runs").iterdir()] == ["dtdr-c-lexical.jsonl"]
+
+
+def test_existing_run_logs_are_replaced_with_force_only(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    assert evaluate("--retriever", "random", "--runs", runs)[0] == 0
+    before = (runs / "random.jsonl").read_bytes()
+    code, _, err = evaluate("--retriever", "random", "--runs", runs, "--seed", 4)
+    assert code == 1
+    assert is_one_sentence(err)
+    assert "random.jsonl exists; pass --force" in err
+    assert (runs / "random.jsonl").read_bytes() == before
+    assert evaluate("--retriever", "random", "--runs", runs, "--seed", 4, "--force")[0] == 0
+    assert read_run_log(runs / "random.jsonl").header.seed == 4
+
+
+def test_settings_go_to_the_retrievers_that_take_them(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    names = ["--retriever", "random", "--retriever", "dtdr-c"]
+    code, _, _ = evaluate(*names, "--set", "order=1", "--set", "random.seed=9", "--runs", runs)
+    assert code == 0
+    assert read_run_log(runs / "dtdr-c.jsonl").header.parameters["order"] == 1
+    assert read_run_log(runs / "dtdr-c.jsonl").header.seed == 0
+    assert read_run_log(runs / "random.jsonl").header.seed == 9
+
+
+def test_paper_recipe_reaches_the_retrievers(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    assert evaluate("--retriever", "dtdr-c", "--recipe", "paper", "--runs", runs)[0] == 0
+    assert read_run_log(runs / "dtdr-c.jsonl").header.parameters["recipe"] == "paper"
+
+
+def test_metrics_can_be_chosen_and_broken_down(evaluate):
+    arguments = ["--retriever", "random", "--metric", "hit@3", "--by", "plan-length"]
+    code, out, _ = evaluate(*arguments)
+    assert code == 0
+    assert "Hit@3 by calls of the plan" in out
+    assert "MRR" not in out
+    _, out, _ = evaluate(*arguments, "--json")
+    result = json.loads(out)["results"][0]
+    groups = result["hit@3_by_plan_length"]
+    assert sum(item["steps"] for item in groups.values()) == result["steps"]
+
+
+def test_markdown_table_has_one_row_a_retriever(evaluate):
+    _, out, _ = evaluate("--retriever", "random", "--retriever", "dr", "--markdown")
+    lines = out.strip().splitlines()
+    assert lines[0].startswith("| Retriever | Encoder | MRR |")
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| random", "| dr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--retriever", "dtdr-x"], "unknown retriever 'dtdr-x'; choose one of"),
+        (["--metric", "ndcg"], "unknown metric 'ndcg'; choose one of"),
+        (["--encoder", "word2vec"], "unknown encoder 'word2vec'; choose one of"),
+        (["--encoder", "word2vec", "--retriever", "dr"], "unknown encoder 'word2vec'"),
+        (["--retriever", "dr", "--set", "depth=2"], "has the parameter 'depth'"),
+        (["--retriever", "dr", "--set", "lr.epochs=2"], "'lr', which is not evaluated"),
+        (["--retriever", "less-is-more"], "needs an LLM (--llm-command COMMAND)"),
+        (["--dataset", "tinyagent"], "name the demonstrations once"),
+        (["--split", "nowhere.json"], "cannot read nowhere.json"),
+    ],
+)
+def test_misuse_names_the_value_and_the_remedy(evaluate, arguments, said):
+    code, out, err = evaluate(*arguments)
+    assert (code, out) == (2, "")
+    assert is_one_sentence(err)
+    assert said in err
+
+
+def test_unknown_dataset_is_an_error_that_lists_them(capsys):
+    assert run(["evaluate", "--dataset", "moon"]) == 2
+    assert "unknown dataset 'moon'; choose one of bundled" in capsys.readouterr().err
+
+
+def test_published_set_that_is_not_there_says_where_it_was_looked_for(tmp_path, capsys):
+    assert run(["evaluate", "--dataset", "tinyagent", "--data-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert is_one_sentence(error)
+    assert str(tmp_path) in error
+
+
+def test_skip_bad_counts_what_it_leaves_out(evaluate, data):
+    with data.open("a", encoding="utf-8") as stream:
+        stream.write("rubbish\n")
+    code, _, err = evaluate("--retriever", "random")
+    assert (code, is_one_sentence(err)) == (2, True)
+    assert f"{data}:25: " in err
+    code, _, err = evaluate("--retriever", "random", "--skip-bad")
+    assert code == 0
+    assert "left out 1 bad record in all" in err
+
+
+def test_dr_gives_the_reference_mrr_on_the_tinyagent_example_bank(data_dir, capsys):
+    arguments = ["--dataset", "tinyagent", "--data-dir", str(data_dir), "--retriever", "dr"]
+    assert run(["evaluate", *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["dataset"], found["split"]) == ("tinyagent", "tinyagent")
+    assert found["results"][0]["mrr"] == pytest.approx(0.598, abs=0.005)
+    assert found["results"][0]["steps"] == 2858

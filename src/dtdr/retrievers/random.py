@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dtdr.demonstrations import Demonstration
 from dtdr.ranking import Floats
 from dtdr.retrievers.base import History, Retriever
+from dtdr.retrievers.state import require
 
 
 class RandomRetriever(Retriever):
@@ -40,4 +41,4 @@ class RandomRetriever(Retriever):
         return {}
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        pass
+        require(state, set())

@@ -1,0 +1,79 @@
+"""``bm25``: words that the query shares with a tool's name, description and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.demonstrations import Demonstration
+from dtdr.encoders.base import MAX_CHARACTERS
+from dtdr.encoders.lexical import words
+from dtdr.errors import InputError
+from dtdr.ranking import Floats
+from dtdr.retrievers.descriptions import document
+from dtdr.retrievers.state import require
+from dtdr.retrievers.static import StaticRetriever
+
+
+class BM25Retriever(StaticRetriever):
+    """BM25 (Robertson and Zaragoza, 2009) over tool documents, by the package bm25s.
+
+    Nothing is learned from demonstrations but which tools there are. Probabilities are the
+    scores' shares of their sum.
+
+    Args:
+        k1: how much a repeated word adds; at least 0.
+        b: how much long documents are marked down, 0 to 1.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: not used; every retriever has one.
+
+    Raises:
+        InputError: ``k1`` or ``b`` is out of range.
+    """
+
+    name = "bm25"
+    needs_descriptions = True
+
+    def __init__(
+        self, *, k1: float = 1.5, b: float = 0.75, threshold: float | None = None, seed: int = 0
+    ) -> None:
+        if not k1 >= 0:
+            raise InputError(f"k1 is {k1}; it must be at least 0")
+        if not 0 <= b <= 1:
+            raise InputError(f"b is {b}; it must be in [0, 1]")
+        self.k1 = k1
+        self.b = b
+        self.threshold = threshold
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        import bm25s  # slow to import, and needed here only
+
+        self._scorer = bm25s.BM25(k1=self.k1, b=self.b)
+        self._scorer.index([_words(document(tool)) for tool in self.tools_], show_progress=False)
+
+    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+        known = self._scorer.vocab_dict
+        found = []
+        for query in queries:
+            asked = [word for word in _words(query[:MAX_CHARACTERS]) if word in known]
+            if asked:
+                found.append(np.asarray(self._scorer.get_scores(asked), np.float64))
+            else:
+                found.append(np.zeros(len(self.tools_)))
+        return found
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        # The folder's list of tools is all there is to know: indexing hundreds takes milliseconds.
+        return {}
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, set())
+        self._fit(())
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in words(text) if word[0].isalnum()]

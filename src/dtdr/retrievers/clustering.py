@@ -1,0 +1,142 @@
+"""``dtdr-c``: Markov chains over the demonstrations whose queries are like this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr import encoders
+from dtdr.demonstrations import Demonstration
+from dtdr.encoders.base import Encoder
+from dtdr.errors import InputError, ModelError
+from dtdr.ranking import Floats
+from dtdr.retrievers.base import History, Retriever, choose_encoder
+from dtdr.retrievers.clusters import Clusters
+from dtdr.retrievers.markov import MarkovChains
+from dtdr.retrievers.recipes import Recipe, check_recipe
+from dtdr.retrievers.state import require
+from dtdr.retrievers.vectors import fitted, rows
+
+MAX_ORDER = 20
+STRENGTH = 8.0
+NEAREST = 4
+
+
+class DTDRClustering(Retriever):
+    """DTDR-C (paper, Section 3 and App. F.2, Algorithms 2 and 3).
+
+    k-means groups the training queries, each cluster has a Markov chain over its demonstrations,
+    and the chain of the query's cluster says what follows the history.
+
+    ``recipe="paper"`` looks up exactly the last ``order`` calls in the nearest cluster; where they
+    never stood together, all tools are equal. The default backs off: it starts from all tools
+    being equal and mixes in, for histories of length 0, 1, ... ``order``, what followed in all
+    demonstrations and then in the ``nearest`` clusters, farthest first, each estimate counting as
+    ``strength`` further calls of the next one.
+
+    Args:
+        recipe: ``"default"`` or ``"paper"``.
+        encoder: its name, or the encoder.
+        order: N, the longest history looked at.
+        clusters: K; None for a tenth of the demonstrations (paper, App. C).
+        weighted: rank the tools that followed by how often they did; otherwise all alike.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        nearest: clusters mixed together; not used by the paper's recipe.
+        strength: greater than 0; not used by the paper's recipe.
+        seed: of k-means.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    name = "dtdr-c"
+    uses_encoder = True
+
+    encoder: Encoder
+    clusters_: Clusters
+    cluster_chains_: MarkovChains
+    global_chain_: MarkovChains
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe = "default",
+        encoder: str | Encoder = encoders.DEFAULT,
+        order: int = 3,
+        clusters: int | None = None,
+        weighted: bool = True,
+        threshold: float | None = None,
+        nearest: int = NEAREST,
+        strength: float = STRENGTH,
+        seed: int = 0,
+    ) -> None:
+        check_recipe(recipe)
+        if not 0 <= order <= MAX_ORDER:
+            raise InputError(f"order is {order}; it must be from 0 to {MAX_ORDER}")
+        for name, value in (("clusters", clusters), ("nearest", nearest)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
+        if not strength > 0:
+            raise InputError(f"strength is {strength}; it must be greater than 0")
+        self.recipe = recipe
+        self.encoder = choose_encoder(encoder)
+        self.order = order
+        self.clusters = clusters
+        self.weighted = weighted
+        self.threshold = threshold
+        self.nearest = nearest
+        self.strength = strength
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        queries = [demonstration.query for demonstration in demonstrations]
+        self.encoder = fitted(self.encoder, queries)
+        wanted = self.clusters or max(1, len(queries) // 10)
+        self.clusters_, labels = Clusters.fit(self.encoder.encode(queries), wanted, seed=self.seed)
+        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+        tools = len(self.tools_)
+        self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
+        self.global_chain_ = MarkovChains.build(plans, self.order, tools)
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[list[int]]:
+        count = 1 if self.recipe == "paper" else self.nearest
+        return [self.clusters_.nearest(row, count) for row in rows(self.encoder.encode(queries))]
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        estimate = self._lookup if self.recipe == "paper" else self._mixture
+        return np.stack([estimate(*step) for step in zip(prepared, histories, strict=True)])
+
+    def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
+        return self.cluster_chains_.lookup(clusters[0], history, weighted=self.weighted)
+
+    def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
+        paths = [(self.global_chain_, self.global_chain_.path(0, history))]
+        for cluster in reversed(clusters):
+            paths.append((self.cluster_chains_, self.cluster_chains_.path(cluster, history)))
+        row = np.full(len(self.tools_), 1 / len(self.tools_))
+        for length in range(self.order + 1):
+            for chains, path in paths:
+                if length < len(path):
+                    row = chains.mix(path[length], row, self.strength, weighted=self.weighted)
+        return row
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return {
+            **self.clusters_.state(),
+            **self.cluster_chains_.state("clusters."),
+            **self.global_chain_.state("global."),
+        }
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        names = {"centres"} | {"projection"} & state.keys()
+        names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
+        require(state, names)
+        self.clusters_ = Clusters.restore(state, dimension=self.encoder.dimension)
+        size = {"order": self.order, "tools": len(self.tools_)}
+        self.cluster_chains_ = MarkovChains.restore(state, "clusters.", **size)
+        self.global_chain_ = MarkovChains.restore(state, "global.", **size)
+        if self.cluster_chains_.groups != len(self.clusters_.centres):
+            raise ModelError("the model has another number of clusters than chains; fit it again")

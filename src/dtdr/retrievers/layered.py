@@ -1,0 +1,110 @@
+"""Base of the retrievers that put one linear layer on the vector of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dtdr import encoders
+from dtdr.encoders.base import Encoder
+from dtdr.ranking import Floats
+from dtdr.retrievers.base import Retriever, choose_encoder, softmax
+from dtdr.retrievers.linear_layer import LinearLayer, Loss, Optimisation
+from dtdr.retrievers.recipes import Recipe, check_recipe
+from dtdr.retrievers.state import require
+from dtdr.retrievers.vectors import rows
+
+PAPER = Optimisation(
+    loss="bce", epochs=10, learning_rate=1e-3, decay=0.9, weight_decay=1e-5, batch_size=32
+)
+"""Settings of App. C, "Classifier optimization"; the batch size is not given there."""
+
+
+class LayerRetriever(Retriever):
+    """A linear layer with a recipe.
+
+    Args:
+        recipe: ``"default"`` or ``"paper"``; each keyword below that is not None overrides it.
+        encoder: its name, or the encoder.
+        loss: ``"softmax"`` or ``"bce"``, see ``Optimisation``.
+        epochs: passes over the training steps.
+        learning_rate: of Adam, in the first epoch.
+        decay: factor on the learning rate after each epoch.
+        weight_decay: factor on the weights that is added to their gradient.
+        batch_size: training steps a step of Adam.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: order of the training steps.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    uses_encoder = True
+    RECIPES: ClassVar[dict[str, Optimisation]]
+
+    encoder: Encoder
+    layer_: LinearLayer
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe = "default",
+        encoder: str | Encoder = encoders.DEFAULT,
+        loss: Loss | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        decay: float | None = None,
+        weight_decay: float | None = None,
+        batch_size: int | None = None,
+        threshold: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_recipe(recipe)
+        preset = self.RECIPES[recipe]
+        # What a recipe stands for is kept value by value: a saved model does not change its
+        # meaning when a later version measures better settings.
+        self.recipe = recipe
+        self.loss = preset.loss if loss is None else loss
+        self.epochs = preset.epochs if epochs is None else epochs
+        self.learning_rate = preset.learning_rate if learning_rate is None else learning_rate
+        self.decay = preset.decay if decay is None else decay
+        self.weight_decay = preset.weight_decay if weight_decay is None else weight_decay
+        self.batch_size = preset.batch_size if batch_size is None else batch_size
+        self.threshold = threshold
+        self.seed = seed
+        self._optimisation()  # checks
+        self.encoder = choose_encoder(encoder)
+
+    def _optimisation(self) -> Optimisation:
+        return Optimisation(
+            self.loss,
+            self.epochs,
+            self.learning_rate,
+            self.decay,
+            self.weight_decay,
+            self.batch_size,
+        )
+
+    def _train(self, texts: Sequence[str], targets: csr_array) -> None:
+        vectors = self.encoder.encode(texts)
+        self.layer_ = LinearLayer.train(vectors, targets, self._optimisation(), seed=self.seed)
+
+    def _predict(self, texts: Sequence[str]) -> list[Floats]:
+        """For each text, probabilities of shape (tools,).
+
+        Both losses end in a softmax, as in the paper: for ``bce`` it gives each tool's share of
+        the odds that its sigmoid stands for.
+        """
+        return [softmax(self.layer_.logits(row)) for row in rows(self.encoder.encode(texts))]
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return self.layer_.state()
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, {"weights", "bias"})
+        self.layer_ = LinearLayer.restore(
+            state, dimension=self.encoder.dimension, tools=len(self.tools_)
+        )

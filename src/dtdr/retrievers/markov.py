@@ -1,0 +1,210 @@
+"""Markov chains over tool calls: what followed each history of up to N calls (paper, Alg. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.errors import ModelError
+from dtdr.ranking import Floats
+
+Integers = npt.NDArray[np.int64]
+
+
+class MarkovChains:
+    """One chain of the orders 0 to N for each group of plans.
+
+    A chain is a trie over histories read backwards, padded with ``start``: its root counts what
+    was called at all, the child for the last call what followed that call, the grandchild what
+    followed the last two. All tries share four flat arrays, so that thousands of chains load
+    without being rebuilt and a lookup costs one binary search a call.
+
+    Attributes:
+        groups: number of chains; the root of chain g is node g.
+        order: N, the longest history looked at.
+        tools: size of the tool vocabulary; its last index is the end of plan.
+        keys: shape (nodes - groups,), rising: ``parent * (tools + 1) + call`` of each other node,
+            where the call ``tools`` stands for ``start``.
+        offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
+        next_tools: tools that followed, rising within a node.
+        counts: how often each of them did.
+    """
+
+    def __init__(
+        self,
+        groups: int,
+        order: int,
+        tools: int,
+        keys: Integers,
+        offsets: Integers,
+        next_tools: Integers,
+        counts: Floats,
+    ) -> None:
+        self.groups = groups
+        self.order = order
+        self.tools = tools
+        self.keys = keys
+        self.offsets = offsets
+        self.next_tools = next_tools
+        self.counts = counts
+        self._totals = np.add.reduceat(counts, offsets[:-1]) * (offsets[1:] > offsets[:-1])
+
+    @classmethod
+    def build(
+        cls,
+        plans: Sequence[Sequence[int]],
+        order: int,
+        tools: int,
+        groups: Sequence[int] | Integers | None = None,
+    ) -> Self:
+        """Count plans.
+
+        Args:
+            plans: tool indices in the order of the calls, without the end of plan.
+            order: N, at least 0.
+            tools: size of the vocabulary, whose last index is the end of plan.
+            groups: the chain each plan belongs to, from 0; None for a single chain. Every number
+                up to the largest must have a plan.
+        """
+        group_of = np.zeros(len(plans), np.int64) if groups is None else np.asarray(groups)
+        lengths = np.fromiter((len(plan) + 1 for plan in plans), np.int64, len(plans))
+        # Every plan becomes N times `start`, its calls, and the end of plan.
+        flat = np.full(int((lengths + order).sum()), tools, np.int64)
+        ends = np.cumsum(lengths + order)
+        steps = np.repeat(ends - np.cumsum(lengths), lengths) + np.arange(int(lengths.sum()))
+        flat[steps] = np.fromiter(
+            (tool for plan in plans for tool in (*plan, tools - 1)), np.int64, len(steps)
+        )
+        node = np.repeat(group_of, lengths).astype(np.int64)
+        roots = int(group_of.max()) + 1
+        nodes, keys = roots, []
+        pairs = [node * tools + flat[steps]]
+        for lag in range(1, order + 1):
+            level, child = np.unique(node * (tools + 1) + flat[steps - lag], return_inverse=True)
+            node = nodes + child
+            nodes += len(level)
+            keys.append(level)
+            pairs.append(node * tools + flat[steps])
+        found, counts = np.unique(np.concatenate(pairs), return_counts=True)
+        return cls(
+            roots,
+            order,
+            tools,
+            np.concatenate(keys) if keys else np.empty(0, np.int64),
+            np.searchsorted(found, np.arange(nodes + 1) * tools),
+            found % tools,
+            counts.astype(np.float64),
+        )
+
+    def path(self, group: int, history: Sequence[int]) -> list[int]:
+        """Nodes of ever longer suffixes of a history, as far as they were seen; root first."""
+        node = group
+        nodes = [node]
+        length = len(history)
+        for lag in range(1, self.order + 1):
+            call = history[length - lag] if lag <= length else self.tools
+            if call < 0:
+                break
+            key = node * (self.tools + 1) + call
+            position = int(self.keys.searchsorted(key))
+            if position == len(self.keys) or self.keys[position] != key:
+                break
+            node = self.groups + position
+            nodes.append(node)
+        return nodes
+
+    def lookup(self, group: int, history: Sequence[int], *, weighted: bool = True) -> Floats:
+        """What followed exactly the last N calls (paper, Alg. 3); shape (tools,), zeros if unseen.
+
+        Args:
+            group: the chain.
+            history: indices of the calls, oldest first; a negative one was never seen.
+            weighted: shares of the counts, or 1 for every tool that followed.
+        """
+        row = np.zeros(self.tools)
+        nodes = self.path(group, history)
+        if len(nodes) == self.order + 1:
+            part = slice(self.offsets[nodes[-1]], self.offsets[nodes[-1] + 1])
+            row[self.next_tools[part]] = self.counts[part] if weighted else 1.0
+            row /= row.sum()
+        return row
+
+    def mix(self, node: int, below: Floats, strength: float, *, weighted: bool = True) -> Floats:
+        """What followed a node, with ``below`` counted as ``strength`` further calls.
+
+        This is interpolation with a Dirichlet prior (MacKay and Peto, 1995): a node with few
+        counts stays near ``below``, one with many leaves it.
+
+        Args:
+            node: from ``path``.
+            below: shape (tools,), summing to 1: the estimate from shorter histories.
+            strength: greater than 0.
+            weighted: whether a tool that followed twice counts twice.
+        """
+        part = slice(self.offsets[node], self.offsets[node + 1])
+        total = float(self._totals[node] if weighted else part.stop - part.start) + strength
+        row: Floats = below * (strength / total)
+        row[self.next_tools[part]] += (self.counts[part] if weighted else 1.0) / total
+        return row
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def state(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save, in the smallest types that hold them."""
+        return {
+            f"{prefix}shape": np.array([self.groups, self.order, self.tools], np.int64),
+            f"{prefix}keys": self.keys,
+            f"{prefix}offsets": self.offsets.astype(np.int32),
+            f"{prefix}next_tools": self.next_tools.astype(np.int32),
+            f"{prefix}counts": self.counts.astype(np.int32),
+        }
+
+    @staticmethod
+    def array_names(prefix: str) -> set[str]:
+        """Names of the arrays that ``state`` gives."""
+        return {prefix + name for name in ("shape", "keys", "offsets", "next_tools", "counts")}
+
+    @classmethod
+    def restore(
+        cls, state: Mapping[str, npt.NDArray[Any]], prefix: str, *, order: int, tools: int
+    ) -> Self:
+        """The chains that ``state`` gave.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together, the order or the vocabulary.
+        """
+        shape = state[f"{prefix}shape"]
+        keys, offsets = state[f"{prefix}keys"], state[f"{prefix}offsets"]
+        next_tools, counts = state[f"{prefix}next_tools"], state[f"{prefix}counts"]
+        if shape.shape != (3,) or tuple(shape[1:]) != (order, tools):
+            raise ModelError(
+                f"the model holds Markov chains of another order or tool vocabulary: {shape}, "
+                f"expected order {order} over {tools} tools; fit it again"
+            )
+        fits = (
+            keys.ndim == offsets.ndim == next_tools.ndim == counts.ndim == 1
+            and shape[0] > 0
+            and len(offsets) == shape[0] + len(keys) + 1
+            and offsets[0] == 0
+            and offsets[-1] == len(next_tools) == len(counts)
+            and (np.diff(offsets) > 0).all()
+            and (np.diff(keys) > 0).all()
+            and next_tools.min() >= 0
+            and next_tools.max() < tools
+            and counts.min() > 0
+        )
+        if not fits:
+            raise ModelError("the Markov chains of the model are damaged; fit it again")
+        return cls(
+            int(shape[0]),
+            order,
+            tools,
+            keys.astype(np.int64),
+            offsets.astype(np.int64),
+            next_tools.astype(np.int64),
+            counts.astype(np.float64),
+        )

@@ -52,14 +52,15 @@ def test_bundled_plans_branch_repeat_tools_and_have_one_to_eight_calls(bundled):
 
 
 def test_arguments_fit_the_parameters_of_their_tools(bundled):
+    services = list(synthetic.generate(1000, BASE + 150, 2))
     parameters = {
         tool.name: (
             {item.name for item in tool.parameters},
             {item.name for item in tool.parameters if item.required},
         )
-        for tool in bundled.tools
+        for tool in synthetic.tools(BASE + 150, 2)
     }
-    for item in bundled.demonstrations:
+    for item in [*bundled.demonstrations, *services]:
         for call in item.plan.calls:
             allowed, required = parameters[call.tool]
             assert required <= set(call.arguments) <= allowed, (call.tool, call.arguments)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -171,6 +172,11 @@ def test_default_split_of_a_set_of_another_size_is_the_papers(data_dir):
     dataset = datasets.load("t_eval", data_dir=data_dir)
     del dataset.demonstrations[-1]
     assert default_split(dataset, data_dir, 2) == paper_split(dataset.demonstrations, 2)
+
+
+def test_default_split_of_a_users_file_is_not_the_fixed_one_of_its_name(data_dir):
+    dataset = replace(datasets.load("t_eval", data_dir=data_dir), folder=None)
+    assert default_split(dataset, data_dir) == paper_split(dataset.demonstrations)
 
 
 def test_saved_split_reads_back(tmp_path):

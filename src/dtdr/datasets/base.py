@@ -160,7 +160,7 @@ def convert_records(
             except InputError as error:
                 reason = f"{path}{where}: {error}"
                 if bad is None:
-                    raise InputError(reason) from error
+                    raise InputError(f"{reason}; fix it or pass --skip-bad") from error
                 bad.add(reason)
                 continue
             found = True

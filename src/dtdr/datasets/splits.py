@@ -137,10 +137,13 @@ def default_split(dataset: Dataset, data_dir: str | Path | None = None, seed: in
     """The fixed split where the set has one, by group for the bundled set, else the paper's."""
     if dataset.synthetic:
         return group_split(dataset.demonstrations, seed)
+    if dataset.folder is None:
+        # A file of the user's own: a split by record position would be about other records.
+        return paper_split(dataset.demonstrations, seed)
     records = len(dataset.demonstrations)
     for folder in [dataset.folder, *data_folders(data_dir)]:
-        path = folder and folder / "splits" / f"{dataset.name}.json"
-        if path and path.is_file():
+        path = folder / "splits" / f"{dataset.name}.json"
+        if path.is_file():
             split = read_split(path)
             if max(split.train[-1], split.test[-1]) < records == len(split.train) + len(split.test):
                 return split

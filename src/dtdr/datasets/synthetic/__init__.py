@@ -14,7 +14,7 @@ from random import Random
 from dtdr.datasets.base import Dataset
 from dtdr.datasets.synthetic.phrasing import compose
 from dtdr.datasets.synthetic.scene import Scene
-from dtdr.datasets.synthetic.services import Service, errand, services
+from dtdr.datasets.synthetic.services import Flow, Service, errand, services
 from dtdr.datasets.synthetic.toolbox import BASE
 from dtdr.datasets.synthetic.trips import ERRANDS
 from dtdr.demonstrations import Demonstration, Tool
@@ -56,7 +56,7 @@ def generate(demonstrations: int, tools: int = len(BASE), seed: int = 0) -> Iter
     """
     if demonstrations < 1:
         raise InputError(f"{demonstrations} demonstrations cannot be generated; ask for 1 or more")
-    offered = [service for service, _ in _services(tools, seed)]
+    offered = [(service, flow) for service, _ in _services(tools, seed) for flow in service.flows]
     extra = tools - len(BASE)
     share = extra / (extra + _BASE_WEIGHT)
     rng = Random(f"demonstrations {seed}")
@@ -89,7 +89,7 @@ def _services(count: int, seed: int) -> list[tuple[Service, tuple[Tool, ...]]]:
 
 
 def _demonstration(
-    rng: Random, number: int, offered: Sequence[Service], share: float
+    rng: Random, number: int, offered: Sequence[tuple[Service, Flow]], share: float
 ) -> Demonstration:
     while True:
         scene = Scene(rng)
@@ -97,7 +97,7 @@ def _demonstration(
         clauses = []
         for _ in range(1 if draw < 0.3 else 2 if draw < 0.75 else 3):
             if offered and rng.random() < share:
-                clauses.append(errand(scene, scene.pick(offered)))
+                clauses.append(errand(scene, *scene.pick(offered)))
             else:
                 clauses.append(scene.pick(ERRANDS)(scene))
         if 0 < len(scene) <= _LONGEST:

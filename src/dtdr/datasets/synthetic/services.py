@@ -20,7 +20,7 @@ _SYLLABLES = (
 )
 
 
-class _Flow(NamedTuple):
+class Flow(NamedTuple):
     """Calls that use each other's outputs, and the ways to ask for them."""
 
     verbs: tuple[str, ...]
@@ -31,8 +31,13 @@ class _Family(NamedTuple):
     """A kind of service: its tools, what can be asked for, and of what."""
 
     tools: tuple[tuple[str, str, str], ...]
-    flows: tuple[_Flow, ...]
+    flows: tuple[Flow, ...]
     subjects: tuple[str, ...]
+
+    def first_parameter(self, verb: str) -> str:
+        """The parameter that takes what is asked for, or what the call before gave."""
+        specification = next(names for name, _, names in self.tools if name == verb)
+        return specification.partition(" ")[0]
 
 
 class Service(NamedTuple):
@@ -40,7 +45,7 @@ class Service(NamedTuple):
 
     brand: str
     family: _Family
-    flows: tuple[_Flow, ...]
+    flows: tuple[Flow, ...]
 
 
 _FAMILIES = (
@@ -54,23 +59,23 @@ _FAMILIES = (
             ("return_order", "Send an order back to the shop {}.", "order"),
         ),
         (
-            _Flow(("find_product",), ("see if {b} sells {s}", "check what {s} costs at {b}")),
-            _Flow(
+            Flow(("find_product",), ("see if {b} sells {s}", "check what {s} costs at {b}")),
+            Flow(
                 ("find_product", "add_to_basket"),
                 ("put {s} into my {b} basket", "keep {s} in the basket at {b}"),
             ),
-            _Flow(
+            Flow(
                 ("find_product", "add_to_basket", "check_out"),
                 ("order {s} from {b}", "buy {s} at {b}", "have {b} deliver {s}"),
             ),
-            _Flow(
+            Flow(
                 ("find_order",), ("show me my {b} order of {s}", "dig up what I paid {b} for {s}")
             ),
-            _Flow(
+            Flow(
                 ("find_order", "track_order"),
                 ("find out where {s} from {b} is", "track my {b} order of {s}"),
             ),
-            _Flow(
+            Flow(
                 ("find_order", "return_order"),
                 ("send {s} back to {b}", "return {s}, which {b} delivered"),
             ),
@@ -84,34 +89,34 @@ _FAMILIES = (
         (
             ("list_accounts", "List the accounts at the bank {}.", ""),
             ("get_balance", "Give the balance of an account at the bank {}.", "account"),
-            ("transfer_money", "Transfer money from an account at {}.", "account to amount"),
+            ("transfer_money", "Transfer money from an account at {}.", "account to? amount?"),
             ("freeze_card", "Block a card of the bank {}.", "account"),
             ("list_payments", "List the payments of an account at {}.", "account"),
         ),
         (
-            _Flow(("list_accounts",), ("name my accounts at {b} before I {s}",)),
-            _Flow(
+            Flow(("list_accounts",), ("name my accounts at {b} before I {s}",)),
+            Flow(
                 ("list_accounts", "get_balance"),
                 (
                     "check how much I have at {b} before I {s}",
                     "look up my {b} balance, I want to {s}",
                 ),
             ),
-            _Flow(
+            Flow(
                 ("list_accounts", "get_balance", "transfer_money"),
                 (
                     "send the rest of my {b} money off so that I can {s}",
                     "transfer what is left at {b}, I have to {s}",
                 ),
             ),
-            _Flow(
+            Flow(
                 ("list_accounts", "freeze_card"),
                 (
                     "block my {b} card, I lost it on the way to {s}",
                     "freeze the card from {b} until I {s}",
                 ),
             ),
-            _Flow(
+            Flow(
                 ("list_accounts", "list_payments"),
                 (
                     "go through my {b} payments, I have to {s}",
@@ -126,19 +131,19 @@ _FAMILIES = (
             ("list_courses", "List the courses of the studio {}.", "words"),
             ("book_course", "Book a place in a course of the studio {}.", "course"),
             ("cancel_course", "Give back a place in a course of the studio {}.", "course"),
-            ("rate_course", "Rate a course of the studio {}.", "course stars"),
+            ("rate_course", "Rate a course of the studio {}.", "course stars?"),
         ),
         (
-            _Flow(("list_courses",), ("look up when {b} has {s}", "ask which {s} {b} offers")),
-            _Flow(
+            Flow(("list_courses",), ("look up when {b} has {s}", "ask which {s} {b} offers")),
+            Flow(
                 ("list_courses", "book_course"),
                 ("sign me up for {s} at {b}", "get me a place in {s}, {b}"),
             ),
-            _Flow(
+            Flow(
                 ("list_courses", "cancel_course"),
                 ("give up my place in {s} at {b}", "drop {s} at {b}"),
             ),
-            _Flow(
+            Flow(
                 ("list_courses", "rate_course"),
                 ("give {s} at {b} five stars", "rate {s}, the one from {b}"),
             ),
@@ -157,17 +162,17 @@ _FAMILIES = (
             ("redirect_parcel", "Send a parcel of the courier {} to another place.", "parcel"),
         ),
         (
-            _Flow(("find_parcel",), ("see if {b} knows a parcel with {s}",)),
-            _Flow(
+            Flow(("find_parcel",), ("see if {b} knows a parcel with {s}",)),
+            Flow(
                 ("find_parcel", "locate_parcel"),
                 ("ask {b} where the parcel with {s} is", "locate the {b} parcel with {s}"),
             ),
-            _Flow(("make_label",), ("make me a {b} label for {s}", "prepare {b} postage for {s}")),
-            _Flow(
+            Flow(("make_label",), ("make me a {b} label for {s}", "prepare {b} postage for {s}")),
+            Flow(
                 ("make_label", "book_pickup"),
                 ("ship {s} with {b}", "let {b} collect {s}", "have {s} picked up by {b}"),
             ),
-            _Flow(
+            Flow(
                 ("find_parcel", "redirect_parcel"),
                 ("have {b} bring {s} to the office instead", "redirect {s}, it comes with {b}"),
             ),
@@ -185,16 +190,16 @@ _FAMILIES = (
             ("refund_tickets", "Give tickets back to the ticket office {}.", "show"),
         ),
         (
-            _Flow(("find_show",), ("see when {b} has {s}", "find out from {b} when {s} is on")),
-            _Flow(
+            Flow(("find_show",), ("see when {b} has {s}", "find out from {b} when {s} is on")),
+            Flow(
                 ("find_show", "hold_seats"),
                 ("hold two seats for {s} at {b}", "keep places for {s} free with {b}"),
             ),
-            _Flow(
+            Flow(
                 ("find_show", "hold_seats", "pay_tickets"),
                 ("buy tickets for {s} from {b}", "get us into {s} through {b}"),
             ),
-            _Flow(
+            Flow(
                 ("find_show", "refund_tickets"),
                 ("give the {b} tickets for {s} back", "get a refund from {b} for {s}"),
             ),
@@ -236,13 +241,24 @@ def services(count: int, seed: int) -> Iterator[tuple[Service, tuple[Tool, ...]]
         )
 
 
-def errand(scene: Scene, service: Service) -> Clause:
-    """Ask something of a service."""
-    flow = scene.pick(service.flows)
-    subject = scene.pick(service.family.subjects)
+def errand(scene: Scene, service: Service, flow: Flow) -> Clause:
+    """Ask something of a service; the first call gets the subject, each later one what came out."""
+    subject = f"{scene.pick(service.family.subjects)}{_detail(scene)}"
     prefix = service.brand.lower()
     value: object = subject
     for verb in flow.verbs:
-        value = scene.call(f"{prefix}_{verb}", subject=value)
+        first = service.family.first_parameter(verb)
+        value = scene.call(f"{prefix}_{verb}", **({first: value} if first else {}))
     scene.labels.append(f"{prefix}>{flow.verbs[-1]}")
     return scene.say(flow.templates, b=service.brand, s=subject)
+
+
+def _detail(scene: Scene) -> str:
+    draw = scene.rng.random()
+    if draw < 0.45:
+        return f" for {words.person(scene.rng)}"
+    if draw < 0.75:
+        return f" for {words.person(scene.rng)} by {words.day(scene.rng)}"
+    if draw < 0.9:
+        return f" by {words.day(scene.rng)} {words.clock(scene.rng)}"
+    return ""

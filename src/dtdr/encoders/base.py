@@ -98,7 +98,8 @@ def encodable(text: str) -> str:
 def length_one(vectors: npt.NDArray[Any]) -> Floats32:
     """Rows scaled to length 1; rows of zeros stay. Shape (texts, dimension)."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # infinite values are reported by encode
+        return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
 def with_progress(batches: Iterable[Item], texts: int, encoder: str, total: int) -> Iterable[Item]:

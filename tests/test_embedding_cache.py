@@ -1,0 +1,331 @@
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dtdr.encoders import cache
+from dtdr.encoders.base import Encoder, length_one
+from dtdr.encoders.cache import CachedEncoder, CacheWarning
+from dtdr.errors import EncoderError, InputError
+
+TEXTS = ["one", "two", "", "Köln 🙂", "half \ud800", "x" * 100_000]
+
+
+class Counting(Encoder):
+    """Counts what it encodes; the vector of a text depends on nothing but the text."""
+
+    name = "counting"
+
+    def __init__(self, model="a", dimension=5):
+        self.model = model
+        self.size = dimension
+        self.encoded = []
+
+    @property
+    def dimension(self):
+        return self.size
+
+    def fingerprint(self):
+        return self.model
+
+    def _encode(self, texts):
+        self.encoded += texts
+        rows = [
+            np.random.default_rng(list(f"{self.model}{text}".encode("utf-8", "replace"))).random(
+                self.size
+            )
+            for text in texts
+        ]
+        return length_one(np.array(rows).reshape(len(texts), self.size))
+
+    def config(self):
+        return {"name": self.name, "model": self.model}
+
+    @classmethod
+    def restore(cls, config, arrays):
+        return cls(config["model"])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def encoded(cached):
+    """Texts that the encoder behind the cache was given."""
+    return cached.encoder.encoded
+
+
+def database(folder):
+    return Path(folder) / "embeddings" / "vectors.sqlite3"
+
+
+def count(folder):
+    connection = sqlite3.connect(database(folder))
+    try:
+        return connection.execute("SELECT COUNT(*) FROM vectors").fetchone()[0]
+    finally:
+        connection.close()
+
+
+def test_cached_vectors_equal_uncached_ones_bit_for_bit(folder):
+    plain = Counting().encode(TEXTS)
+    np.testing.assert_array_equal(CachedEncoder(Counting()).encode(TEXTS), plain)
+    again = CachedEncoder(Counting())
+    np.testing.assert_array_equal(again.encode(TEXTS[::-1]), plain[::-1])
+    assert encoded(again) == []
+    assert again.encode(TEXTS).dtype == np.float32
+
+
+def test_each_distinct_text_is_encoded_once():
+    encoder = CachedEncoder(Counting())
+    encoder.encode(["one", "two", "one"])
+    encoder.encode(["three", "two"])
+    assert encoded(encoder) == ["one", "two", "three"]
+
+
+def test_encoders_with_another_fingerprint_share_nothing():
+    first = CachedEncoder(Counting("a")).encode(["one"])
+    second = CachedEncoder(Counting("b"))
+    assert not np.array_equal(second.encode(["one"]), first)
+    assert encoded(second) == ["one"]
+
+
+def test_an_encoder_without_a_fingerprint_is_never_cached(folder):
+    encoder = CachedEncoder(Counting(model=None))
+    encoder.encode(["one"])
+    encoder.encode(["one"])
+    assert encoded(encoder) == ["one", "one"]
+    assert not database(folder).exists()
+
+
+def test_more_texts_than_one_lookup_and_one_block():
+    texts = [f"text {number}" for number in range(1_300)]
+    encoder = CachedEncoder(Counting())
+    vectors = encoder.encode(texts)
+    np.testing.assert_array_equal(vectors, Counting().encode(texts))
+    np.testing.assert_array_equal(encoder.encode(texts), vectors)
+    assert len(encoded(encoder)) == 1_300
+
+
+def test_what_was_encoded_before_an_interruption_is_kept():
+    class Interrupted(Counting):
+        def _encode(self, texts):
+            if len(self.encoded) >= 1_024:
+                raise KeyboardInterrupt
+            return super()._encode(texts)
+
+    texts = [f"text {number}" for number in range(1_100)]
+    with pytest.raises(KeyboardInterrupt):
+        CachedEncoder(Interrupted()).encode(texts)
+    again = CachedEncoder(Counting())
+    again.encode(texts)
+    assert len(encoded(again)) == 1_100 - 1_024
+
+
+def test_values_that_are_no_numbers_are_not_cached(folder):
+    class Broken(Counting):
+        def _encode(self, texts):
+            return np.full((len(texts), self.size), np.nan, np.float32)
+
+    with pytest.raises(EncoderError, match="finite"):
+        CachedEncoder(Broken()).encode(["one"])
+    assert count(folder) == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE vectors SET vector = zeroblob(20) WHERE id = 1",
+        "UPDATE vectors SET vector = x'00' WHERE id = 1",
+        "UPDATE vectors SET vector = 'text' WHERE id = 1",
+        "UPDATE vectors SET checksum = checksum + 1 WHERE id = 1",
+    ],
+)
+def test_a_damaged_entry_is_reported_and_computed_again(folder, damage):
+    plain = CachedEncoder(Counting()).encode(TEXTS)
+    connection = sqlite3.connect(database(folder))
+    with connection:
+        connection.execute(damage)
+    connection.close()
+    encoder = CachedEncoder(Counting())
+    with pytest.warns(CacheWarning, match="1 damaged entries"):
+        np.testing.assert_array_equal(encoder.encode(TEXTS), plain)
+    assert encoded(encoder) == ["one"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(CachedEncoder(Counting()).encode(TEXTS), plain)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.0])
+def test_a_damaged_file_is_reported_and_started_anew(folder, keep):
+    texts = [f"text {number}" for number in range(400)]
+    CachedEncoder(Counting()).encode(texts)
+    path = database(folder)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)] + b"no database" * 400)
+    encoder = CachedEncoder(Counting())
+    with pytest.warns(CacheWarning, match="is damaged"):
+        vectors = encoder.encode(texts)
+    np.testing.assert_array_equal(vectors, Counting().encode(texts))
+    encoder.encode(texts)
+    last = CachedEncoder(Counting())
+    last.encode(texts)
+    assert encoded(last) == []
+
+
+def test_a_cache_that_cannot_be_written_is_passed_over(folder):
+    (folder / "embeddings").write_text("a file where the folder should be")
+    with pytest.warns(CacheWarning, match="going on without it"):
+        vectors = CachedEncoder(Counting()).encode(TEXTS)
+    np.testing.assert_array_equal(vectors, Counting().encode(TEXTS))
+
+
+def test_a_full_disk_is_passed_over_and_leaves_no_half_entry(folder):
+    encoder = CachedEncoder(Counting(dimension=4_096))
+    encoder.encode(["one"])
+    connection = encoder._store._connection
+    assert connection is not None
+    connection.execute("PRAGMA max_page_count = 20")
+    texts = [f"text {number}" for number in range(100)]
+    with pytest.warns(CacheWarning, match="full"):
+        vectors = encoder.encode(texts)
+    np.testing.assert_array_equal(vectors, Counting(dimension=4_096).encode(texts))
+    assert count(folder) == 1
+
+
+def test_the_oldest_vectors_go_when_the_limit_is_reached(folder):
+    encoder = CachedEncoder(Counting(dimension=1_000), max_bytes=200_000)
+    for number in range(200):
+        encoder.encode([f"text {number}"])
+    assert 20 <= count(folder) <= 50
+    assert database(folder).stat().st_size < 300_000
+    encoded(encoder).clear()
+    encoder.encode(["text 199", "text 0"])
+    assert encoded(encoder) == ["text 0"]
+
+
+def test_clear_forgets_everything(folder):
+    encoder = CachedEncoder(Counting())
+    encoder.encode(TEXTS)
+    cache.clear()
+    assert count(folder) == 0
+    encoder.encode(["one"])
+    assert encoded(encoder).count("one") == 2
+    encoder.clear()
+    assert count(folder) == 0
+    cache.clear(folder / "nowhere")
+    assert not (folder / "nowhere").exists()
+
+
+def test_a_changed_dimension_is_reported():
+    CachedEncoder(Counting(dimension=5)).encode(["one"])
+    with pytest.raises(EncoderError, match=r"another length.*clear"):
+        CachedEncoder(Counting(dimension=6)).encode(["one", "two"])
+
+
+def test_a_limit_below_1_is_refused():
+    with pytest.raises(InputError, match="max_bytes is 0"):
+        CachedEncoder(Counting(), max_bytes=0)
+
+
+def test_the_default_folder_is_in_the_home_folder(monkeypatch, folder):
+    assert cache.cache_folder() == folder
+    monkeypatch.delenv("DTDR_CACHE")
+    assert cache.cache_folder() == Path.home() / ".cache" / "dtdr"
+
+
+def test_threads_share_one_encoder():
+    encoder = CachedEncoder(Counting())
+    texts = [f"text {number}" for number in range(60)]
+    results = {}
+
+    def work(start):
+        results[start] = [encoder.encode([text])[0] for text in texts[start:] + texts[:start]]
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 20, 40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plain = Counting().encode(texts)
+    for start, rows in results.items():
+        np.testing.assert_array_equal(rows, np.roll(plain, -start, axis=0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_opens_the_cache_for_itself(folder):
+    encoder = CachedEncoder(Counting())
+    encoder.encode(["one"])
+    child = os.fork()
+    if child == 0:
+        encoder.encode(["two"])
+        os._exit(0 if encoder._store._process == os.getpid() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert count(folder) == 2
+
+
+WRITER = """
+import sys, warnings
+import numpy as np
+from tests.test_embedding_cache import Counting
+from dtdr.encoders.cache import CachedEncoder
+warnings.simplefilter("error")
+encoder = CachedEncoder(Counting())
+print("ready", flush=True)
+sys.stdin.readline()
+texts = [f"text {number}" for number in range(*map(int, sys.argv[1:]))]
+for start in range(0, len(texts), 3):
+    part = texts[start : start + 3]
+    assert np.array_equal(encoder.encode(part), Counting().encode(part))
+"""
+
+
+def test_two_processes_write_at_the_same_time(folder):
+    project = Path(__file__).resolve().parent.parent
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, *bounds],
+            cwd=project,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for bounds in (("0", "600"), ("300", "900"))
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:  # both wait here, so that they start together on an empty cache
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    assert count(folder) == 900
+    reader = CachedEncoder(Counting())
+    texts = [f"text {number}" for number in range(900)]
+    np.testing.assert_array_equal(reader.encode(texts), Counting().encode(texts))
+    assert encoded(reader) == []
+
+
+def test_a_cache_that_vanishes_is_made_again(folder):
+    CachedEncoder(Counting()).encode(["one"])
+    shutil.rmtree(folder / "embeddings")
+    encoder = CachedEncoder(Counting())
+    encoder.encode(["one"])
+    assert encoded(encoder) == ["one"]
+    assert count(folder) == 1

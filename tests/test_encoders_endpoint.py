@@ -1,0 +1,358 @@
+"""Against a real HTTP server on the loopback interface that can misbehave in many ways."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dtdr import encoders
+from dtdr.encoders import endpoint
+from dtdr.encoders.endpoint import EndpointEncoder
+from dtdr.errors import EncoderError, InputError
+
+KEY = "sk-a-very-secret-key"
+
+
+def vector(text, dimension=4):
+    return [float(len(text) + 1), float(sum(text.encode()) % 97), 1.0, -2.0][:dimension]
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.script: list[Callable[[Any, Any], None]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: "Server"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.path, dict(self.headers), body))
+        script = self.server.script
+        behave = script.pop(0) if script else good
+        behave(self, body)
+
+    def answer(self, status, content, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def good(handler, body, change=lambda data: data):
+    data = []
+    for index, text in enumerate(body["input"]):
+        numbers = vector(text, body.get("dimensions", 4))
+        if body["encoding_format"] == "base64":
+            numbers = base64.b64encode(np.array(numbers, "<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": index, "embedding": numbers})
+    handler.answer(200, json.dumps({"data": change(data)}).encode())
+
+
+def changed(change):
+    return lambda handler, body: good(handler, body, change)
+
+
+def status(code, content=b"", **headers):
+    return lambda handler, body: handler.answer(code, content, **headers)
+
+
+def drop(handler, body):
+    handler.close_connection = True
+
+
+def truncated(handler, body):
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"data": [')
+    handler.close_connection = True
+
+
+@pytest.fixture
+def server():
+    running = Server()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield running
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Seconds that were waited between tries, without waiting."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def encoder_for(server, **options):
+    return EndpointEncoder(
+        url=f"http://127.0.0.1:{server.server_port}/v1", model="small", **options
+    )
+
+
+def expected(texts):
+    rows = np.array([vector(text) for text in texts])
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_vectors_come_back_in_the_order_of_the_texts(server, encoding):
+    server.script = [changed(lambda data: data[::-1])]
+    texts = ["one", "two two", "Köln 🙂", "half \ud800"]
+    vectors = encoder_for(server, encoding=encoding).encode(texts)
+    np.testing.assert_allclose(
+        vectors, expected([text.replace("\ud800", "?") for text in texts]), rtol=1e-6
+    )
+    assert vectors.dtype == np.float32
+    path, _, body = server.requests[0]
+    assert path == "/v1/embeddings"
+    assert body["model"] == "small"
+    assert body["encoding_format"] == encoding
+
+
+def test_many_texts_go_in_batches(server):
+    texts = [f"text {'x' * number}" for number in range(10)]
+    vectors = encoder_for(server, batch_size=4).encode(texts)
+    np.testing.assert_allclose(vectors, expected(texts), rtol=1e-6)
+    assert [len(body["input"]) for _, _, body in server.requests] == [4, 4, 2]
+
+
+def test_blank_texts_are_not_sent_and_get_zeros(server):
+    vectors = encoder_for(server).encode(["", "text", " \n"])
+    assert server.requests[0][2]["input"] == ["text"]
+    np.testing.assert_array_equal(vectors[[0, 2]], 0)
+    assert np.linalg.norm(vectors[1]) == pytest.approx(1)
+
+
+def test_dimension_is_asked_for_only_when_it_is_not_known(server):
+    assert encoder_for(server).dimension == 4
+    assert len(server.requests) == 1
+    assert encoder_for(server, dimension=4).encode([""]).shape == (1, 4)
+    assert len(server.requests) == 1
+
+
+def test_vectors_can_be_shortened_by_the_server(server):
+    assert encoder_for(server, dimension=2, shorten=True).encode(["text"]).shape == (1, 2)
+    assert server.requests[0][2]["dimensions"] == 2
+
+
+def test_vectors_of_another_dimension_are_refused(server):
+    with pytest.raises(EncoderError, match="4 dimensions, expected 3"):
+        encoder_for(server, dimension=3).encode(["text"])
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [status(429), status(500, b"oops"), status(503), drop, truncated],
+    ids=["429", "500", "503", "dropped", "truncated"],
+)
+def test_passing_failures_are_tried_again(server, waits, failure):
+    server.script = [failure, failure]
+    vectors = encoder_for(server, backoff=1).encode(["text"])
+    np.testing.assert_allclose(vectors, expected(["text"]), rtol=1e-6)
+    assert len(server.requests) == 3
+    assert 1 <= waits[0] <= 1.5
+    assert 2 <= waits[1] <= 3
+
+
+def test_jitter_is_the_same_for_the_same_seed(server, waits):
+    for _ in range(2):
+        server.script = [status(500), status(500)]
+        encoder_for(server, seed=3).encode(["text"])
+    assert waits[:2] == waits[2:]
+
+
+def test_retry_after_is_honoured_in_seconds_and_as_a_date(server, waits):
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    server.script = [
+        status(429, Retry_After="7"),
+        status(503, Retry_After=later),
+        status(503, Retry_After="soon"),
+    ]
+    encoder_for(server, backoff=0).encode(["text"])
+    assert waits[0] == 7
+    assert 50 < waits[1] <= 60
+    assert waits[2] == 0
+
+
+def test_a_server_that_asks_to_wait_for_hours_is_reported(server, waits):
+    server.script = [status(429, b'{"error": {"message": "quota used up"}}', Retry_After="7200")]
+    with pytest.raises(EncoderError, match=r"429 \(quota used up\); it asks to wait 7200 seconds"):
+        encoder_for(server).encode(["text"])
+    assert not waits
+
+
+def test_giving_up_says_how_often_it_was_tried(server, waits):
+    server.script = [status(500, b"<h1>no  luck</h1>")] * 3
+    with pytest.raises(EncoderError, match=r"answered 500 \(<h1>no luck</h1>\) \(tried 3 times\)"):
+        encoder_for(server, retries=2).encode(["text"])
+
+
+def test_slow_answers_time_out(server):
+    released = threading.Event()
+    server.script = [lambda handler, body: released.wait(30)] * 2
+    try:
+        with pytest.raises(EncoderError, match=r"no answer in time.*tried 2 times"):
+            encoder_for(server, timeout=0.1, retries=1, backoff=0).encode(["text"])
+    finally:
+        released.set()
+
+
+def test_an_unreachable_server_is_named(waits):
+    with pytest.raises(EncoderError, match=r"127\.0\.0\.1:\d+/v1/embeddings cannot be reached"):
+        EndpointEncoder(url="http://127.0.0.1:1/v1", model="m", retries=1).encode(["text"])
+    assert len(waits) == 1
+
+
+def test_refusals_are_not_tried_again_and_give_the_servers_reason(server):
+    server.script = [status(400, b'{"error": {"message": "input is too long"}}')]
+    with pytest.raises(EncoderError, match=r"answered 400 \(input is too long\)") as caught:
+        encoder_for(server).encode(["text"])
+    assert len(server.requests) == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_the_key_is_sent_but_never_shown_or_kept(server, monkeypatch):
+    monkeypatch.setenv("MY_KEY", KEY)
+    encoder = encoder_for(server, key_variable="MY_KEY")
+    encoder.encode(["text"])
+    assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in json.dumps(encoder.config()) + encoder.fingerprint() + repr(vars(encoder))
+    server.script = [status(401, f"wrong key {KEY}".encode())]
+    with pytest.raises(EncoderError, match=r"wrong key \*\*\*.*check the key in MY_KEY") as caught:
+        encoder.encode(["text"])
+    assert KEY not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_missing_key_is_named(server):
+    server.script = [status(401)]
+    with pytest.raises(EncoderError, match="check the key in OPENAI_API_KEY, which is not set"):
+        encoder_for(server).encode(["text"])
+    assert "Authorization" not in server.requests[0][1]
+
+
+def test_redirects_do_not_carry_the_key_elsewhere(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.script = [status(302, Location=f"http://localhost:{server.server_port}/elsewhere")]
+    with pytest.raises(EncoderError, match="answered 302; redirects are not followed"):
+        encoder_for(server).encode(["text"])
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (status(200, b'{"data": ['), "cannot be read"),
+        (status(200, b"\xff\xfe"), "cannot be read"),
+        (status(200, b"<html>"), "cannot be read"),
+        (status(200, b"{}"), "cannot be read"),
+        (status(200, b"[]"), "cannot be read"),
+        (status(200, b'{"data": 7}'), "cannot be read"),
+        (status(200, b'{"data": ["a", "b"]}'), "cannot be read"),
+        (changed(lambda data: data[:1]), "1 vectors for 2 texts"),
+        (changed(lambda data: [data[0], data[0]]), "index 0 is given twice"),
+        (changed(lambda data: [data[0], {**data[1], "index": 5}]), "index 5"),
+        (changed(lambda data: [data[0], {**data[1], "embedding": "%%%"}]), "base64"),
+        (changed(lambda data: [data[0], {**data[1], "embedding": [1.0]}]), "cannot be read"),
+        (changed(lambda data: [{**item, "embedding": []} for item in data]), "no length"),
+        (changed(lambda data: [{**item, "embedding": [None] * 4} for item in data]), "finite|read"),
+        (changed(lambda data: [{**item, "embedding": [float("nan")] * 4} for item in data]), "fin"),
+        (changed(lambda data: [{**item, "embedding": [1e300] * 4} for item in data]), "finite"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_explained(server, answer, reason):
+    server.script = [answer]
+    with pytest.raises(EncoderError, match=reason):
+        encoder_for(server).encode(["one", "two"])
+
+
+@pytest.mark.parametrize(
+    ("url", "final"),
+    [
+        ("http://localhost:1/v1/", "http://localhost:1/v1/embeddings"),
+        ("https://a.example/v1/embeddings", "https://a.example/v1/embeddings"),
+        ("https://a.example/d?api-version=3", "https://a.example/d/embeddings?api-version=3"),
+    ],
+)
+def test_the_path_is_completed(url, final):
+    assert EndpointEncoder(url=url, model="m").url == final
+
+
+@pytest.mark.parametrize("url", ["", "localhost:80", "file:///etc/passwd", "http://", "http://[::"])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(InputError, match="url must be"):
+        EndpointEncoder(url=url, model="m")
+
+
+@pytest.mark.parametrize(
+    "url", [f"https://me:{KEY}@a.example/v1", f"https://a.example/v1?api_key={KEY}"]
+)
+def test_a_url_with_a_secret_is_refused_without_showing_it(url):
+    with pytest.raises(InputError, match=r"a\.example holds a password or key") as caught:
+        EndpointEncoder(url=url, model="m")
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoding": "int8"},
+        {"batch_size": 0},
+        {"dimension": 0},
+        {"timeout": 0},
+        {"retries": -1},
+        {"shorten": True},
+    ],
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InputError):
+        EndpointEncoder(url="http://localhost/v1", model="m", **options)
+
+
+def test_create_says_what_it_needs():
+    with pytest.raises(InputError, match="url"):
+        encoders.create("endpoint")
+
+
+def test_restored_endpoint_uses_the_cache_and_asks_nothing_twice(server):
+    first = encoders.create("endpoint", url=encoder_for(server).url, model="small")
+    vectors = first.encode(["one", "two"])
+    asked = len(server.requests)
+    restored = encoders.restore(json.loads(json.dumps(first.config())), first.arrays())
+    np.testing.assert_array_equal(restored.encode(["two", "one"]), vectors[::-1])
+    assert restored.dimension == 4
+    assert len(server.requests) == asked
+
+
+def test_retry_after_without_a_value_means_no_wait():
+    assert endpoint._retry_after(None) == 0
+    assert endpoint._retry_after("-5") == 0

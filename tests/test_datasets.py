@@ -209,6 +209,26 @@ def test_bad_record_of_an_object_file_is_named_by_key_and_can_be_skipped(tmp_pat
     assert "the query is empty" in bad.first[1]
 
 
+def test_arguments_nested_too_deeply_are_a_bad_record(tmp_path):
+    deep = json.loads("[" * 900 + "]" * 900)
+    plan = [{"tool_name": "open_note", "tool_args": [deep]}]
+    record = {"input": "x", "output": [{"type": "plan", "parsed_output": plan}]}
+    path = tmp_path / "training_data.json"
+    path.write_text(json.dumps({"deep": record, "flat": HUB_RECORD}))
+    bad = BadRecords()
+    assert [item.id for item in datasets.find_source("tinyagent").read(path, bad)] == ["flat"]
+    assert bad.first == [f"{path}, record 0 (id 'deep'): nested too deeply"]
+
+
+def test_half_a_surrogate_pair_survives_the_canonical_file(tmp_path):
+    path = tmp_path / "examples.json"
+    path.write_text(json.dumps({"odd": bank('1. open_note("a")', "Question: a \ud800 b")}))
+    read = list(datasets.find_source("tinyagent").read(path, None))
+    save_demonstrations(tmp_path / "d.jsonl", read)
+    assert list(read_demonstrations(tmp_path / "d.jsonl")) == read
+    assert read[0].query == "a \ud800 b"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -29,7 +29,8 @@ def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[IO[str]]
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
         temporary = Path(name)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            # Half a surrogate pair cannot be UTF-8; its \udXXX escape is what JSON means by it.
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())

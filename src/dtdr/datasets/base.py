@@ -157,8 +157,9 @@ def convert_records(
                     raise InputError("the query is empty")
                 if not seen.add(demonstration.id):
                     raise InputError(f"the id {demonstration.id!r} was used before")
-            except InputError as error:
-                reason = f"{path}{where}: {error}"
+            except (InputError, RecursionError) as error:
+                deep = isinstance(error, RecursionError)
+                reason = f"{path}{where}: {'nested too deeply' if deep else error}"
                 if bad is None:
                     raise InputError(f"{reason}; fix it or pass --skip-bad") from error
                 bad.add(reason)

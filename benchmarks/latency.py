@@ -117,7 +117,10 @@ def main() -> None:
         Column("Model KB", "model_kb", count, numeric=True),
     ]
     title = f"Latency, fitted on {given.demonstrations:,} synthetic demonstrations"
-    caption = f"Medians of {QUERIES} new queries and their steps. Ratio: of step time to the first retriever's."
+    caption = (
+        f"Medians of {QUERIES} new queries and their steps. "
+        "Ratio: of step time to the first retriever's."
+    )
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 
 

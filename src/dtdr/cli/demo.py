@@ -24,6 +24,9 @@ SHOWN_RETRIEVER = "dtdr-l"
 
 SHOWN_QUERIES = 3
 SHOWN_TOOLS = 3
+WIDE = 96
+"""Columns that three tools with long names need; narrower terminals get one tool less."""
+
 SHOWN_CALLS = (3, 5)
 """Plans of so many calls are shown: long enough that the history matters, short enough to read."""
 
@@ -148,21 +151,21 @@ def _print_walks(
         query = " ".join(demonstration.query.split())
         out.print()
         out.print(Text.assemble((f"{number}. ", "bold"), (query, "bold cyan")))
-        out.print(_walk_table(steps))
+        out.print(_walk_table(steps, SHOWN_TOOLS if out.width >= WIDE else SHOWN_TOOLS - 1))
 
 
-def _walk_table(steps: list[dict[str, Any]]) -> RichTable:
+def _walk_table(steps: list[dict[str, Any]], shown: int) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("After", no_wrap=True)
-    for title in ("1st", "2nd", "3rd")[:SHOWN_TOOLS]:
+    for title in ("1st", "2nd", "3rd")[:shown]:
         table.add_column(f"      {title}", no_wrap=True)
     for step in steps:
         cells = []
-        for item in step["top"]:
+        for item in step["top"][:shown]:
             mark, style = ("✓", "green") if item["acceptable"] else (" ", "")
             cells.append(Text(f"{_percent(item['probability'])} {mark} {item['tool']}", style))
         before = step["called_before"]

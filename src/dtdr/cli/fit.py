@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from shlex import quote
+from textwrap import shorten
 from typing import Annotated
 
 import typer
@@ -100,4 +101,5 @@ def fit(
         + (f" ({skipped:,} failures left out)" if skipped else "")
     )
     typer.echo(f"wrote {output} ({decimal(size)})")
-    typer.echo(f"try: dtdr rank {quote(str(output))} {quote(demonstrations[0].query[:60])}")
+    example = shorten(demonstrations[0].query, 60, placeholder="")
+    typer.echo(f"try: dtdr rank {quote(str(output))} {quote(example)}")

@@ -1,0 +1,214 @@
+"""``dtdr import``: an agent's logs in, demonstrations out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.output import console, note, print_json
+from dtdr.errors import InputError, OutputError
+from dtdr.traces.turns import Failed, Turns
+
+MEGABYTE = 1_000_000
+
+
+def import_traces(
+    format_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="openai-chat, openai-responses, anthropic, otel, openinference, langsmith, "
+            "langfuse, mcp or dtdr.",
+        ),
+    ],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="Log files, plain or gzipped.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The demonstrations to write.")
+    ],
+    tools_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools-out", metavar="FILE", help="Write the tool definitions in the logs, too."
+        ),
+    ] = None,
+    turns: Annotated[
+        Turns,
+        typer.Option(
+            "--turns",
+            help="One demonstration a user message, the same with the earlier messages before "
+            "it, or one a conversation.",
+        ),
+    ] = Turns.SPLIT,
+    failed: Annotated[
+        Failed,
+        typer.Option(
+            "--failed",
+            help="Mark runs with a call that failed for good, drop failed calls, or keep them as "
+            "any other.",
+        ),
+    ] = Failed.MARK_RUN,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Keep turns that called no tool, as empty plans.")
+    ] = False,
+    query: Annotated[
+        str,
+        typer.Option("--query", metavar="TEXT", help="Query of runs whose log holds none."),
+    ] = "",
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Scrub secrets and personal data before writing."),
+    ] = False,
+    redact_rules: Annotated[
+        Path | None,
+        typer.Option(
+            "--redact-rules",
+            metavar="FILE",
+            help="More rules: a JSON or TOML object, name to regular expression; implies --redact.",
+        ),
+    ] = None,
+    references: Annotated[
+        bool,
+        typer.Option(
+            "--references/--no-references",
+            help="Whether arguments that match earlier outputs become references to them.",
+        ),
+    ] = True,
+    reference_length: Annotated[
+        int,
+        typer.Option(
+            "--reference-length",
+            metavar="N",
+            min=1,
+            help="Characters that a text needs to count as a reference.",
+        ),
+    ] = 4,
+    gap: Annotated[
+        float,
+        typer.Option(
+            "--gap", metavar="SECONDS", min=0, help="Pause that ends a run in logs without users."
+        ),
+    ] = 300.0,
+    window: Annotated[
+        int,
+        typer.Option(
+            "--window", metavar="MB", min=1, help="Log held of conversations that may go on."
+        ),
+    ] = 64,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an import that was interrupted.")
+    ] = False,
+    skip_bad: options.SKIP_BAD = False,
+    force: options.FORCE = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Turn an agent's logs into demonstrations to learn from.
+
+    Formats, choices and a small example of each: docs/traces.md
+    """
+    from dtdr import traces
+    from dtdr.jsonl import BadRecords
+    from dtdr.progress import track
+    from dtdr.traces.redaction import BUILT_IN
+
+    if tools_out is not None and tools_out.absolute() == output.absolute():
+        raise InputError(f"--tools-out and --output both name {output}; give two files")
+    if any(_same_file(path, output) for path in files):
+        raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
+    redactor = None
+    if redact or redact_rules is not None:
+        own = traces.read_rules(redact_rules) if redact_rules is not None else ()
+        redactor = traces.Redactor((*own, *BUILT_IN))
+    rules = traces.ReferenceRules(
+        find=references,
+        min_length=reference_length,
+        min_embedded=max(reference_length, traces.ReferenceRules().min_embedded),
+    )
+    bad = BadRecords() if skip_bad else None
+    importer = traces.Importer(
+        traces.find_format(format_name),
+        files,
+        traces.ImportOptions(
+            cut=traces.CutOptions(turns, failed, empty, query, rules),
+            window_bytes=window * MEGABYTE,
+            idle_gap=gap,
+        ),
+        redactor=redactor,
+        bad=bad,
+    )
+    size = sum(path.stat().st_size for path in files)
+    started = time.perf_counter()
+    steps = traces.import_traces(
+        importer, output, tools_output=tools_out, force=force, resume=resume
+    )
+    for _ in track(steps, "Importing", total=size // MEGABYTE + 1):
+        pass
+    seconds = time.perf_counter() - started
+    summary = {
+        **importer.summary(),
+        "output": str(output),
+        "tools_output": None if tools_out is None else str(tools_out),
+        "bytes": size,
+        "seconds": round(seconds, 3),
+    }
+    for reason in bad.first if bad is not None else ():
+        note(f"left out {reason}")
+    if as_json:
+        print_json(summary)
+        return
+    _print_summary(summary)
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    from dtdr.evaluation.tables import Column, Table, count
+
+    rows = [
+        {"what": "records read", "n": summary["records"], "about": _files(summary["files"])},
+        {"what": "bad records", "n": summary["bad_records"], "about": "left out by --skip-bad"},
+        {
+            "what": "superseded requests",
+            "n": summary["superseded_requests"],
+            "about": "a later request repeats them and goes on",
+        },
+        {"what": "runs", "n": summary["runs"], "about": ""},
+        {"what": "  kept", "n": summary["kept"], "about": f"{summary['calls']:,} calls"},
+        *(
+            {"what": "  dropped", "n": number, "about": reason}
+            for reason, number in summary["dropped"].items()
+        ),
+        {
+            "what": "failed calls",
+            "n": summary["failed_calls"],
+            "about": f"{summary['dropped_calls']:,} dropped",
+        },
+        {"what": "references", "n": summary["references"], "about": "to earlier outputs"},
+        {"what": "tool definitions", "n": summary["tools"], "about": ""},
+        *(
+            {"what": "redacted", "n": number, "about": rule}
+            for rule, number in summary["redacted"].items()
+        ),
+    ]
+    always = ("records read", "runs", "  kept")
+    shown = [row for row in rows if row["n"] or row["what"] in always]
+    columns = [Column("What", "what"), Column("Count", "n", count, numeric=True)]
+    speed = summary["bytes"] / MEGABYTE / max(summary["seconds"], 1e-9)
+    caption = f"{summary['format']}, {summary['seconds']:.1f} s, {speed:.0f} MB/s"
+    console().print(Table([*columns, Column("Note", "about")], shown, caption=caption).to_rich())
+    typer.echo(f"wrote {summary['output']}")
+    if summary["tools_output"]:
+        typer.echo(f"wrote {summary['tools_output']}")
+    beside = f" --tools {summary['tools_output']}" if summary["tools_output"] else ""
+    typer.echo(f"next: dtdr fit {summary['output']}{beside} -o MODEL")
+
+
+def _files(number: int) -> str:
+    return f"from {number:,} file{'' if number == 1 else 's'}"
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and path.samefile(other)

@@ -1,0 +1,196 @@
+"""Chat logs that repeat the whole conversation in every request: the longest of each is kept."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dtdr.traces import json_codec
+from dtdr.traces.base import Said, Trace, TraceFormat, as_mapping, digest
+from dtdr.traces.messages import events_of, text_of
+from dtdr.traces.window import Window
+
+_REQUEST_KEYS = ("request", "body", "request_body", "kwargs", "params", "input", "inputs")
+_RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "outputs", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request's messages and what came back."""
+
+    messages: list[Any]
+    replies: list[Any]
+    tools: Any = None
+    system: Any = None
+
+
+class ConversationFormat(TraceFormat):
+    """Files requests by the conversation they belong to, without an id that says so.
+
+    A request belongs to an open conversation when its messages begin with that conversation's;
+    instructions are not compared, since many agents write the time into them. Messages are
+    compared by a 64-bit hash of role, text, calls and results, so that what a log adds to them
+    (``refusal``, ``cache_control``) does not matter.
+    """
+
+    wrappers: ClassVar[Mapping[str, str]] = {"data": "data.item", "items": "items.item"}
+
+    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+        super().__init__(window, idle_gap=idle_gap)
+        window.on_leave = self._forget
+        self._last: dict[int, str] = {}
+        self._inner: set[int] = set()
+        self._marks: dict[str, list[int]] = {}
+        self._next = 0
+        self._filed = ""
+
+    @abstractmethod
+    def exchange(self, record: Any) -> Exchange:
+        """Request and response of a record.
+
+        Raises:
+            InputError: it is no record of this format.
+        """
+
+    @abstractmethod
+    def mark(self, message: Any) -> object:
+        """What a message is compared by; None for instructions, which are not compared."""
+
+    def is_reply(self, message: Any) -> bool:
+        """Whether the model wrote a message."""
+        return isinstance(message, Mapping) and message.get("role") == "assistant"
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a request with its conversation; see ``TraceFormat.add``."""
+        self._filed = ""
+        exchange = self.exchange(record)
+        self.tools.add(exchange.tools)
+        marks, asked, followed = self._chain(exchange)
+        if not marks:
+            self.counts["empty records"] += 1
+            return
+        if marks[-1] in self._inner or marks[-1] in self._last:
+            self.counts["superseded requests"] += 1
+            return
+        key = self._continued(marks, asked, followed)
+        if key is None:
+            key = f"{self._next}"
+            self._next += 1
+        else:
+            self.counts["superseded requests"] += 1
+        self._filed = key
+        self._register(key, marks, asked)
+        self.window.put(key, [raw], place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The conversation as its longest request tells it."""
+        exchange = self.exchange(json_codec.loads(payloads[-1]))
+        yield self._trace([*exchange.messages, *exchange.replies], exchange.system)
+
+    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+        """Put a conversation back and learn its messages again."""
+        marks, asked, _ = self._chain(self.exchange(json_codec.loads(payloads[-1])))
+        self._register(key, marks, asked)
+        self._next = max(self._next, int(key) + 1)
+        self.window.put(key, payloads, place)
+
+    def _trace(self, messages: Iterable[Any], system: Any) -> Trace:
+        return conversation_trace(*events_of(messages), system)
+
+    def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
+        """Hashes of every beginning of the conversation, and how many are of the request.
+
+        The last list says for each hash whether the model wrote the next message.
+        """
+        marks: list[int] = []
+        followed: list[bool] = []
+        current = 0
+        for message in exchange.messages:
+            mark = self.mark(message)
+            if mark is not None:
+                current = hash((current, mark))
+                marks.append(current)
+                followed.append(self.is_reply(message))
+        asked = len(marks)
+        for message in exchange.replies:
+            mark = self.mark(message)
+            if mark is not None:
+                current = hash((current, mark))
+                marks.append(current)
+                followed.append(True)
+        return marks, asked, [*followed[1:], False]
+
+    def _continued(self, marks: list[int], asked: int, followed: list[bool]) -> str | None:
+        """The open conversation that a request goes on with."""
+        last, inner = self._last, self._inner
+        for index in range(len(marks) - 1, -1, -1):
+            mark = marks[index]
+            if mark in last:
+                return last[mark]
+            if mark in inner:
+                # The logged reply and the one in the next request may differ in their wording:
+                # where only the reply is new, the conversation is the one that asked for it.
+                if index + 1 < asked and followed[index]:
+                    return last.get(~mark)
+                return None
+        return None
+
+    def _register(self, key: str, marks: list[int], asked: int) -> None:
+        self._forget(key)
+        self._marks[key] = marks
+        self._inner.update(marks[:-1])
+        self._last[marks[-1]] = key
+        if 0 < asked < len(marks):
+            self._last[~marks[asked - 1]] = key
+
+    def _forget(self, key: str) -> None:
+        marks = self._marks.pop(key, None)
+        if marks is None:
+            return
+        self._inner.difference_update(marks)
+        for mark in marks:
+            for known in (mark, ~mark):
+                if self._last.get(known) == key:
+                    del self._last[known]
+
+
+def conversation_trace(events: list[Any], given: tuple[str, ...], system: Any = None) -> Trace:
+    """A trace without an id of its own, grouped by how its conversation begins."""
+    start = [event.text if isinstance(event, Said) else event.id for event in events[:4]]
+    instructions = text_of(system)
+    return Trace(
+        "",
+        events,
+        group=digest(start) if events else "",
+        given=(*given, instructions) if instructions else given,
+    )
+
+
+def find_part(record: Any, keys: tuple[str, ...], wanted: tuple[str, ...]) -> Mapping[str, Any]:
+    """The object that has one of the wanted keys: the record, or below one of ``keys`` in it."""
+    level = [record]
+    for _ in range(3):
+        below: list[Any] = []
+        for candidate in level:
+            value = as_mapping(candidate)
+            if any(value.get(key) is not None for key in wanted):
+                return value
+            below.extend(value[key] for key in keys if value.get(key))
+        level = below
+    return {}
+
+
+def find_request(record: Any, *wanted: str) -> Mapping[str, Any]:
+    """Where a record keeps its request, under any of the names that proxies and SDKs use."""
+    return find_part(record, _REQUEST_KEYS, wanted)
+
+
+def find_response(record: Any, *wanted: str) -> Mapping[str, Any]:
+    """Where a record keeps its response."""
+    found = as_mapping(record)
+    for key in _RESPONSE_KEYS:
+        if response := find_part(found.get(key), _RESPONSE_KEYS, wanted):
+            return response
+    return found if any(found.get(key) is not None for key in wanted) else {}

@@ -1,0 +1,197 @@
+"""MCP session logs: JSON-RPC messages between a client and its servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError
+from dtdr.traces import json_codec
+from dtdr.traces.base import Said, Trace, TracedCall, TraceFormat
+from dtdr.traces.messages import output_of
+from dtdr.traces.spans import nanoseconds
+from dtdr.traces.window import Window
+
+_ENVELOPES = ("message", "msg", "payload", "data", "body", "rpc", "jsonrpc_message", "raw")
+_TIMES = ("timestamp", "time", "ts", "at", "date")
+_SESSIONS = ("session_id", "sessionId", "session", "mcp-session-id", "conversation_id")
+_SERVERS = ("server", "server_name", "serverName", "upstream")
+_QUERIES = ("query", "user_query", "prompt")
+_TEXT_LINE = re.compile(
+    rb"^\s*(?P<time>\S+)\s+\[(?P<server>[^\]]*)\].*?"
+    rb"Message from (?:client|server):\s*(?P<json>\{.*)"
+)
+
+
+class MCP(TraceFormat):
+    """JSON-RPC messages one a line: bare, in an envelope with a time, or as Claude Desktop logs.
+
+    ``tools/call`` requests are the calls, responses with the same id (and server) their results.
+    MCP knows no user, so there is no query unless the envelope names one (``query``). A new run
+    begins with a new session id, with ``initialize``, with another query, or after a pause of
+    ``idle_gap`` seconds.
+    """
+
+    name: ClassVar[str] = "mcp"
+    title: ClassVar[str] = "MCP JSON-RPC session logs"
+    wrappers: ClassVar[Mapping[str, str]] = {"messages": "messages.item", "data": "data.item"}
+    default_query: ClassVar[str] = "(the log holds no query)"
+
+    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+        super().__init__(window, idle_gap=idle_gap)
+        window.on_leave = self._leave
+        self._current: dict[str, str] = {}
+        self._times: dict[str, int] = {}
+        self._queries: dict[str, str] = {}
+
+    def decode(self, line: bytes) -> Any:
+        """The message of a line; None for the servers' own output in between."""
+        if line.lstrip()[:1] in (b"{", b"["):
+            return json_codec.loads(line)
+        found = _TEXT_LINE.match(line)
+        if found is None:
+            self.counts["other lines"] += 1
+            return None
+        return {
+            "timestamp": found["time"].decode("utf-8", "replace"),
+            "server": found["server"].decode("utf-8", "replace"),
+            "message": json_codec.loads(found["json"]),
+        }
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a message with its session; see ``TraceFormat.add``."""
+        if isinstance(record, list):
+            for item in record:
+                self.add(item, raw, place)
+            return
+        message, envelope = _opened(record)
+        if message is None:
+            raise InputError("no JSON-RPC message: it has neither 'method' nor 'result' or 'error'")
+        method = message.get("method")
+        result = message.get("result")
+        if isinstance(result, Mapping):
+            self.tools.add(result.get("tools"))
+        is_call = method == "tools/call"
+        if not is_call and ("id" not in message or (method and method != "initialize")):
+            return
+        session = f"{place[0]}/{_first(envelope, _SESSIONS)}"
+        server = _first(envelope, _SERVERS)
+        at = nanoseconds(next((envelope[k] for k in _TIMES if envelope.get(k) is not None), None))
+        if method == "initialize":
+            # Every server of a session is initialised; only the same one again is a new session.
+            self._end(session, server)
+            return
+        if not is_call and session not in self._current:
+            return
+        query = _first(envelope, _QUERIES)
+        if is_call:
+            self._begin(session, query, at, place)
+        self._times[session] = max(at, self._times.get(session, 0))
+        packed = [at, server, message.get("id"), query, message if is_call else _result(message)]
+        self.window.append(self._current[session], json_codec.dumps(packed), place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The calls of a session in the order they were made."""
+        messages = [json_codec.loads(payload) for payload in payloads]
+        timed = all(at for at, *_ in messages)
+        if timed:
+            messages.sort(key=lambda message: message[0])
+        events: list[Said | TracedCall] = []
+        waiting: dict[tuple[str, str], TracedCall] = {}
+        for position, (at, server, identifier, query, message) in enumerate(messages):
+            moment = at if timed else position
+            known = (server, str(identifier))
+            if message.get("method") == "tools/call":
+                parameters = message.get("params")
+                parameters = parameters if isinstance(parameters, Mapping) else {}
+                name = parameters.get("name")
+                if not isinstance(name, str) or not name:
+                    raise InputError("a tools/call request has no tool name")
+                if query and not events:
+                    events.append(Said(query))
+                call = TracedCall(name, parameters.get("arguments"), moment, id=str(identifier))
+                events.append(call)
+                waiting[known] = call
+            elif known in waiting:
+                answered = waiting.pop(known)
+                answered.ended = moment
+                answered.failed = "error" in message or message.get("isError") is True
+                answered.output = output_of(message.get("error", message))
+        if events:
+            session = key.split("/", 1)[1].rsplit("/", 1)[0]
+            yield Trace("", events, group=session, salt=key)
+
+    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+        """Put a session back; see ``TraceFormat.readmit``."""
+        session = key.rsplit("/", 1)[0]
+        self._current[session] = key
+        messages = [json_codec.loads(payload) for payload in payloads]
+        self._times[session] = max(message[0] for message in messages)
+        self._queries[session] = next((message[3] for message in messages if message[3]), "")
+        self.window.put(key, payloads, place)
+
+    def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> None:
+        """Open a run where none is open, or where this call cannot belong to the open one."""
+        known = self._current.get(session)
+        if known is not None:
+            former = self._queries.get(session, "")
+            paused = at - self._times.get(session, 0) > self.idle_gap * 1e9
+            if (at and self._times.get(session, 0) and paused) or (query and query != former):
+                self.window.finish(known)
+                known = None
+        if known is None:
+            self._current[session] = f"{session}/{place[1]}"
+            self._times[session] = at
+            self._queries[session] = query
+
+    def _end(self, session: str, server: str) -> None:
+        known = self._current.get(session)
+        if known is not None and (not server or self._spoke(known, server)):
+            self.window.finish(known)
+
+    def _spoke(self, key: str, server: str) -> bool:
+        return any(json_codec.loads(item)[1] == server for item in self.window.payloads(key))
+
+    def _leave(self, key: str) -> None:
+        session = key.rsplit("/", 1)[0]
+        if self._current.get(session) == key:
+            del self._current[session]
+        self._times.pop(session, None)
+        self._queries.pop(session, None)
+
+
+def _opened(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """The JSON-RPC message of a record, and what its envelope says."""
+    if not isinstance(record, Mapping):
+        return None, {}
+    if "method" in record and isinstance(record.get("jsonrpc"), str):
+        return record, record
+    if "jsonrpc" in record and ("result" in record or "error" in record):
+        return record, record
+    for key in _ENVELOPES:
+        inner = record.get(key)
+        if isinstance(inner, str) and inner[:1] == "{":
+            try:
+                inner = json_codec.loads(inner)
+            except (ValueError, RecursionError):
+                continue
+        if isinstance(inner, Mapping) and ("jsonrpc" in inner or "method" in inner):
+            return inner, record
+    return None, {}
+
+
+def _result(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A response reduced to what a call returned."""
+    if "error" in message:
+        return {"error": message["error"]}
+    result = message.get("result")
+    return result if isinstance(result, Mapping) else {"content": result}
+
+
+def _first(envelope: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        value = envelope.get(key)
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            return str(value)
+    return ""

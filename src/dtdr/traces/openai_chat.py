@@ -1,0 +1,72 @@
+"""OpenAI chat-completions logs: requests with or without their responses, and fine-tuning files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError
+from dtdr.traces.conversations import ConversationFormat, Exchange, find_request, find_response
+
+
+class OpenAIChat(ConversationFormat):
+    """One request a record: ``{"messages": […], "tools": […]}``, alone or beside its response."""
+
+    name: ClassVar[str] = "openai-chat"
+    title: ClassVar[str] = "OpenAI chat-completions requests and responses"
+
+    def exchange(self, record: Any) -> Exchange:
+        """Request and response, also inside the envelopes of proxies and gateways.
+
+        Raises:
+            InputError: there are no ``messages``.
+        """
+        request = find_request(record, "messages")
+        messages = request.get("messages")
+        if not isinstance(messages, list):
+            raise InputError("no chat-completions record: it has no list of 'messages'")
+        response = find_response(record, "choices")
+        choices = response.get("choices")
+        replies: list[Any] = []
+        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+            message = choices[0].get("message")
+            if isinstance(message, Mapping):
+                replies = [{"role": "assistant", **message}]
+        tools = request.get("tools") or request.get("functions")
+        if tools is None and isinstance(record, Mapping):
+            tools = record.get("tools")
+        return Exchange(messages, replies, tools)
+
+    def mark(self, message: Any) -> object:
+        """Role, text, and ids, names and arguments of calls."""
+        if not isinstance(message, Mapping):
+            raise InputError("a message is no JSON object")
+        role = message.get("role")
+        if role in ("system", "developer"):
+            return None
+        content = message.get("content")
+        if not isinstance(content, str):
+            content = _parts(content)
+        calls = message.get("tool_calls") or message.get("function_call")
+        if calls:
+            return (role, content, _calls(calls))
+        return (role, content, message.get("tool_call_id"))
+
+
+def _parts(content: Any) -> object:
+    if not isinstance(content, list):
+        return ""
+    texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else str(texts)
+
+
+def _calls(calls: Any) -> object:
+    if isinstance(calls, Mapping):
+        return str(calls.get("name")), str(calls.get("arguments"))
+    marks = []
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, Mapping):
+            function = call.get("function")
+            inner = function if isinstance(function, Mapping) else call
+            marks.append((str(call.get("id")), str(inner.get("name")), str(inner.get("arguments"))))
+    return tuple(marks)

@@ -1,0 +1,198 @@
+"""OpenAI responses logs: requests with their responses, chained or repeating the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError
+from dtdr.traces import json_codec
+from dtdr.traces.base import Trace
+from dtdr.traces.conversations import (
+    ConversationFormat,
+    Exchange,
+    conversation_trace,
+    find_request,
+    find_response,
+)
+from dtdr.traces.messages import (
+    Answered,
+    Asked,
+    Item,
+    collect_events,
+    items_of,
+    looks_failed,
+    output_of,
+)
+from dtdr.traces.window import Window
+
+_ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
+
+
+class OpenAIResponses(ConversationFormat):
+    """One request a record: ``{"input": …, "tools": […]}`` beside its response.
+
+    A response that names its predecessor (``previous_response_id``) goes on with that one's
+    conversation; other requests are compared by their ``input``, as chat logs are.
+    """
+
+    name: ClassVar[str] = "openai-responses"
+    title: ClassVar[str] = "OpenAI responses requests and responses"
+
+    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+        super().__init__(window, idle_gap=idle_gap)
+        self._heads: dict[str, tuple[str, int]] = {}
+        self._responses: dict[str, list[str]] = {}
+        window.on_leave = self._leave
+
+    def exchange(self, record: Any) -> Exchange:
+        """Input and output items.
+
+        Raises:
+            InputError: there is neither ``input`` nor ``output``.
+        """
+        response = find_response(record, "output")
+        output = response.get("output")
+        replies = output if isinstance(output, list) else []
+        request = find_request(record, "input")
+        entered = request.get("input")
+        if isinstance(entered, str):
+            items: list[Any] = [{"role": "user", "content": entered}]
+        elif isinstance(entered, list):
+            items = entered
+        elif replies:
+            items = []
+        else:
+            raise InputError("no responses record: it has neither 'input' nor 'output'")
+        tools = request.get("tools") or response.get("tools")
+        system = request.get("instructions") or response.get("instructions")
+        return Exchange(items, replies, tools, system)
+
+    def mark(self, message: Any) -> object:
+        """Role and text of messages, ids of calls and results; None for reasoning."""
+        if not isinstance(message, Mapping):
+            raise InputError("an item is no JSON object")
+        kind = message.get("type", "message")
+        if kind == "message":
+            if message.get("role") in ("system", "developer"):
+                return None
+            return (message.get("role"), _text(message.get("content")))
+        if kind == "reasoning" or not isinstance(kind, str):
+            return None
+        identifier = message.get("call_id") or message.get("id")
+        return (kind, str(identifier), str(message.get("name")), str(message.get("arguments")))
+
+    def is_reply(self, message: Any) -> bool:
+        """Whether the model wrote an item."""
+        if not isinstance(message, Mapping):
+            return False
+        kind = message.get("type", "message")
+        if kind == "message":
+            return message.get("role") == "assistant"
+        return not str(kind).endswith("_output")
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a request with the conversation that it names or repeats."""
+        former, current = self._names(record)
+        known = self._heads.get(former)
+        if not former or known is None:
+            super().add(record, raw, place)
+            if current and self._filed:
+                self._name(self._filed, [current])
+            return
+        self.tools.add(self.exchange(record).tools)
+        key, position = known
+        chain = self.window.payloads(key)[: position + 1]
+        names = self._responses[key][: position + 1]
+        if position + 1 < len(self._responses[key]):
+            key = f"{self._next}"  # a second answer to the same response: another conversation
+            self._next += 1
+        self.counts["superseded requests"] += 1
+        self.window.put(key, [*chain, raw], place)
+        self._name(key, [*names, current])
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The conversation, from all requests of a chain."""
+        items: list[Any] = []
+        system: Any = None
+        for payload in payloads:
+            exchange = self.exchange(json_codec.loads(payload))
+            items += [*exchange.messages, *exchange.replies]
+            system = system or exchange.system
+        events, given = collect_events(
+            (position, item) for position, record in enumerate(items) for item in _items(record)
+        )
+        yield conversation_trace(events, given, system)
+
+    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+        """Put a conversation back and learn its messages and names again."""
+        records = [json_codec.loads(payload) for payload in payloads]
+        if len(records) == 1:
+            super().readmit(key, payloads, place)
+        else:
+            self._next = max(self._next, int(key) + 1)
+            self.window.put(key, payloads, place)
+        names = [self._names(record)[1] for record in records]
+        if any(names):
+            self._name(key, names)
+
+    def _names(self, record: Any) -> tuple[str, str]:
+        """Ids of the response that came before, and of the record's own."""
+        response = find_response(record, "output")
+        request = find_request(record, "input")
+        former = request.get("previous_response_id") or response.get("previous_response_id")
+        current = response.get("id")
+        return (
+            former if isinstance(former, str) else "",
+            current if isinstance(current, str) else "",
+        )
+
+    def _name(self, key: str, names: list[str]) -> None:
+        self._responses[key] = names
+        for position, name in enumerate(names):
+            own = position == len(names) - 1 or self._heads.get(name, (key,))[0] == key
+            if name and own:
+                self._heads[name] = (key, position)
+
+    def _leave(self, key: str) -> None:
+        self._forget(key)
+        for name in self._responses.pop(key, ()):
+            if self._heads.get(name, ("",))[0] == key:
+                del self._heads[name]
+
+
+def _items(record: Any) -> Iterator[Item]:
+    """What one input or output item holds; built-in tools are calls named after their item."""
+    if not isinstance(record, Mapping):
+        return
+    kind = str(record.get("type", "message"))
+    if kind == "message" or "role" in record:
+        yield from items_of({**record, "type": "message"})
+        return
+    identifier = str(record.get("call_id") or record.get("id") or "")
+    if kind.endswith("_call_output"):
+        output = output_of(record.get("output"))
+        yield Answered(identifier, output, failed=_failed(record, output))
+    elif kind.endswith("_call"):
+        named = record.get("name")
+        tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
+        arguments = next((record[key] for key in _ARGUMENT_KEYS if record.get(key)), None)
+        if kind not in ("function_call", "custom_tool_call", "mcp_call") and arguments is not None:
+            arguments = arguments if isinstance(arguments, Mapping) else {"input": arguments}
+        yield Asked(identifier, tool, arguments)
+        output = record.get("output", record.get("results"))
+        if record.get("error") or output is not None:
+            failed = bool(record.get("error")) or _failed(record, output)
+            yield Answered(identifier, output_of(output), failed=failed)
+
+
+def _failed(record: Mapping[str, Any], output: Any) -> bool:
+    return record.get("status") in ("failed", "incomplete") or looks_failed(output)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(str(part.get("text")) for part in content if isinstance(part, Mapping))

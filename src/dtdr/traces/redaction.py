@@ -1,0 +1,254 @@
+"""Scrubs secrets and personal data by rule, before anything is written."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dtdr.errors import InputError
+
+# Lengths of IBANs by country, from the registry that SWIFT keeps for ISO 13616.
+_IBAN_LENGTHS = {
+    country: length
+    for length, countries in {
+        15: "NO", 16: "BE", 18: "DK FO FI GL NL SD", 19: "MK SI",
+        20: "AT BA EE KZ XK LT LU MN", 21: "HR LV LI CH",
+        22: "BH BG CR GE DE IE ME RS GB VA", 23: "TL GI IQ IL OM SO AE",
+        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "LY PT ST", 26: "IS TR",
+        27: "BI DJ FR GR IT MR MC SM", 28: "AL AZ BY CY DO SV GT HU LB NI PL",
+        29: "BR EG PS QA UA", 30: "JO KW MU", 31: "MT SC", 32: "LC", 33: "RU",
+    }.items()
+    for country in countries.split()
+}  # fmt: skip
+# One branch a country, since the length tells where the number ends in running text.
+_IBAN = "|".join(
+    rf"{country}\d\d(?: ?[A-Z0-9]){{{length - 4}}}" for country, length in _IBAN_LENGTHS.items()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of secret.
+
+    Attributes:
+        name: written in its place, in brackets.
+        pattern: the group ``secret`` is replaced, or the whole match where there is none.
+        needs: characters one of which a text must have; spares most texts the search.
+        check: a match for which this is False stays.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    needs: str = ""
+    check: Callable[[str], bool] | None = None
+
+
+def _is_card(text: str) -> bool:
+    digits = [int(character) for character in text if character.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def _is_iban(text: str) -> bool:
+    compact = text.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return any(character.isalnum() for character in text)
+
+
+def _is_phone(text: str) -> bool:
+    return 8 <= sum(map(str.isdigit, text)) <= 16
+
+
+def _is_token(text: str) -> bool:
+    return len(text) >= 20 or any(character.isdigit() for character in text)
+
+
+_PLACEHOLDER = re.compile(r"\[[\w-]+\]")
+_KEY_PREFIXES = (
+    r"sk-[\w-]{8,}|[spr]k_(?:live|test)_\w{8,}|whsec_\w{8,}|gh[opsur]_\w{16,}|github_pat_\w{16,}"
+    r"|glpat-[\w-]{16,}|xox[a-z]-[\w-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|ya29\.[\w-]{16,}"
+    r"|hf_\w{16,}|npm_\w{16,}|pypi-[\w-]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|dop_v1_\w{16,}"
+    r"|lsv2_\w{8,}|[sp]k-lf-[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+)
+_SECRET_NAME = (
+    r"(?:[\w-]*[_-])?(?:api[_-]?keys?|secret(?:[_-]?(?:access[_-]?)?key)?|passw(?:or)?d|passphrase"
+    r"|pwd|(?:access|auth|refresh|bearer|id|session)?[_-]?token|private[_-]?key|credentials?"
+    r"|authorization)"
+)
+_SECRET_FIELD = re.compile(_SECRET_NAME, re.IGNORECASE)
+
+BUILT_IN: tuple[Rule, ...] = (
+    Rule(
+        "private-key",
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+        ),
+        "-",
+    ),
+    Rule(
+        "url-credentials",
+        re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://(?P<secret>[^\s/?#\"'<>]+)@"),
+        "@",
+    ),
+    Rule("api-key", re.compile(rf"(?<![\w-])(?:{_KEY_PREFIXES})"), "-_Ae"),
+    Rule(
+        "token",
+        re.compile(
+            r"\b(?:bearer|basic|token)[\s:]+(?P<secret>[\w.~+/-]{8,}=*)(?!\w)", re.IGNORECASE
+        ),
+        " :\t\n",
+        _is_token,
+    ),
+    Rule(
+        "secret",
+        re.compile(
+            rf"(?<![\w-]){_SECRET_NAME}[\\\"']*\s*[:=]\s*[\\\"']*(?P<secret>[^\s\\\"',;&<>{{}}()]{{4,}})",
+            re.IGNORECASE,
+        ),
+        ":=",
+    ),
+    Rule(
+        "email",
+        re.compile(
+            r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@(?:[^\W_](?:[\w-]{0,62}[^\W_])?\.)+"
+            r"(?:xn--[\w-]+|[^\W\d_]{2,})"
+        ),
+        "@",
+    ),
+    Rule("iban", re.compile(rf"\b(?:{_IBAN})(?![A-Za-z0-9])"), "0123456789", _is_iban),
+    Rule(
+        "card",
+        re.compile(
+            r"(?<![\w.])(?:[2-6]\d{12,18}(?!\w)"
+            r"|[2-6]\d{3}(?P<gap>[ -])\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?!\d)"
+            r"|3[47]\d\d(?P<gap3>[ -])\d{6}(?P=gap3)\d{5}(?!\d))"
+        ),
+        "23456",
+        _is_card,
+    ),
+    Rule(
+        "ip",
+        re.compile(
+            r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)"
+            r"|(?<!\w)(?:[0-9A-Fa-f]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4})(?!\w)"
+        ),
+        ".:",
+        _is_address,
+    ),
+    Rule(
+        "phone",
+        re.compile(
+            r"(?<![\w.+-])(?:(?:\+\d{1,3}[\s./-]?|00\d{1,3}[\s./-])(?:\(?\d{1,5}\)?[\s./-]?){1,5}\d{2,5}"
+            r"|\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4})(?![\w-])"
+        ),
+        "0123456789",
+        _is_phone,
+    ),
+)
+"""In the order they are applied: what contains another kind comes before it."""
+
+
+class Redactor:
+    """Replaces secrets in texts and JSON values, and counts what it replaced by rule."""
+
+    def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
+        self.rules = tuple(rules)
+        self._by_field = any(rule.name == "secret" for rule in rules)
+        self.counts: Counter[str] = Counter()
+
+    def text(self, text: str) -> str:
+        """The text with every match replaced by the rule's name in brackets."""
+        for rule in self.rules:
+            if not rule.needs or any(character in text for character in rule.needs):
+                text = rule.pattern.sub(partial(self._replace, rule), text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with its texts, keys and long numbers scrubbed; references stay.
+
+        Whatever stands under a key such as ``password`` or ``api_key`` is replaced whole.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            if len(value) == 1 and "$ref" in value:
+                return value
+            scrubbed: dict[str, Any] = {}
+            for key, item in value.items():
+                name = self._unused(self.text(key), scrubbed)
+                scrubbed[name] = self._field(key, item)
+            return scrubbed
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**11:
+            text = self.text(str(value))
+            return value if text == str(value) else text
+        return value
+
+    def _field(self, key: str, value: Any) -> Any:
+        whole = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+        if whole and self._by_field and _SECRET_FIELD.fullmatch(key):
+            self.counts["secret"] += 1
+            return "[secret]"
+        return self.value(value)
+
+    def _replace(self, rule: Rule, match: re.Match[str]) -> str:
+        group: str | int = "secret" if "secret" in match.re.groupindex else 0
+        secret = match.group(group)
+        if not secret or _PLACEHOLDER.fullmatch(secret) or (rule.check and not rule.check(secret)):
+            return match.group()
+        self.counts[rule.name] += 1
+        start, end = match.start(group) - match.start(), match.end(group) - match.start()
+        whole = match.group()
+        return f"{whole[:start]}[{rule.name}]{whole[end:]}"
+
+    def _unused(self, name: str, taken: Mapping[str, Any]) -> str:
+        candidate, number = name, 2
+        while candidate in taken:
+            candidate, number = f"{name}-{number}", number + 1
+        return candidate
+
+
+def read_rules(path: str | Path) -> tuple[Rule, ...]:
+    """Rules from a TOML or JSON file: an object ``name -> regular expression``.
+
+    A group named ``secret`` in the expression limits what is replaced.
+
+    Raises:
+        InputError: the file cannot be read, or an expression is none or matches nothing at all.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        value = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is neither JSON nor (as .toml) TOML: {error}") from error
+    if not isinstance(value, dict) or not value:
+        raise InputError(f'{path} must hold an object such as {{"employee": "E[0-9]{{6}}"}}')
+    rules = []
+    for name, expression in value.items():
+        try:
+            pattern = re.compile(expression)
+        except (re.error, TypeError) as error:
+            raise InputError(f"{path}: rule {name!r} is no regular expression: {error}") from error
+        if pattern.match(""):
+            raise InputError(f"{path}: rule {name!r} matches the empty text; make it match secrets")
+        rules.append(Rule(name, pattern))
+    return tuple(rules)

@@ -1,0 +1,281 @@
+"""Traces that are recorded as spans: model calls with their messages, and executions of tools."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from dtdr.errors import InputError
+from dtdr.traces import json_codec
+from dtdr.traces.base import Said, Trace, TracedCall, TraceFormat
+from dtdr.traces.messages import Answered, Asked, Item, Spoke, items_of, looks_failed, output_of
+
+
+@dataclass(slots=True)
+class Span:
+    """What a span says about queries and calls, whatever convention it follows.
+
+    Attributes:
+        kind: ``llm``, ``tool``, ``event`` (messages that belong to the span with that id), or
+            empty for any other.
+        start: in nanoseconds; 0 where the log has no time.
+        inputs: messages that went into the model.
+        outputs: messages that came out of it.
+        text: what an agent or chain was asked, where that is a plain text.
+        group: id of the conversation or session.
+    """
+
+    trace: str
+    id: str
+    parent: str = ""
+    kind: str = ""
+    start: int = 0
+    end: int = 0
+    tool: str = ""
+    call_id: str = ""
+    arguments: Any = None
+    output: Any = None
+    failed: bool = False
+    inputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    text: str = ""
+    group: str = ""
+
+    def packed(self) -> bytes:
+        """As a line of JSON."""
+        return json_codec.dumps([getattr(self, name) for name in _FIELDS])
+
+
+_FIELDS = tuple(item.name for item in fields(Span))
+
+
+class SpanFormat(TraceFormat):
+    """Files spans by their trace, and reads query and calls off the finished trace.
+
+    Executions of tools are the calls. Where a trace has none, the calls that the model asked for
+    are. A tool that runs inside another belongs to that one and is no call of the agent. Only model
+    calls of the conversation that the trace begins with are looked at for queries, so that a
+    sub-agent's instructions are not taken for the user's words.
+    """
+
+    @abstractmethod
+    def spans(self, record: Any) -> Iterator[Span]:
+        """The spans of a record.
+
+        Raises:
+            InputError: it is no record of this format.
+        """
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File the spans of a record; see ``TraceFormat.add``."""
+        for span in self.spans(record):
+            if not span.trace:
+                raise InputError("a span has no trace id")
+            self.window.append(span.trace, span.packed(), place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The trace that a group of spans tells."""
+        found = (Span(*json_codec.loads(payload)) for payload in payloads)
+        yield _Assembly(list(found)).trace()
+
+
+class _Assembly:
+    def __init__(self, found: list[Span]) -> None:
+        self.by_id: dict[str, Span] = {}
+        for span in found:
+            if span.kind != "event":
+                self.by_id[span.id] = span  # exported twice: the later one is the finished one
+        for span in sorted((item for item in found if item.kind == "event"), key=_start):
+            owner = self.by_id.get(span.id)
+            if owner is not None:
+                owner.inputs += span.inputs
+                owner.outputs += span.outputs
+        self.spans = sorted(self.by_id.values(), key=_start)
+        self.models = [s for s in self.spans if s.kind == "llm" and not self._in_tool(s)]
+        self.inputs = {s.id: [i for m in s.inputs for i in items_of(m)] for s in self.models}
+        self.outputs = {s.id: [i for m in s.outputs for i in items_of(m)] for s in self.models}
+        self.models = self._main_conversation()
+
+    def trace(self) -> Trace:
+        events: list[tuple[int, int, Said | TracedCall]] = []
+        tools = [s for s in self.spans if s.kind == "tool" and s.tool and not self._in_tool(s)]
+        calls = self._executed(tools) if tools else list(self._asked())
+        said = list(self._said())
+        if not said:
+            text = self._root_text()
+            begin = min((int(call.started) for call in calls), default=0)
+            said = [(begin, Said(text))] if text else []
+        events += [(int(at), 0, message) for at, message in said]
+        events += [(int(call.started), 1, call) for call in calls]
+        events.sort(key=lambda event: event[:2])
+        first = self.spans[0] if self.spans else None
+        root = self._root()
+        return Trace(
+            id=first.trace if first else "",
+            events=[event for _, _, event in events],
+            group=next((span.group for span in self.spans if span.group), ""),
+            given=tuple(self._given(said)),
+            failed=root is not None and root.failed,
+        )
+
+    def _in_tool(self, span: Span) -> bool:
+        seen = {span.id}
+        above = self.by_id.get(span.parent)
+        while above is not None and above.id not in seen:
+            if above.kind == "tool":
+                return True
+            seen.add(above.id)
+            above = self.by_id.get(above.parent)
+        return False
+
+    def _main_conversation(self) -> list[Span]:
+        main, opening = [], None
+        for span in self.models:
+            first = next((i.text for i in self.inputs[span.id] if isinstance(i, Said)), None)
+            if opening is None:
+                opening = first
+            if first is None or first == opening:
+                main.append(span)
+        return main
+
+    def _said(self) -> Iterator[tuple[int, Said]]:
+        """The user's messages with the time of the model call that first saw them."""
+        known, last = 0, None
+        for span in self.models:
+            texts = _texts(self.inputs[span.id])
+            if texts and (len(texts) > known or texts[-1] != last):
+                new = texts[known:] if known and len(texts) > known else texts[-1:]
+                for text in new:
+                    yield span.start, Said(text)
+                last = texts[-1]
+            known = len(texts) or known
+
+    def _given(self, said: list[tuple[int, Said]]) -> Iterator[str]:
+        """Instructions, and what the conversation held before this trace."""
+        if not self.models:
+            return
+        asked_here = {message.text for _, message in said}
+        for item in self.inputs[self.models[0].id]:
+            if isinstance(item, Spoke) or (isinstance(item, Said) and item.text not in asked_here):
+                yield item.text
+            elif isinstance(item, Answered) and item.output is not None:
+                yield item.output if isinstance(item.output, str) else str(item.output)
+
+    def _executed(self, tools: list[Span]) -> list[TracedCall]:
+        """Calls from executions, completed by what the model's messages say about them."""
+        asked: dict[str, Asked] = {}
+        answers: dict[str, Answered] = {}
+        for span in self.models:
+            for item in (*self.inputs[span.id], *self.outputs[span.id]):
+                if isinstance(item, Asked) and item.id:
+                    asked.setdefault(item.id, item)
+                elif isinstance(item, Answered) and item.id:
+                    answers.setdefault(item.id, item)
+        calls = []
+        for span in tools:
+            request, answer = asked.get(span.call_id), answers.get(span.call_id)
+            arguments, output = span.arguments, span.output
+            if arguments is None and request is not None:
+                arguments = request.arguments
+            if output is None and answer is not None:
+                output = answer.output
+            failed = span.failed or looks_failed(output) or (answer is not None and answer.failed)
+            ended = span.end if span.end else None
+            calls.append(
+                TracedCall(span.tool, arguments, span.start, ended, span.call_id, output, failed)
+            )
+        return calls
+
+    def _asked(self) -> Iterator[TracedCall]:
+        """Calls that the model asked for, where nothing recorded their execution."""
+        before = self._ids(self.inputs[self.models[0].id]) if self.models else set()
+        waiting: dict[str, TracedCall] = {}
+        ended = 0
+        for span in self.models:
+            for item in self.inputs[span.id]:
+                if isinstance(item, Answered) and item.id in waiting:
+                    call = waiting.pop(item.id)
+                    call.output, call.failed, call.ended = item.output, item.failed, span.start
+                elif isinstance(item, Asked) and item.id and item.id not in before:
+                    before.add(item.id)
+                    yield TracedCall(item.tool, item.arguments, ended, id=item.id)
+            ended = max(span.end, span.start)
+            for item in self.outputs[span.id]:
+                if isinstance(item, Asked) and item.tool and item.id not in before:
+                    call = TracedCall(item.tool, item.arguments, ended, id=item.id)
+                    if item.id:
+                        before.add(item.id)
+                        waiting[item.id] = call
+                    yield call
+
+    def _ids(self, items: list[Item]) -> set[str]:
+        return {item.id for item in items if isinstance(item, Asked) and item.id}
+
+    def _root(self) -> Span | None:
+        tops = [span for span in self.spans if span.parent not in self.by_id]
+        return tops[0] if tops else None
+
+    def _root_text(self) -> str:
+        for span in self.spans:
+            if span.kind in ("llm", "tool"):
+                continue
+            texts = _texts([item for message in span.inputs for item in items_of(message)])
+            if texts:
+                return texts[-1]
+            if span.text.strip():
+                return span.text
+        return ""
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _texts(items: list[Item]) -> list[str]:
+    return [item.text for item in items if isinstance(item, Said)]
+
+
+def nanoseconds(value: object) -> int:
+    """A time as nanoseconds since 1970: ISO 8601 text, or a number of s, ms, µs or ns; else 0."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.isdigit():
+            return nanoseconds(int(text))
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return 0
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        # 1e11 s is the year 5138 and 1e11 ms is 1973: the size tells the unit.
+        for scale in (10**9, 10**6, 10**3):
+            if value < 10**20 // scale:
+                return int(value * scale)
+        return int(value)
+    return 0
+
+
+def message_list(value: Any) -> list[Any]:
+    """Messages however they are nested: one, a list, or LangChain's list of lists."""
+    if isinstance(value, dict):
+        return [value]
+    if isinstance(value, list):
+        if value and all(isinstance(item, list) for item in value):
+            return [message for batch in value for message in batch]
+        return value
+    return []
+
+
+def plain_output(value: Any) -> Any:
+    """A tool's output, taken out of the message it is wrapped in."""
+    if isinstance(value, dict):
+        for item in items_of(value):
+            if isinstance(item, Answered) and item.output is not None:
+                return item.output
+    return output_of(value)

@@ -64,7 +64,13 @@ def generate(demonstrations: int, tools: int = len(BASE), seed: int = 0) -> Iter
 
 
 def bundled() -> Dataset:
-    """The set that needs no download: generated on the spot, every query distinct."""
+    """The set that needs no download: generated on the spot, every query distinct.
+
+    It is meant to need the query and the history together. Measured on its split by group, seed 0,
+    MRR of the acceptable next tool: first-order chain .584; logistic regression on TF-IDF words
+    of the query alone .555, on the calls so far alone .580, on both .924. No method can reach 1:
+    some queries do not say all ("let Ann know": by mail or by text?).
+    """
     found: dict[str, Demonstration] = {}
     for demonstration in generate(2 * BUNDLED_DEMONSTRATIONS, seed=BUNDLED_SEED):
         found.setdefault(demonstration.query, demonstration)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 import types
 from importlib import metadata
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dtdr import encoders
+from dtdr.encoders import base
 from dtdr.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.encoders.cache import CachedEncoder
 from dtdr.encoders.lexical import LexicalEncoder
@@ -202,6 +204,31 @@ def test_values_that_are_no_numbers_are_refused(value):
 def test_vectors_of_another_shape_are_refused():
     with pytest.raises(EncoderError, match=r"shape \(1, 3\), expected \(1, 2\)"):
         Broken(np.zeros((1, 3))).encode(["text"])
+
+
+@pytest.mark.parametrize(("count", "shown"), [(2_000, False), (2_001, True)])
+def test_long_lists_show_progress(library, monkeypatch, count, shown):
+    labels = []
+
+    def track(items, label, total):
+        labels.append((label, total))
+        return items
+
+    monkeypatch.setattr(base, "track", track)
+    SentenceTransformersEncoder(batch_size=100).encode(["text"] * count)
+    assert labels == ([("encoding (sentence-transformers)", 21)] if shown else [])
+
+
+def test_the_benchmark_prints_a_table_that_fits():
+    script = Path(__file__).resolve().parent.parent / "benchmarks" / "encoders.py"
+    done = subprocess.run(
+        [sys.executable, script, "--smoke"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("lexical") for line in lines) == 2
+    assert sum(line.startswith(("minilm", "sentence-", "left out:")) for line in lines) == 4
 
 
 def test_unknown_names_and_options_are_refused():

@@ -153,7 +153,7 @@ def print_table(results: dict[str, dict[str, Any]], texts: int) -> None:
             f"{row['milliseconds']:>13.3f}{row['milliseconds'] / base:>9.1f}"
             f"{row['sentences_per_second']:>13.0f}{row['resident_mb']:>10.0f}"
         )
-    for label, row in results.items():
+    for row in results.values():
         if "skipped" in row:
             print(textwrap.shorten(f"left out: {row['skipped']}", 100, placeholder=" …"))
 

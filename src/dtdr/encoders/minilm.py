@@ -153,10 +153,10 @@ class MiniLMEncoder(Encoder):
                 str(weights_file), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # both raise bare Exception or their own private classes
+            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             raise EncoderError(
-                f"cannot load {weights_file} with {tokenizer_file} "
-                f"({(str(error) or type(error).__name__).splitlines()[0][:200]}); use an ONNX export of "
-                "all-MiniLM-L6-v2 and its tokenizer.json"
+                f"cannot load {weights_file} with {tokenizer_file} ({reason}); use an ONNX export "
+                "of all-MiniLM-L6-v2 and its tokenizer.json"
             ) from error
         self._tokenizer = tokenizer
         self._session = session

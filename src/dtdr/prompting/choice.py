@@ -1,0 +1,60 @@
+"""Reads which function an LLM named, and says how clearly it did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Clarity = Literal["exact", "cleaned", "embedded", "unlisted", "invalid", "empty"]
+"""``exact``: a listed name and nothing else. ``cleaned``: the same in quotes, in another case, or
+with punctuation. ``embedded``: one listed name inside other text. ``unlisted``: a tool that exists,
+but that was masked. ``invalid``: none of these. ``empty``: no text at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A function that an LLM named; ``name`` is None where the answer cannot be used."""
+
+    name: str | None
+    clarity: Clarity
+
+
+_AROUND = " \t\r\n'\"`*“”‘’«»()[]{}.,:;!"
+
+
+def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -> Choice:
+    """The listed name that an answer means.
+
+    Args:
+        answer: what the LLM wrote.
+        listed: names it could choose from, as they were shown.
+        known: names of all tools, to tell a masked tool from an invented one.
+    """
+    if answer.strip() in listed:
+        return Choice(answer.strip(), "exact")
+    if not answer.strip():
+        return Choice(None, "empty")
+    for candidate in (answer, answer.strip().splitlines()[0]):
+        found = _same(candidate, listed)
+        if found is not None:
+            return Choice(found, "cleaned")
+    if len(inside := _named(answer, listed)) == 1:
+        return Choice(inside[0], "embedded")
+    if not inside and (_same(answer, known) or _named(answer, known)):
+        return Choice(None, "unlisted")
+    return Choice(None, "invalid")
+
+
+def _same(text: str, names: Sequence[str]) -> str | None:
+    """The one name that equals the text but for case, quotes and punctuation around it."""
+    plain = text.strip(_AROUND).casefold()
+    found = [name for name in names if plain and name.strip(_AROUND).casefold() == plain]
+    return found[0] if len(found) == 1 else None
+
+
+def _named(text: str, names: Sequence[str]) -> list[str]:
+    """Names that stand in the text as words of their own; a name inside a longer one is not."""
+    found = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    return [name for name in found if not any(name != other and name in other for other in found)]

@@ -1,0 +1,84 @@
+"""Demonstrations as examples in a prompt: one for the task, some for a tool, some for a set."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dtdr.demonstrations import Demonstration
+from dtdr.plan import END, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A step of a demonstration: the calls before it and the call that came next.
+
+    ``call`` is None where the plan ended there.
+    """
+
+    query: str
+    before: tuple[ToolCall, ...]
+    call: ToolCall | None
+
+    @property
+    def answer(self) -> str:
+        """Name of the tool that came next; the end of plan included."""
+        return END if self.call is None else self.call.tool
+
+
+class Examples:
+    """Chooses examples among demonstrations; the same seed gives the same examples.
+
+    Args:
+        demonstrations: those to learn from, never those that are tested; failures are left out.
+        seed: of the random choices.
+    """
+
+    def __init__(self, demonstrations: Iterable[Demonstration] = (), *, seed: int = 0) -> None:
+        kept = [item for item in demonstrations if item.outcome != "failure" and len(item.plan)]
+        random.Random(seed).shuffle(kept)
+        self._demonstrations = kept
+        self._with_tool: dict[str, list[int]] = defaultdict(list)
+        for position, item in enumerate(kept):
+            for tool in dict.fromkeys(item.plan.tools):
+                self._with_tool[tool].append(position)
+
+    def __len__(self) -> int:
+        return len(self._demonstrations)
+
+    def task(self) -> Example | None:
+        """The one demonstration that shows the task (paper, Section Experimental Setup).
+
+        A plan of two calls or more where there is one, shown after its first call, so that the
+        example shows what a history looks like.
+        """
+        for item in self._demonstrations:
+            if len(item.plan) > 1:
+                return Example(item.query, item.plan.calls[:1], item.plan.calls[1])
+        if not self._demonstrations:
+            return None
+        item = self._demonstrations[0]
+        return Example(item.query, (), item.plan.calls[0])
+
+    def using(self, tools: Sequence[str], limit: int = 5) -> list[Demonstration]:
+        """Demonstrations whose plans use most of the tools; fewer where fewer use any of them."""
+        used: dict[int, int] = defaultdict(int)
+        for tool in tools:
+            for position in self._with_tool.get(tool, ()):
+                used[position] += 1
+        best = sorted(used, key=lambda position: (-used[position], position))[:limit]
+        return [self._demonstrations[position] for position in best]
+
+    def calling(self, tool: str) -> Example | None:
+        """A step at which the tool was called; a call with arguments where there is one."""
+        found: Example | None = None
+        for position in self._with_tool.get(tool, ()):
+            item = self._demonstrations[position]
+            for index, call in enumerate(item.plan.calls):
+                if call.tool == tool:
+                    found = found or Example(item.query, item.plan.calls[:index], call)
+                    if call.arguments:
+                        return Example(item.query, item.plan.calls[:index], call)
+        return found

@@ -20,7 +20,7 @@ def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]
 def dtdr(*arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:
     """Exit code, standard output and standard error of ``dtdr`` in a process of its own."""
     process = start(arguments, stdin=subprocess.PIPE)
-    out, err = process.communicate(stdin.encode(), timeout=120)
+    out, err = process.communicate(stdin.encode())
     return process.returncode, out.decode(), err.decode()
 
 

@@ -1,6 +1,7 @@
 """Run logs that tests make by hand."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def make_step(
 
 def make_log(steps: Sequence[LoggedStep], *, tools: Sequence[str] = TOOLS, **header) -> RunLog:
     """A log of those steps."""
-    values = {
+    values: dict[str, Any] = {
         "dataset": "handmade",
         "synthetic": True,
         "split": {"name": "s", "sha256": "0" * 64, "train": 2, "test": 1},

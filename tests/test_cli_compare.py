@@ -28,7 +28,7 @@ def test_json_is_what_the_library_computes(runs, capsys):
     paths = [runs / "random.jsonl", runs / "dr.jsonl"]
     assert run(["compare", *map(str, paths), "--metric", "top1", "--seed", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    expected = compare(*map(read_run_log, paths), "top1", seed=3).to_dict()
+    expected = compare(read_run_log(paths[0]), read_run_log(paths[1]), "top1", seed=3).to_dict()
     assert {key: found[key] for key in expected} == expected
     assert found["second_run"] == str(paths[1])
 

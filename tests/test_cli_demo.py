@@ -5,26 +5,31 @@ import pytest
 from dtdr.cli import run
 from dtdr.datasets import BUNDLED, load, synthetic
 from dtdr.datasets.splits import default_split
-from tests.command_line import dtdr
-
-
-@pytest.fixture(scope="module")
-def shown():
-    """What ``dtdr demo`` prints, in a process of its own."""
-    code, out, err = dtdr("demo")
-    assert (code, err) == (0, "")
-    return out
 
 
 @pytest.fixture
-def answer(monkeypatch, capsys):
-    """What ``dtdr demo --json`` prints, on a part of the bundled set."""
+def demo(monkeypatch, capsys):
+    """Run ``dtdr demo`` on a part of the bundled set, which takes seconds; gives what it prints."""
     monkeypatch.setattr(synthetic, "BUNDLED_DEMONSTRATIONS", 300)
-    assert run(["demo", "--json", "--seed", "1"]) == 0
-    return json.loads(capsys.readouterr().out)
+
+    def call(*arguments):
+        assert run(["demo", *arguments]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    return call
 
 
-def test_demo_says_that_its_data_are_synthetic_and_fits_100_columns(shown):
+@pytest.fixture
+def answer(demo):
+    """What ``dtdr demo --json`` prints."""
+    return json.loads(demo("--json", "--seed", "1"))
+
+
+def test_demo_says_that_its_data_are_synthetic_and_fits_100_columns(demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = demo()
     assert "synthetic" in shown
     assert "✓" in shown
     assert max(map(len, shown.splitlines())) <= 100

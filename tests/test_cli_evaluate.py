@@ -1,8 +1,10 @@
 import json
 
+import numpy as np
 import pytest
 
 from dtdr.cli import run
+from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.evaluation import mean_score, read_run_log
 from tests import small_data
 from tests.command_line import dtdr, is_one_sentence
@@ -210,6 +212,17 @@ def test_skip_bad_counts_what_it_leaves_out(evaluate, data):
     code, _, err = evaluate("--retriever", "random", "--skip-bad")
     assert code == 0
     assert "left out 1 bad record in all" in err
+
+
+def test_encoder_that_gives_nan_is_one_sentence(evaluate, monkeypatch):
+    def broken(encoder, texts):
+        return np.full((len(texts), encoder.dimension), np.nan, dtype=np.float32)
+
+    monkeypatch.setattr(LexicalEncoder, "_encode", broken)
+    code, out, err = evaluate("--retriever", "dtdr-c")
+    assert (code, out) == (1, "")
+    assert is_one_sentence(err)
+    assert "encoder 'lexical' gave a value that is not a finite number" in err
 
 
 def test_dr_gives_the_reference_mrr_on_the_tinyagent_example_bank(data_dir, capsys):

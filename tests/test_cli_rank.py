@@ -111,16 +111,16 @@ def test_query_of_1_mb_ranks(model, stdin, capsys):
 
 
 def test_each_line_of_input_gets_one_line_of_output_in_order(model, stdin, capsys):
+    queries = [f"Mail Ann {number}" for number in range(700)]
+    histories = [["read_file"] * (number % 3) for number in range(700)]
     requests = [
-        {"query": f"Mail Ann {number}", "history": ["read_file"] * (number % 3)}
-        for number in range(700)
+        json.dumps({"query": query, "history": history})
+        for query, history in zip(queries, histories, strict=True)
     ]
-    stdin("\n".join(map(json.dumps, requests)) + "\n\n")
+    stdin("\n".join(requests) + "\n\n")
     assert run(["rank", model, "--top", "1"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    expected = load(model).rank_batch(
-        [item["query"] for item in requests], [item["history"] for item in requests]
-    )
+    expected = load(model).rank_batch(queries, histories)
     assert [item["tools"][0]["tool"] for item in answers] == [ranking.best for ranking in expected]
 
 
@@ -176,7 +176,7 @@ def test_program_that_writes_one_line_and_waits_gets_its_answer(model):
         process.stdin.flush()
         assert len(json.loads(process.stdout.readline())["tools"]) == 5
     process.stdin.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait() == 0
 
 
 def test_history_beside_lines_of_input_is_an_error(model, stdin, capsys):

@@ -24,9 +24,9 @@ RESULTS = [
 
 
 def printed(table):
-    out = Console(file=io.StringIO(), width=100)
-    out.print(table.to_rich())
-    return out.file.getvalue()
+    text = io.StringIO()
+    Console(file=text, width=100).print(table.to_rich())
+    return text.getvalue()
 
 
 def test_best_figures_as_shown_are_marked_even_when_two_tie():

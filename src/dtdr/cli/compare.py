@@ -23,7 +23,10 @@ def compare(
     seed: options.SEED = 0,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare two run logs: the difference, its 95 % interval and a paired permutation test."""
+    """Compare two run logs: the difference, its 95 % interval and a paired permutation test.
+
+    Example: dtdr compare runs/dr.jsonl runs/dtdr-c.jsonl --metric f1
+    """
     from dtdr.evaluation.compare import PERMUTATIONS
     from dtdr.evaluation.compare import compare as compare_runs
     from dtdr.evaluation.run_log import read_run_log

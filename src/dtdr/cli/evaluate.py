@@ -72,7 +72,10 @@ def evaluate(
     ] = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Fit retrievers and print one table of how well they rank held-out steps."""
+    """Fit retrievers and print one table of how well they rank held-out steps.
+
+    Example: dtdr evaluate --dataset tinyagent --retriever all --runs runs
+    """
     from dtdr.evaluation import metrics, scores
     from dtdr.retrievers import NAMES
 

@@ -45,6 +45,8 @@ def fit(
     """Learn from demonstrations and write a model folder.
 
     With --split, only the train side is learned from.
+
+    Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
     """
     from dtdr.retrievers import create
 

@@ -57,7 +57,10 @@ def rank(
     ] = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Rank the tools for the next step."""
+    """Rank the tools for the next step.
+
+    Example: dtdr rank model "Mail Ann the summary of q3.pdf" --history open_file,summarize
+    """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
     if threshold is not None and not 0 <= threshold < 1:

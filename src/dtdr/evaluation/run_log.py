@@ -42,7 +42,8 @@ class RunHeader:
         versions: of Python and of the packages that a result depends on.
         tools: the tool vocabulary; rankings hold positions in it.
         steps: how many steps the file holds, so that a truncated file is noticed.
-        fit_seconds: wall-clock time of fitting, encoding included.
+        fit_seconds: wall-clock time of fitting, encoding included; texts whose vectors are in
+            the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
             already encoded; None where no step was timed.
     """

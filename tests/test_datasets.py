@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from dtdr.datasets import t_eval, tinyagent, traject_bench, ultratool
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations
 from dtdr.plan import Plan
+
+
+@cache
+def loaded(name, folder):
+    """A real set, read once: the tests that follow only look at it."""
+    return datasets.load(name, data_dir=folder)
+
 
 COUNTS = {  # records, tools, calls
     "tinyagent": (1512, 16, 7961),
@@ -34,7 +42,7 @@ def bank(lines: str, query: str = "Question: Do it.") -> dict[str, object]:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_file_has_all_its_records_tools_and_calls(name, data_dir):
-    dataset = datasets.load(name, data_dir=data_dir)
+    dataset = loaded(name, data_dir)
     records, tools, calls = COUNTS[name]
     assert len(dataset) == records
     assert sum(len(item.plan) for item in dataset.demonstrations) == calls
@@ -48,7 +56,7 @@ def test_real_file_has_all_its_records_tools_and_calls(name, data_dir):
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_real_demonstration_survives_the_canonical_file(name, data_dir, tmp_path):
-    demonstrations = datasets.load(name, data_dir=data_dir).demonstrations
+    demonstrations = loaded(name, data_dir).demonstrations
     save_demonstrations(tmp_path / "d.jsonl", demonstrations)
     assert list(read_demonstrations(tmp_path / "d.jsonl")) == demonstrations
 
@@ -118,7 +126,7 @@ HUB_RECORD = {
 
 
 def test_tinyagent_bank_record_becomes_named_arguments_and_references(data_dir):
-    dataset = datasets.load("tinyagent", data_dir=data_dir)
+    dataset = loaded("tinyagent", data_dir)
     demonstration = dataset.demonstrations[2]
     assert demonstration.id == "38e8552f175f4f7ab57e7743c46d592b"
     assert demonstration.query.startswith('Summarize the "Product Catalog.pdf"')
@@ -133,13 +141,13 @@ def test_tinyagent_bank_record_becomes_named_arguments_and_references(data_dir):
 
 
 def test_tinyagent_join_in_the_middle_is_left_out_and_later_calls_stay(data_dir):
-    demonstration = datasets.load("tinyagent", data_dir=data_dir).demonstrations[341]
+    demonstration = loaded("tinyagent", data_dir).demonstrations[341]
     assert [call.id for call in demonstration.plan.calls] == ["1", "2", "3", "5"]
     assert demonstration.plan.tools[-1] == "append_note_content"
 
 
 def test_tinyagent_query_of_several_paragraphs_is_kept_whole(data_dir):
-    query = datasets.load("tinyagent", data_dir=data_dir).demonstrations[1111].query
+    query = loaded("tinyagent", data_dir).demonstrations[1111].query
     assert query.startswith("Create a calendar event")
     assert query.endswith("walking directions from the office to the restaurant.")
 
@@ -253,7 +261,7 @@ def test_broken_object_file_is_named(content, reason, tmp_path):
 
 
 def test_t_eval_finish_action_is_no_call_and_prev_are_links(data_dir):
-    demonstration = datasets.load("t_eval", data_dir=data_dir).demonstrations[1]
+    demonstration = loaded("t_eval", data_dir).demonstrations[1]
     checkout = "AirbnbSearch.get_property_checkout_price"
     assert demonstration.plan.tools == (
         "AirbnbSearch.search_property_by_place",
@@ -265,7 +273,7 @@ def test_t_eval_finish_action_is_no_call_and_prev_are_links(data_dir):
 
 
 def test_t_eval_parameters_are_read_from_the_system_message(data_dir):
-    tools = {tool.name: tool for tool in datasets.load("t_eval", data_dir=data_dir).tools}
+    tools = {tool.name: tool for tool in loaded("t_eval", data_dir).tools}
     checkout = tools["AirbnbSearch.get_property_checkout_price"]
     assert checkout.description.startswith("This function retrieves the checkout cost")
     assert [(item.name, item.type, item.required) for item in checkout.parameters] == [
@@ -316,7 +324,7 @@ def ultratool_record(names, links, identifier="1"):
 
 
 def test_ultratool_is_recorded_as_chains(data_dir):
-    for demonstration in datasets.load("ultratool", data_dir=data_dir).demonstrations:
+    for demonstration in loaded("ultratool", data_dir).demonstrations:
         size = len(demonstration.plan)
         chain = [(index, index + 1) for index in range(size - 1)]
         assert list(demonstration.plan.edges()) == chain
@@ -382,7 +390,7 @@ def test_json_lines_errors_name_file_and_line_and_skipping_counts_them(tmp_path)
 
 
 def test_traject_bench_is_a_chain_with_arguments_and_its_sequence_as_group(data_dir):
-    dataset = datasets.load("traject_bench", data_dir=data_dir)
+    dataset = loaded("traject_bench", data_dir)
     demonstration = dataset.demonstrations[0]
     assert demonstration.group == "Kanji Meaning → Radical Info → Related Kanji by Radical"
     assert list(demonstration.plan.edges()) == [(0, 1), (1, 2)]

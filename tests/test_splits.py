@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,13 @@ from dtdr.datasets.splits import (
 )
 from dtdr.errors import InputError, OutputError
 from dtdr.plan import END
+
+
+@cache
+def loaded(name, folder):
+    """A real set, read once: the tests that follow only look at it."""
+    return datasets.load(name, data_dir=folder)
+
 
 FIXED = {
     ("tinyagent", None): (1058, 454),
@@ -50,14 +58,14 @@ def covers(split, size):
 
 @pytest.mark.parametrize(("name", "variant"), FIXED)
 def test_fixed_splits_cover_their_sets(name, variant, data_dir):
-    dataset = datasets.load(name, data_dir=data_dir)
+    dataset = loaded(name, data_dir)
     split = fixed_split(name, data_dir, variant, records=len(dataset))
     assert (len(split.train), len(split.test)) == FIXED[name, variant]
     assert covers(split, len(dataset))
 
 
 def test_by_sequence_keeps_every_group_on_one_side(data_dir):
-    demonstrations = datasets.load("traject_bench", data_dir=data_dir).demonstrations
+    demonstrations = loaded("traject_bench", data_dir).demonstrations
     split = fixed_split("traject-bench", data_dir, "by-sequence")
     learned = {item.group for item in split.training(demonstrations)}
     assert learned.isdisjoint(item.group for item in split.testing(demonstrations))
@@ -76,7 +84,7 @@ FIRST_ORDER_MRR = {
 
 @pytest.mark.parametrize(("name", "variant"), FIRST_ORDER_MRR)
 def test_first_order_chain_reaches_the_reference_on_the_fixed_split(name, variant, data_dir):
-    dataset = datasets.load(name, data_dir=data_dir)
+    dataset = loaded(name, data_dir)
     split = fixed_split(name, data_dir, variant, records=len(dataset))
     follows: dict[str, Counter[str]] = {}
     for item in split.training(dataset.demonstrations):
@@ -127,7 +135,7 @@ def test_group_split_never_puts_a_group_on_both_sides(demonstrations, seed):
 
 
 def test_paper_split_keeps_the_share_of_every_tool(data_dir):
-    demonstrations = datasets.load("tinyagent", data_dir=data_dir).demonstrations
+    demonstrations = loaded("tinyagent", data_dir).demonstrations
     split = paper_split(demonstrations, seed=1)
     total = Counter(tool for item in demonstrations for tool in item.plan.tools)
     tested = Counter(tool for item in split.testing(demonstrations) for tool in item.plan.tools)
@@ -137,7 +145,7 @@ def test_paper_split_keeps_the_share_of_every_tool(data_dir):
 
 
 def test_seeds_draw_different_splits(data_dir):
-    demonstrations = datasets.load("t_eval", data_dir=data_dir).demonstrations
+    demonstrations = loaded("t_eval", data_dir).demonstrations
     assert paper_split(demonstrations, 0).test != paper_split(demonstrations, 1).test
     assert group_split(demonstrations, 0).test != group_split(demonstrations, 1).test
 
@@ -161,7 +169,7 @@ def test_one_demonstration_cannot_be_split(draw):
 
 
 def test_default_split_is_the_fixed_one_and_by_group_for_the_bundled_set(data_dir):
-    dataset = datasets.load("t_eval", data_dir=data_dir)
+    dataset = loaded("t_eval", data_dir)
     assert default_split(dataset) == fixed_split("t_eval", data_dir)
     bundled = datasets.load("bundled")
     split = default_split(bundled, seed=4)
@@ -175,7 +183,7 @@ def test_default_split_of_a_set_of_another_size_is_the_papers(data_dir):
 
 
 def test_default_split_of_a_users_file_is_not_the_fixed_one_of_its_name(data_dir):
-    dataset = replace(datasets.load("t_eval", data_dir=data_dir), folder=None)
+    dataset = replace(loaded("t_eval", data_dir), folder=None)
     assert default_split(dataset, data_dir) == paper_split(dataset.demonstrations)
 
 

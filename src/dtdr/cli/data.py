@@ -24,7 +24,6 @@ from dtdr.progress import track
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dtdr.datasets.base import Published
     from dtdr.datasets.statistics import Statistics
     from dtdr.demonstrations import Demonstration, Tool
 
@@ -55,48 +54,15 @@ class Kind(StrEnum):
 @app.command("list")
 def list_sets(data_dir: options.DATA_DIR = None, as_json: options.JSON = False) -> None:
     """Show the sets that have a name, and which of them are on this machine."""
-    from dtdr import datasets
-    from dtdr.datasets.base import find_file
-    from dtdr.datasets.synthetic import SOURCE
-    from dtdr.evaluation.tables import Column, Table
+    from dtdr.cli.data_tables import print_sets, set_rows
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": datasets.BUNDLED,
-            "title": "desk-and-travel assistant (synthetic)",
-            "licence": "Apache-2.0",
-            "origin": SOURCE,
-            "path": None,
-            "here": "yes, generated",
-            "synthetic": True,
-        }
-    ]
-    for source in datasets.SOURCES.values():
-        title, path = source.title, None
-        try:
-            path = find_file(source, data_dir)[1]
-            title = source.describe(path)[0]
-            here = "yes"
-        except InputError:
-            here = "dtdr data download" if source.hub else "get it by hand"
-        rows.append(
-            {
-                "name": source.name,
-                "title": title,
-                "licence": source.licence,
-                "origin": source.origin,
-                "path": None if path is None else str(path),
-                "here": here,
-                "synthetic": False,
-            }
-        )
+    rows = set_rows(data_dir)
     if as_json:
         for row in rows:
             row["available"] = row.pop("here").startswith("yes")
         print_json({"sets": rows})
         return
-    columns = [("Name", "name"), ("Set", "title"), ("Licence", "licence"), ("Here", "here")]
-    console().print(Table([Column(*column) for column in columns], rows).to_rich())
+    print_sets(rows)
 
 
 @app.command()
@@ -123,7 +89,9 @@ def stats(
             }
         )
         return
-    _print_statistics(found, missing)
+    from dtdr.cli.data_tables import print_statistics
+
+    print_statistics(found, missing)
 
 
 def _measured(
@@ -164,44 +132,6 @@ def _measured(
             )
         )
     return found, missing
-
-
-def _print_statistics(found: list[Statistics], missing: list[str]) -> None:
-    from dtdr import datasets
-    from dtdr.evaluation.tables import Column, Table
-
-    rows: list[dict[str, Any]] = []
-    for item in found:
-        rows.append(_row(item.title, item))
-        if item.published:
-            rows.append(_row("  full set, as published", item.published))
-    for name in missing:
-        source = datasets.find_source(name)
-        rows.append({"title": f"{source.title} (not here)"})
-        if source.published:
-            rows.append(_row("  full set, as published", source.published))
-    columns = [
-        Column("Set", "title"),
-        Column("Plans", "plans", numeric=True),
-        Column("Tools", "tools", numeric=True),
-        Column("Calls a plan", "calls", numeric=True),
-        Column("Dependencies a plan", "dependencies", numeric=True),
-    ]
-    caption = "mean ± standard deviation; tools count the end of plan, calls do not"
-    console().print(Table(columns, rows, caption=caption).to_rich())
-    for item in found:
-        if item.note:
-            console().print(f"{item.title}: {item.note}.")
-
-
-def _row(title: str, of: Statistics | Published) -> dict[str, Any]:
-    return {
-        "title": title,
-        "plans": f"{of.plans:,}",
-        "tools": f"{of.tools:,}",
-        "calls": f"{of.calls[0]:.1f} ± {of.calls[1]:.1f}",
-        "dependencies": f"{of.dependencies[0]:.1f} ± {of.dependencies[1]:.1f}",
-    }
 
 
 @app.command()

@@ -1,0 +1,206 @@
+"""``replay:file``: answers recorded from another backend, for tests and for scoring again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords, iter_json_lines
+from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError
+from dtdr.prompting import Prompt
+
+FORMAT = "dtdr-replay"
+FORMAT_VERSION = 1
+
+
+class Replay(LLM):
+    """Answers from a file; asks no model.
+
+    Raises:
+        InputError: the file cannot be read or is no recording. When asked for what was not
+            recorded: LLMError.
+    """
+
+    kind: ClassVar[str] = "replay"
+
+    def __init__(self, path: str | Path) -> None:
+        self.name = f"replay:{path}"
+        self._path = Path(path)
+        self.recorded, self._answers = _read(self._path)
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        choices: Sequence[str] | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """See ``LLM.complete``."""
+        return _completion(self._find("complete", prompt, [max_tokens, choices, list(stop)]))
+
+    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
+        """See ``LLM.score``."""
+        return _scores(self._find("score", prompt, list(continuations)))
+
+    def count_tokens(self, text: str) -> int:
+        """See ``LLM.count_tokens``."""
+        return int(self._find("count", text, None))
+
+    def _find(self, kind: str, prompt: Prompt | str, options: Any) -> Any:
+        key = _key(kind, prompt, options)
+        if key not in self._answers:
+            raise LLMError(
+                f"{self._path} holds no answer to this prompt ({kind}, {key[:12]}); record it "
+                "again with the model, with the same settings"
+            )
+        return self._answers[key]
+
+
+class Recorder(LLM):
+    """Asks a backend once for each distinct request and keeps the answers in a file.
+
+    A file that is there already is continued, so an interrupted run asks nothing twice. A prompt
+    that was too long is recorded as such; other errors are not, and are asked again.
+
+    Args:
+        llm: the backend that answers.
+        path: the recording.
+
+    Raises:
+        InputError: the file holds something else, or the answers of another model.
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, llm: LLM, path: str | Path) -> None:
+        self.name = llm.name
+        self.concurrency = llm.concurrency
+        self._llm = llm
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._answers: dict[str, Any] = {}
+        try:
+            fresh = not self._path.exists() or self._path.stat().st_size == 0
+            if not fresh:
+                recorded, self._answers = _read(self._path)
+                if recorded != llm.name:
+                    raise InputError(f"{path} holds answers of {recorded}, not of {llm.name}")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = self._path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        if fresh:
+            header = {"format": FORMAT, "format_version": FORMAT_VERSION, "model": llm.name}
+            self._write(header)
+        elif not self._path.read_bytes().endswith(b"\n"):
+            self._stream.write("\n")  # an interrupted run left half a line behind
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        choices: Sequence[str] | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """See ``LLM.complete``."""
+        key = _key("complete", prompt, [max_tokens, choices, list(stop)])
+        if key not in self._answers:
+            try:
+                found = self._llm.complete(
+                    prompt, max_tokens=max_tokens, choices=choices, stop=stop
+                )
+            except PromptTooLongError as error:
+                self._keep(key, {"too_long": str(error)})
+                raise
+            self._keep(key, asdict(found))
+        return _completion(self._answers[key])
+
+    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
+        """See ``LLM.score``."""
+        key = _key("score", prompt, list(continuations))
+        if key not in self._answers:
+            try:
+                found = self._llm.score(prompt, continuations)
+            except PromptTooLongError as error:
+                self._keep(key, {"too_long": str(error)})
+                raise
+            self._keep(key, found)
+        return _scores(self._answers[key])
+
+    def count_tokens(self, text: str) -> int:
+        """See ``LLM.count_tokens``."""
+        key = _key("count", text, None)
+        if key not in self._answers:
+            self._keep(key, self._llm.count_tokens(text))
+            self.counts_exactly = self._llm.counts_exactly
+        return int(self._answers[key])
+
+    def forget(self) -> None:
+        """See ``LLM.forget``."""
+        self._llm.forget()
+
+    def close(self) -> None:
+        """Close the recording and the backend."""
+        super().close()
+        self._stream.close()
+        self._llm.close()
+
+    def _keep(self, key: str, answer: Any) -> None:
+        with self._lock:
+            self._answers[key] = answer
+            self._write({"key": key, "answer": answer})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        try:
+            self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+
+def _key(kind: str, prompt: Prompt | str, options: Any) -> str:
+    text = prompt if isinstance(prompt, str) else [prompt.constant, prompt.variable, prompt.cue]
+    if isinstance(options, list):
+        options = [list(item) if isinstance(item, tuple) else item for item in options]
+    record = json.dumps([kind, text, options], ensure_ascii=False)
+    return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    lines = iter_json_lines(path, bad=BadRecords())
+    _, header = next(lines, (0, None))
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InputError(f"{path} is no recording of an LLM's answers; make one with --record")
+    if header.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{path} has recording version {header.get('format_version')!r}, this dtdr reads "
+            f"version {FORMAT_VERSION}; record it again"
+        )
+    answers = {
+        str(record["key"]): record["answer"]
+        for _, record in lines
+        if isinstance(record, dict) and "key" in record and "answer" in record
+    }
+    return str(header.get("model", "")), answers
+
+
+def _completion(answer: Any) -> Completion:
+    _raise_too_long(answer)
+    return Completion(**answer)
+
+
+def _scores(answer: Any) -> list[float]:
+    _raise_too_long(answer)
+    return [float(value) for value in answer]
+
+
+def _raise_too_long(answer: Any) -> None:
+    if isinstance(answer, dict) and "too_long" in answer:
+        raise PromptTooLongError(str(answer["too_long"]))

@@ -1,0 +1,123 @@
+"""A small OpenAI-compatible server on loopback that can misbehave in chosen ways."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class FakeServer(ThreadingHTTPServer):
+    """``faults``: what goes wrong with the next requests, in turn; then all goes well."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.faults: list[str] = []
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[str | None] = []
+        self.context = 200
+        self.running = self.most_running = 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._send(404, {"error": {"message": "no such page"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.requests.append(body)
+            self.server.headers.append(self.headers["Authorization"])
+            self.server.running += 1
+            self.server.most_running = max(self.server.most_running, self.server.running)
+            fault = self.server.faults.pop(0) if self.server.faults else ""
+        try:
+            self._answer(body, fault)
+        finally:
+            with self.server.lock:
+                self.server.running -= 1
+
+    def _answer(self, body: dict[str, Any], fault: str) -> None:
+        if fault == "slow":
+            time.sleep(1.0)
+        elif fault == "drop":
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        elif fault == "half":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"choices": [')
+            return
+        elif fault in ("429", "500"):
+            self._send(int(fault), {"error": "busy"}, {"Retry-After": "0"})
+            return
+        elif fault == "wait":
+            self._send(429, {"error": "busy"}, {"Retry-After": "3600"})
+            return
+        elif fault == "401":
+            self._send(401, {"error": {"message": "bad key"}})
+            return
+        elif fault == "not json":
+            self._raw(200, b"<html>oops</html>")
+            return
+        elif fault == "array":
+            self._raw(200, b"[]")
+            return
+        elif fault == "no message":
+            self._send(200, {"choices": []})
+            return
+        text = " ".join(message["content"] for message in body["messages"])
+        tokens = len(text.split())
+        if tokens > self.server.context:
+            message = f"This model's maximum context length is {self.server.context} tokens"
+            self._send(400, {"error": {"message": message, "code": "context_length_exceeded"}})
+            return
+        answer = "send_mail"
+        if "response_format" in body:
+            schema = body["response_format"]["json_schema"]["schema"]
+            names = schema["properties"]["function"]["enum"]
+            answer = json.dumps({"function": names[0]}, ensure_ascii=False)
+        usage = {"prompt_tokens": tokens, "completion_tokens": 1}
+        self._send(200, {"choices": [{"message": {"content": answer}}], "usage": usage})
+
+    def _send(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
+        self._raw(status, json.dumps(value).encode(), headers)
+
+    def _raw(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@contextmanager
+def fake_server() -> Iterator[FakeServer]:
+    """A running server."""
+    server = FakeServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

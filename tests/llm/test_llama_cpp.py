@@ -1,0 +1,110 @@
+import asyncio
+import math
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dtdr import llms
+from dtdr.llms import LLMError
+from dtdr.llms.server import OpenAIServer
+from dtdr.prompting import Prompt
+from tests import llm_battery
+from tests.llm_battery import CHOICES, PROMPT
+
+CONTEXT = 1024
+KEY = "loopback-test-key"
+
+
+@pytest.fixture(scope="module")
+def embedded(gguf: Path):
+    with llms.create(f"gguf:{gguf}", context=CONTEXT, threads=1) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def served(gguf: Path):
+    """llama.cpp's HTTP server on a free loopback port, reached as any other server is."""
+    xllamacpp = import_module("xllamacpp")
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(gguf)
+    parameters.n_ctx, parameters.n_parallel = 4 * CONTEXT, 4
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    parameters.api_keys = [KEY]
+    parameters.verbosity = -1
+    server = xllamacpp.Server(parameters)
+    yield f"{server.listening_address}/v1"
+    del server
+
+
+def connect(url: str, **options) -> OpenAIServer:
+    return OpenAIServer("any", url, key=KEY, **options)
+
+
+def test_llama_cpp_in_process_passes_the_battery(embedded):
+    llm_battery.run(embedded, context=CONTEXT)
+
+
+def test_a_llama_cpp_server_passes_the_battery(served):
+    with connect(served) as llm:
+        assert llm.is_llama_cpp
+        llm_battery.run(llm, context=4 * CONTEXT)
+
+
+def test_its_openai_side_passes_the_battery_without_scores(served):
+    with connect(served) as llm:
+        llm._dialect = False  # as a server that has OpenAI's requests only
+        llm_battery.run(llm, context=4 * CONTEXT, scores=False)
+
+
+def test_two_hundred_concurrent_selections_lose_none(served):
+    with connect(served, concurrency=16) as llm:
+
+        async def ask() -> list[str]:
+            asked = (
+                llm.acomplete(PROMPT, max_tokens=1, choices=[f"tool_{number}"])
+                for number in range(200)
+            )
+            return [answer.text for answer in await asyncio.gather(*asked)]
+
+        assert asyncio.run(ask()) == [f"tool_{number}" for number in range(200)]
+
+
+def test_a_server_with_another_key_is_one_clear_error(served):
+    with (
+        OpenAIServer("any", served, key="wrong") as llm,
+        pytest.raises(LLMError, match="refused the key"),
+    ):
+        llm.complete(PROMPT, max_tokens=1)
+
+
+def test_scores_are_the_models_own_probabilities(embedded):
+    """The text that greedy decoding writes scores at least as high as any other choice."""
+    chosen = embedded.complete(PROMPT, max_tokens=1, choices=["send_mail", "end"]).text
+    scores = dict(
+        zip(["send_mail", "end"], embedded.score(PROMPT, ["send_mail", "end"]), strict=True)
+    )
+    assert scores[chosen] > -math.inf
+    free = embedded.complete(PROMPT, max_tokens=12)
+    if free.completion_tokens is not None and free.completion_tokens < 12:
+        assert embedded.score(PROMPT, [free.text])[0] >= max(embedded.score(PROMPT, CHOICES))
+
+
+def test_a_repeated_prefix_is_not_read_again_unless_it_is_forgotten(embedded):
+    prompt = Prompt("Constant part. " * 30, "First.", "Function:")
+    later = Prompt("Constant part. " * 30, "Second.", "Function:")
+    embedded.forget()
+    cold = embedded.complete(prompt, max_tokens=1)
+    warm = embedded.complete(later, max_tokens=1)
+    assert cold.cached_tokens == 0
+    assert warm.cached_tokens > 0.8 * warm.prompt_tokens
+    embedded.forget()
+    assert embedded.complete(later, max_tokens=1).cached_tokens == 0
+
+
+def test_a_truncated_model_is_one_clear_error(gguf: Path, tmp_path):
+    path = tmp_path / "cut.gguf"
+    with gguf.open("rb") as stream:
+        path.write_bytes(stream.read(3_000_000))
+    with pytest.raises(LLMError, match=r"cannot load .* truncated"):
+        llms.create(f"gguf:{path}")

@@ -1,0 +1,53 @@
+"""Checks that every LLM backend passes: ``run`` takes any backend."""
+
+import asyncio
+import math
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.llms import LLM, CannotScoreError, PromptTooLongError
+from dtdr.prompting import Prompt
+
+PROMPT = Prompt("You name functions.", "Request: mail Ann.\nFunctions: send_mail, end", "Function:")
+OTHER = Prompt("You name functions.", "Request: nothing.\nFunctions: send_mail, end", "Function:")
+CHOICES = ("send_mail", "send_mail_later", 'odd "name".x', "發郵件")
+
+
+def run(llm: LLM, *, context: int | None = None, scores: bool = True) -> None:
+    """All checks; ``context`` is the model's, where there is one to exceed."""
+    first = llm.complete(PROMPT, max_tokens=6)
+    assert first.text == llm.complete(PROMPT, max_tokens=6).text
+    assert first.prompt_tokens is None or first.prompt_tokens > 5
+
+    for prompt in (PROMPT, OTHER):
+        assert llm.complete(prompt, max_tokens=1, choices=CHOICES).text in CHOICES
+    for only in CHOICES:
+        assert llm.complete(PROMPT, max_tokens=1, choices=[only]).text == only
+    with pytest.raises(InputError, match="at least one choice"):
+        llm.complete(PROMPT, max_tokens=1, choices=[])
+
+    if scores:
+        found = llm.score(PROMPT, CHOICES)
+        assert len(found) == len(CHOICES)
+        assert all(math.isfinite(value) and value <= 0 for value in found)
+        assert sum(map(math.exp, found)) <= 1 + 1e-6
+        again = llm.score(PROMPT, list(reversed(CHOICES)))
+        assert again == pytest.approx(list(reversed(found)), abs=0.05)
+    else:
+        with pytest.raises(CannotScoreError, match="likelihoods"):
+            llm.score(PROMPT, CHOICES)
+
+    assert llm.count_tokens("") == 0
+    assert 0 < llm.count_tokens("send mail") < llm.count_tokens("send mail to Ann and to Bob")
+
+    async def several() -> list[str]:
+        answers = [llm.acomplete(PROMPT, max_tokens=1, choices=CHOICES) for _ in range(5)]
+        return [answer.text for answer in await asyncio.gather(*answers)]
+
+    assert set(asyncio.run(several())) <= set(CHOICES)
+
+    if context is not None:
+        with pytest.raises(PromptTooLongError, match="too long"):
+            llm.complete(Prompt("x", "word " * 2 * context, "Function:"), max_tokens=1)
+        assert llm.complete(PROMPT, max_tokens=6).text == first.text

@@ -1,0 +1,220 @@
+import asyncio
+import json
+import socket
+
+import pytest
+
+from dtdr import llms
+from dtdr.errors import InputError, MissingExtraError
+from dtdr.llms import LLMError, PromptTooLongError
+from dtdr.llms.replay import Recorder, Replay
+from dtdr.llms.server import OpenAIServer, choice_grammar
+from dtdr.prompting import Prompt
+from tests import llm_battery
+from tests.fake_llm_server import fake_server
+from tests.llm_battery import PROMPT
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("DTDR_LLM_API_KEY", raising=False)
+    with fake_server() as found:
+        yield found
+
+
+def connect(server, **options) -> OpenAIServer:
+    return OpenAIServer("m", server.url, **{"pause": 0.001, "timeout": 20, **options})
+
+
+def test_an_openai_server_passes_the_battery(server):
+    with connect(server) as llm:
+        llm_battery.run(llm, context=server.context, scores=False)
+
+
+def test_recording_and_replay_pass_the_battery(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with Recorder(connect(server), path) as llm:
+        llm_battery.run(llm, context=server.context, scores=False)
+    asked = len(server.requests)
+    with Recorder(connect(server), path) as llm:
+        llm_battery.run(llm, context=server.context, scores=False)
+    assert len(server.requests) == asked
+
+
+def test_a_recording_is_replayed_without_asking_again(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with Recorder(connect(server), path) as llm:
+        answer = llm.complete(PROMPT, max_tokens=6)
+        chosen = llm.complete(PROMPT, max_tokens=1, choices=("end", "send_mail"))
+        count = llm.count_tokens("send mail")
+        with pytest.raises(PromptTooLongError):
+            llm.complete(Prompt("", "x " * 500, ""), max_tokens=1)
+        asked = len(server.requests)
+        assert llm.complete(PROMPT, max_tokens=6) == answer
+        assert len(server.requests) == asked
+    with llms.create(f"replay:{path}") as replay:
+        assert replay.complete(PROMPT, max_tokens=6) == answer
+        assert replay.complete(PROMPT, max_tokens=1, choices=["end", "send_mail"]) == chosen
+        assert replay.count_tokens("send mail") == count
+        with pytest.raises(PromptTooLongError, match="too long"):
+            replay.complete(Prompt("", "x " * 500, ""), max_tokens=1)
+        with pytest.raises(LLMError, match="holds no answer to this prompt"):
+            replay.complete(PROMPT, max_tokens=7)
+    assert len(server.requests) == asked
+
+
+def test_an_interrupted_recording_is_continued_without_losing_an_answer(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with Recorder(connect(server), path) as llm:
+        llm.complete(PROMPT, max_tokens=6)
+    path.write_bytes(path.read_bytes() + b'{"key": "half a li')
+    with Recorder(connect(server), path) as llm:
+        asked = len(server.requests)
+        llm.complete(PROMPT, max_tokens=6)
+        assert len(server.requests) == asked
+        llm.complete(PROMPT, max_tokens=7)
+        assert len(server.requests) == asked + 1
+    replay = Replay(path)
+    assert replay.complete(PROMPT, max_tokens=6).text == "send_mail"
+    assert replay.complete(PROMPT, max_tokens=7).text == "send_mail"
+
+
+def test_a_recording_of_another_model_is_refused(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    Recorder(connect(server), path).close()
+    with pytest.raises(InputError, match="holds answers of openai:m@"):
+        Recorder(OpenAIServer("other", server.url), path)
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="is no recording"):
+        Replay(tmp_path / "other.jsonl")
+    path.write_text(json.dumps({"format": "dtdr-replay", "format_version": 9}) + "\n")
+    with pytest.raises(InputError, match="recording version 9"):
+        Replay(path)
+
+
+@pytest.mark.parametrize("fault", ["drop", "half", "429", "500", "not json", "array"])
+def test_a_server_that_fails_twice_is_asked_again(server, fault):
+    llm = connect(server)
+    llm.complete(PROMPT, max_tokens=4)
+    server.faults = [fault, fault]
+    assert llm.complete(PROMPT, max_tokens=4).text == "send_mail"
+    assert server.faults == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("drop", "cannot be reached"),
+        ("half", "middle of an answer"),
+        ("429", "status 429"),
+        ("500", "status 500"),
+        ("not json", "not JSON"),
+        ("array", "no object"),
+    ],
+)
+def test_a_server_that_keeps_failing_is_given_up_with_the_reason(server, fault, said):
+    llm = connect(server, tries=2)
+    llm.complete(PROMPT, max_tokens=4)
+    server.faults = [fault] * 2
+    with pytest.raises(LLMError, match=f"{said}.*tried 2 times"):
+        llm.complete(PROMPT, max_tokens=4)
+
+
+def test_a_slow_server_runs_into_the_time_out(server):
+    llm = connect(server, tries=1, timeout=0.2)
+    server.faults = ["slow"]
+    with pytest.raises(LLMError, match=r"did not answer in 0\.2 seconds"):
+        llm.complete(PROMPT, max_tokens=4)
+
+
+def test_a_server_that_asks_for_an_hour_is_not_waited_for(server):
+    server.faults = ["wait"]
+    with pytest.raises(LLMError, match="asks to wait 3600 seconds; tried once"):
+        connect(server).complete(PROMPT, max_tokens=4)
+
+
+def test_an_answer_without_a_message_is_an_error(server):
+    server.faults = ["no message"]
+    with pytest.raises(LLMError, match="answered without a message"):
+        connect(server).complete(PROMPT, max_tokens=4)
+
+
+def test_the_key_comes_from_the_environment_and_is_in_no_message(server, monkeypatch):
+    monkeypatch.setenv("DTDR_LLM_API_KEY", "s3cret-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "for-openai-only")
+    llm = connect(server, tries=1)
+    server.faults = ["401"]
+    with pytest.raises(LLMError, match="DTDR_LLM_API_KEY") as raised:
+        llm.complete(PROMPT, max_tokens=4)
+    assert server.headers == ["Bearer s3cret-key"]
+    assert "s3cret" not in f"{raised.value!r} {llm!r} {llm.name} {raised.value.__cause__!r}"
+    monkeypatch.delenv("DTDR_LLM_API_KEY")
+    connect(server).complete(PROMPT, max_tokens=4)
+    assert server.headers[-1] is None
+
+
+def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
+    llm = connect(server, concurrency=8)
+    server.faults = ["429", "500", "drop"] * 5
+
+    async def ask() -> list[str]:
+        asked = (
+            llm.acomplete(PROMPT, max_tokens=1, choices=[f"tool_{number}", "end"])
+            for number in range(200)
+        )
+        return [answer.text for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [f"tool_{number}" for number in range(200)]
+    assert 1 < server.most_running <= 8
+
+
+def test_nobody_listening_is_one_clear_error():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    llm = OpenAIServer("m", f"http://127.0.0.1:{port}/v1", tries=1)
+    with pytest.raises(LLMError, match=r"127\.0\.0\.1 cannot be reached"):
+        llm.complete(PROMPT, max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen", "names no LLM"),
+        ("gguf:", "names no LLM"),
+        ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, openai, replay"),
+        ("openai:model", "names no model and server"),
+        ("openai:m@ftp://host", "is no server address"),
+        ("openai:m@http://user:pass@host/v1", "holds a user name or password"),
+        ("gguf:/does/not/exist.gguf", "cannot read the model .* no such file"),
+        ("replay:/does/not/exist", "cannot read"),
+    ],
+)
+def test_names_that_lead_nowhere_say_what_to_write(name, said):
+    with pytest.raises(InputError, match=said) as raised:
+        llms.create(name)
+    assert "pass@" not in str(raised.value)
+
+
+def test_a_file_that_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"PK\x03\x04 something else")
+    with pytest.raises(InputError, match="is no GGUF file"):
+        llms.create(f"gguf:{path}")
+
+
+def test_a_parameter_that_a_backend_does_not_take_is_named(tmp_path):
+    with pytest.raises(InputError, match="colour"):
+        llms.create("openai:m@http://127.0.0.1:1/v1", colour=1)
+
+
+def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF....")
+    monkeypatch.setitem(__import__("sys").modules, "xllamacpp", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'dtdr\[llm\]'"):
+        llms.create(f"gguf:{path}")
+
+
+def test_a_grammar_spells_names_with_quotes_and_line_breaks():
+    assert choice_grammar(['a"b', "c\\d", "e\nf"]) == 'root ::= "a\\"b" | "c\\\\d" | "e\\nf"'

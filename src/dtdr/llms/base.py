@@ -98,6 +98,11 @@ class LLM(ABC):
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, without a chat template."""
 
+    @property
+    def can_score(self) -> bool:
+        """Whether ``score`` works."""
+        return True
+
     def forget(self) -> None:  # noqa: B027  # a backend without a cache has nothing to forget
         """Drop what is cached of earlier prompts, to time a step cold."""
 

@@ -33,6 +33,7 @@ class Replay(LLM):
         self.name = f"replay:{path}"
         self._path = Path(path)
         self.recorded, self._answers = _read(self._path)
+        self._scored = any(isinstance(answer, list) for answer in self._answers.values())
 
     def complete(
         self,
@@ -52,6 +53,11 @@ class Replay(LLM):
     def count_tokens(self, text: str) -> int:
         """See ``LLM.count_tokens``."""
         return int(self._find("count", text, None))
+
+    @property
+    def can_score(self) -> bool:
+        """Whether scores were recorded."""
+        return self._scored
 
     def _find(self, kind: str, prompt: Prompt | str, options: Any) -> Any:
         key = _key(kind, prompt, options)
@@ -141,6 +147,11 @@ class Recorder(LLM):
             self._keep(key, self._llm.count_tokens(text))
             self.counts_exactly = self._llm.counts_exactly
         return int(self._answers[key])
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the backend scores texts."""
+        return self._llm.can_score
 
     def forget(self) -> None:
         """See ``LLM.forget``."""

@@ -124,6 +124,11 @@ class OpenAIServer(LLM):
             raise LLMError(f"the server at {self._client.host} could not count tokens")
         return len(tokens)
 
+    @property
+    def can_score(self) -> bool:
+        """Only llama.cpp's server scores texts."""
+        return self.is_llama_cpp
+
     def forget(self) -> None:
         """Have the next request read its whole prompt anew."""
         self._reuse = False

@@ -54,6 +54,8 @@ def fitted(value: Any, declared: str, resolve: Resolve) -> Any:
         return None
     if kind == "text" and isinstance(value, (bool, int, float)):
         return str(value)
+    if isinstance(value, dict) and any(str(key).startswith("$") for key in value):
+        raise InputError("an object has a key that begins with '$'; write references as out_n")
     if kind == "list":
         if not isinstance(value, list):
             raise _mismatch(value, declared)

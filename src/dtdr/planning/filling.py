@@ -1,0 +1,74 @@
+"""Filling the parameters of a selected function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.demonstrations import Tool
+from dtdr.llms import LLM, PromptTooLongError
+from dtdr.plan import ToolCall
+from dtdr.prompting import FillingPrompts
+from dtdr.prompting.arguments import ReadArguments, read_arguments
+from dtdr.prompting.render import safe
+
+MAX_TOKENS = 512
+"""An answer longer than this is an LLM gone astray: the longest of TinyAgent has some 150."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Arguments of one call.
+
+    Attributes:
+        arguments: those that could be read.
+        problems: one sentence for each that could not, after the repair round.
+        answers: what the LLM wrote: none for a tool without parameters, two after a repair.
+        prompt_tokens: of all prompts together, as the backend counts them; None where not told.
+    """
+
+    arguments: Mapping[str, Any]
+    problems: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    prompt_tokens: int | None = 0
+
+    @property
+    def llm_calls(self) -> int:
+        """How often the LLM was asked."""
+        return len(self.answers)
+
+
+def fill(
+    llm: LLM, prompts: FillingPrompts, query: str, calls: Sequence[ToolCall], tool: Tool
+) -> Filled:
+    """Ask for the arguments of ``tool``; once more where the answer cannot be used.
+
+    Raises:
+        LLMError: the LLM gave no answer.
+    """
+    if not tool.parameters:
+        return Filled({})
+    prompt = prompts.prompt(query, calls, tool)
+    answers: list[str] = []
+    tokens: int | None = 0
+    found = ReadArguments({}, ())
+    for attempt in range(2):
+        try:
+            answer = llm.complete(prompt, max_tokens=MAX_TOKENS, stop=["\n\n", "\nRequest:"])
+        except PromptTooLongError:
+            return Filled(found.arguments, (*found.problems, "prompt too long"), tuple(answers))
+        answers.append(answer.text)
+        told = answer.prompt_tokens
+        tokens = None if tokens is None or told is None else tokens + told
+        again = read_arguments(answer.text, tool, calls)
+        if attempt == 0 or len(again.problems) <= len(found.problems):
+            found = again
+        if not found.problems:
+            break
+        remark = (
+            f"It cannot be used: {'; '.join(map(safe, found.problems))}.\n"
+            "Answer again with corrected name=value pairs on one line, and nothing else."
+        )
+        prompt = prompt.followed_by(safe(answer.text)[:1000], remark)
+    return Filled(found.arguments, found.problems, tuple(answers), tokens)

@@ -1,0 +1,298 @@
+"""The agent of the paper: retrieve, select the next function, fill its parameters, go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.errors import InputError
+from dtdr.llms import LLM
+from dtdr.plan import END, Plan, ToolCall
+from dtdr.planning.filling import Filled, fill
+from dtdr.planning.mask import Mask
+from dtdr.planning.selection import DEFAULT as DEFAULT_SELECT
+from dtdr.planning.selection import Selected, Selector
+from dtdr.prompting import DEFAULT as DEFAULT_ICL
+from dtdr.prompting import Examples, FillingPrompts, SelectionPrompts
+from dtdr.ranking import Ranking
+from dtdr.retrievers.base import Retriever, Session
+
+Stopped = Literal["end", "step limit", "loop", "cancelled", "no usable answer", "prompt too long"]
+
+MAX_STEPS = 20
+"""Calls of one plan at most; the longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has 19."""
+
+MAX_REPEATS = 4
+"""So many calls of one function with the same arguments are a loop: the same published plans hold
+three of them in 0.2 % of the cases, and four in none."""
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step of the planner.
+
+    Attributes:
+        ranking: every tool with its probability.
+        shown: names of the tools that were retrieved for the prompt.
+        selected: what was selected, and how it came about.
+        call: the call that was added to the plan; None at the end, or without a usable answer.
+        problems: arguments that could not be filled, one sentence each.
+        constant_tokens: tokens of the selection prompt that are the same at each step.
+        variable_tokens: the others; 0 where the LLM was not asked.
+        llm_calls: requests for selection and filling together.
+        seconds: ``rank``, ``select`` and ``fill``.
+    """
+
+    ranking: Ranking
+    shown: tuple[str, ...]
+    selected: Selected
+    call: ToolCall | None
+    problems: tuple[str, ...]
+    constant_tokens: int
+    variable_tokens: int
+    llm_calls: int
+    seconds: dict[str, float]
+
+    def to_dict(self, top_k: int = 5) -> dict[str, Any]:
+        """A JSON object; the ranking is cut to its best tools."""
+        return {
+            "selected": self.selected.tool,
+            "outcome": self.selected.outcome,
+            "arguments": None if self.call is None else dict(self.call.arguments),
+            "problems": list(self.problems),
+            "confidence": round(self.ranking.confidence, 6),
+            "shown": list(self.shown),
+            **self.ranking.to_dict(top_k),
+            "prompt_tokens": {"constant": self.constant_tokens, "variable": self.variable_tokens},
+            "llm_calls": self.llm_calls,
+            "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
+        }
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A finished plan, how it came about, and why it ended there."""
+
+    query: str
+    plan: Plan
+    steps: tuple[PlannedStep, ...]
+    stopped: Stopped
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object with the calls as ``demonstrations.jsonl`` writes them."""
+        return {
+            "query": self.query,
+            "calls": [
+                {"id": call.id, "tool": call.tool, "arguments": dict(call.arguments)}
+                for call in self.plan.calls
+            ],
+            "stopped": self.stopped,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+
+
+class Planner:
+    """Plans how to answer a query; no tool is executed.
+
+    Args:
+        retriever: fitted; its tools are the tools there are.
+        llm: may be None with ``select="retriever"``: then no parameter is filled either.
+        icl: how the ranking is written into the prompt; see ``dtdr.prompting.METHODS``.
+        select: a selection method's name, or a ``Selector``.
+        mask: which tools count as retrieved.
+        demonstrations: for the example in each prompt; without them there is none.
+        fill_parameters: whether parameters are filled; otherwise calls have no arguments.
+        max_steps: calls of one plan at most.
+        seed: of the choice of the example.
+
+    Raises:
+        InputError: an unknown method, no LLM where one is needed, or the retriever is not fitted.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        llm: LLM | None = None,
+        *,
+        icl: str = DEFAULT_ICL,
+        select: str | Selector = DEFAULT_SELECT,
+        mask: Mask | None = None,
+        demonstrations: Iterable[Demonstration] = (),
+        fill_parameters: bool = True,
+        max_steps: int = MAX_STEPS,
+        seed: int = 0,
+    ) -> None:
+        if max_steps < 1:
+            raise InputError(f"max_steps is {max_steps}; it must be at least 1")
+        self.retriever = retriever
+        self.llm = llm
+        self.selector = select if isinstance(select, Selector) else Selector(select)
+        if llm is None and self.selector.method != "retriever":
+            raise InputError(
+                f"select {self.selector.method!r} asks an LLM; give one, or select retriever"
+            )
+        self.mask = mask or Mask()
+        self.max_steps = max_steps
+        retriever.index(END)  # says so where the retriever is not fitted
+        tools = retriever.tools_
+        self._tools = {tool.name: tool for tool in tools}
+        examples = Examples(demonstrations, seed=seed)
+        self.prompts = SelectionPrompts(tools, icl=icl, examples=examples)
+        self.filling = FillingPrompts(tools, examples=examples) if fill_parameters else None
+        self._constant_tokens: dict[str, int] = {}
+
+    def plan(self, query: str, *, cancelled: Callable[[], bool] | None = None) -> PlanResult:
+        """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
+
+        Args:
+            query: what the user asked for.
+            cancelled: asked before each step; True stops with the plan as it is.
+
+        Raises:
+            LLMError: the LLM could not be asked; nothing of the plan is lost to a caller of
+                ``iter_steps``.
+        """
+        run = _Run(self, query)
+        while not run.stopped:
+            if cancelled is not None and cancelled():
+                run.stopped = "cancelled"
+                break
+            self._step(run)
+        return run.result()
+
+    def iter_steps(self, query: str) -> Iterator[PlannedStep]:
+        """Yield each step as it is made; closing the iterator stops the planning."""
+        run = _Run(self, query)
+        while not run.stopped:
+            yield self._step(run)
+
+    async def aplan(self, query: str) -> PlanResult:
+        """As ``plan``, without blocking the event loop; cancel the task to stop."""
+        run = _Run(self, query)
+        while not run.stopped:
+            await asyncio.to_thread(self._step, run)
+        return run.result()
+
+    async def aiter_steps(self, query: str) -> AsyncIterator[PlannedStep]:
+        """As ``iter_steps``, without blocking the event loop."""
+        run = _Run(self, query)
+        while not run.stopped:
+            yield await asyncio.to_thread(self._step, run)
+
+    def result_of(self, query: str, steps: Iterable[PlannedStep]) -> PlanResult:
+        """The result that the steps of ``iter_steps`` amount to."""
+        run = _Run(self, query)
+        for step in steps:
+            run.add(step, self.max_steps)
+        run.stopped = run.stopped or "cancelled"
+        return run.result()
+
+    def select(self, query: str, calls: list[ToolCall], ranking: Ranking) -> PlannedStep:
+        """One selection after the given calls, without filling: a teacher-forced step.
+
+        Raises:
+            LLMError: the LLM could not be asked.
+        """
+        started = time.perf_counter()
+        shown = self.mask.shown(ranking)
+        prompt = self.prompts.prompt(query, calls, shown)
+        selected = self.selector.select(self.llm, self.prompts, prompt, ranking, shown)
+        seconds = time.perf_counter() - started
+        constant = variable = 0
+        if selected.llm_calls and self.llm is not None:
+            constant = self._count_constant(self.llm, prompt.constant)
+            variable = self.llm.count_tokens(f"{prompt.variable}\n\n{prompt.cue}")
+        return PlannedStep(
+            ranking,
+            shown.tools,
+            selected,
+            None,
+            (),
+            constant,
+            variable,
+            selected.llm_calls,
+            {"select": seconds},
+        )
+
+    def _step(self, run: _Run) -> PlannedStep:
+        started = time.perf_counter()
+        ranking = run.session.rank()
+        seconds = {"rank": time.perf_counter() - started}
+        step = self.select(run.query, run.calls, ranking)
+        seconds |= step.seconds
+        tool = step.selected.tool
+        call: ToolCall | None = None
+        filled = Filled({})
+        if tool is not None and tool != END:
+            started = time.perf_counter()
+            if self.llm is not None and self.filling is not None:
+                definition = self._tools.get(tool, Tool(tool))
+                filled = fill(self.llm, self.filling, run.query, run.calls, definition)
+            seconds["fill"] = time.perf_counter() - started
+            call = ToolCall(str(len(run.calls) + 1), tool, filled.arguments)
+        made = PlannedStep(
+            ranking,
+            step.shown,
+            step.selected,
+            call,
+            filled.problems,
+            step.constant_tokens,
+            step.variable_tokens,
+            step.llm_calls + filled.llm_calls,
+            seconds,
+        )
+        run.add(made, self.max_steps)
+        return made
+
+    def _count_constant(self, llm: LLM, text: str) -> int:
+        if text not in self._constant_tokens:
+            self._constant_tokens[text] = llm.count_tokens(text)
+        return self._constant_tokens[text]
+
+
+@dataclass
+class _Run:
+    """A plan in the making."""
+
+    planner: Planner
+    query: str
+    calls: list[ToolCall] = field(default_factory=list)
+    steps: list[PlannedStep] = field(default_factory=list)
+    stopped: Stopped | None = None
+
+    def __post_init__(self) -> None:
+        if not self.query.strip():
+            raise InputError("the query is empty; say what the plan is for")
+        self.session: Session = self.planner.retriever.session(self.query)
+        self._made: Counter[str] = Counter()
+
+    def add(self, step: PlannedStep, max_steps: int) -> None:
+        """Append a step, and decide whether the plan goes on."""
+        self.steps.append(step)
+        if step.call is None:
+            if step.selected.tool == END:
+                self.stopped = "end"
+            elif step.selected.outcome == "too long":
+                self.stopped = "prompt too long"
+            else:
+                self.stopped = "no usable answer"
+            return
+        self.calls.append(step.call)
+        self.session.call(step.call.tool)
+        key = json.dumps([step.call.tool, step.call.arguments], sort_keys=True)
+        self._made[key] += 1
+        if self._made[key] >= MAX_REPEATS:
+            self.stopped = "loop"
+        elif len(self.calls) >= max_steps:
+            self.stopped = "step limit"
+
+    def result(self) -> PlanResult:
+        return PlanResult(
+            self.query, Plan(tuple(self.calls)), tuple(self.steps), self.stopped or "cancelled"
+        )

@@ -1,0 +1,239 @@
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.errors import InputError
+from dtdr.plan import Plan, ToolCall
+from dtdr.planning import Fusion, Mask, Planner, Selector
+from dtdr.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.ranking import Guide, Ranking
+from dtdr.retrievers.base import END_TOOL
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+from tests.scripted_llm import ScriptedLLM
+
+TEXT = Parameter("text", "str")
+TOOLS = (
+    Tool("read_file", "Open a file", (Parameter("name", "str"),)),
+    Tool("summarize", "Summarize", (TEXT,)),
+    Tool("send_mail", "Send", (Parameter("to", "str"), TEXT, Parameter("cc", "str", "", False))),
+    Tool("ping"),
+)
+QUERY = "Mail Ann the summary of q3.pdf"
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    calls = (
+        ToolCall("1", "read_file", {"name": "a.pdf"}),
+        ToolCall("2", "summarize", {"text": {"$ref": "1"}}),
+        ToolCall("3", "send_mail", {"to": "Bo", "text": {"$ref": "2"}}),
+    )
+    return RandomRetriever().fit([Demonstration("d", "Mail Bo a.pdf", Plan(calls))], TOOLS)
+
+
+NAMES = ("read_file", "summarize", "send_mail", "end")
+ARGUMENTS = ("name='q3.pdf'", "text=out_1", "to='Ann', text=out_2")
+ALL = Mask(top_k=9)
+
+
+def make(retriever, llm, **options) -> Planner:
+    return Planner(retriever, llm, **{"mask": ALL, **options})
+
+
+def test_a_plan_has_arguments_references_and_a_record_of_every_step(retriever):
+    result = make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
+    assert result.stopped == "end"
+    assert result.plan.tools == NAMES[:3]
+    assert result.plan.calls[2].arguments == {"to": "Ann", "text": {"$ref": "2"}}
+    assert list(result.plan.edges()) == [(0, 1), (1, 2)]
+    assert [step.llm_calls for step in result.steps] == [2, 2, 2, 1]
+    assert all(step.constant_tokens > 0 and step.variable_tokens > 0 for step in result.steps)
+    assert all(step.seconds["select"] >= 0 for step in result.steps)
+    assert len(result.steps[0].ranking) == len(TOOLS) + 1
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_each_prompt_shows_the_plan_so_far(retriever):
+    llm = ScriptedLLM(NAMES, ARGUMENTS)
+    make(retriever, llm).plan(QUERY)
+    selections = [prompt for prompt in llm.prompts if prompt.cue == "Next function:"]
+    assert "Plan so far:\nNone" in selections[0].variable
+    assert "out_2 = summarize(text=out_1)" in selections[2].variable
+    assert len({prompt.constant for prompt in selections}) == 1
+
+
+@pytest.mark.parametrize("icl", METHODS)
+def test_every_icl_method_plans(retriever, icl):
+    llm = ScriptedLLM(NAMES, ARGUMENTS)
+    result = make(retriever, llm, icl=icl).plan(QUERY)
+    assert result.plan.tools == NAMES[:3]
+
+
+def test_sync_async_and_streamed_plans_are_the_same(retriever):
+    expected = make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).plan(QUERY)
+    planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
+    steps = list(planner.iter_steps(QUERY))
+    assert planner.result_of(QUERY, steps).plan == expected.plan
+    found = asyncio.run(make(retriever, ScriptedLLM(NAMES, ARGUMENTS)).aplan(QUERY))
+    assert (found.plan, found.stopped) == (expected.plan, expected.stopped)
+
+    async def streamed():
+        planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
+        return [step.selected.tool async for step in planner.aiter_steps(QUERY)]
+
+    assert asyncio.run(streamed()) == list(NAMES)
+
+
+def test_an_answer_that_names_no_tool_ends_the_plan_and_keeps_what_there_is(retriever):
+    result = make(retriever, ScriptedLLM(["ping", "fly"]), select="greedy").plan(QUERY)
+    assert result.stopped == "no usable answer"
+    assert result.plan.tools == ("ping",)
+    assert result.steps[1].selected.outcome == "invalid"
+
+
+def test_the_same_call_again_and_again_is_a_loop(retriever):
+    result = make(retriever, ScriptedLLM(["ping"] * 50)).plan(QUERY)
+    assert result.stopped == "loop"
+    assert len(result.plan) < 5
+
+
+def test_a_plan_ends_at_the_step_limit(retriever):
+    arguments = [f"name='{number}'" for number in range(50)]
+    llm = ScriptedLLM(["read_file"] * 50, arguments)
+    result = make(retriever, llm, max_steps=4).plan(QUERY)
+    assert result.stopped == "step limit"
+    assert len(result.plan) == 4
+
+
+def test_cancelling_keeps_the_steps_made(retriever):
+    answers = iter([False, False, True])
+    planner = make(retriever, ScriptedLLM(NAMES, ARGUMENTS))
+    result = planner.plan(QUERY, cancelled=lambda: next(answers))
+    assert result.stopped == "cancelled"
+    assert result.plan.tools == NAMES[:2]
+
+
+def test_a_prompt_that_exceeds_the_context_is_recorded(retriever):
+    result = make(retriever, ScriptedLLM(NAMES, context=3)).plan(QUERY)
+    assert result.stopped == "prompt too long"
+    assert result.steps[0].selected.outcome == "too long"
+
+
+def test_a_malformed_answer_gets_one_repair_round(retriever):
+    llm = ScriptedLLM(["read_file", "end"], ["file='q3.pdf'", "name='q3.pdf'"])
+    result = make(retriever, llm).plan(QUERY)
+    assert result.plan.calls[0].arguments == {"name": "q3.pdf"}
+    assert result.steps[0].problems == ()
+    repair = next(prompt for prompt in llm.prompts if "Your answer was" in prompt.variable)
+    assert "'file' is no parameter" in repair.variable
+
+
+def test_an_answer_that_stays_malformed_is_told_and_the_plan_goes_on(retriever):
+    llm = ScriptedLLM(["send_mail", "end"], ["to='Ann'", "to='Ann', text=out_8"])
+    result = make(retriever, llm).plan(QUERY)
+    assert result.stopped == "end"
+    assert result.plan.calls[0].arguments == {"to": "Ann"}
+    assert "text" in " ".join(result.steps[0].problems)
+    assert result.steps[0].llm_calls == 3
+
+
+def test_an_answer_in_the_plans_own_json_cannot_break_the_plan(retriever):
+    llm = ScriptedLLM(["read_file", "end"], ['{"name": {"$ref": "77"}}'] * 2)
+    result = make(retriever, llm).plan(QUERY)
+    assert result.plan.calls[0].arguments == {}
+
+
+def test_a_tool_without_parameters_costs_no_call_for_filling(retriever):
+    result = make(retriever, ScriptedLLM(["ping", "end"])).plan(QUERY)
+    assert result.steps[0].llm_calls == 1
+
+
+def test_the_retriever_alone_needs_no_llm(retriever):
+    result = Planner(retriever, select="retriever").plan(QUERY)
+    assert result.steps[0].selected.tool == retriever.rank(QUERY).best
+    assert all(step.llm_calls == 0 for step in result.steps)
+    with pytest.raises(InputError, match="asks an LLM"):
+        Planner(retriever)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"icl": "firm"}, "unknown ICL method"),
+        ({"select": "dice"}, "unknown selection method 'dice'; choose one of auto"),
+        ({"max_steps": 0}, "at least 1"),
+    ],
+)
+def test_misuse_is_one_sentence(retriever, options, said):
+    with pytest.raises(InputError, match=said):
+        make(retriever, ScriptedLLM(), **options)
+    with pytest.raises(InputError, match="query is empty"):
+        make(retriever, ScriptedLLM()).plan("  ")
+
+
+RANKING = Ranking(("ping", "send_mail", "end"), np.array([0.6, 0.3, 0.1]))
+WRITER = SelectionPrompts((*small_data.TOOLS, Tool("ping"), END_TOOL), icl="hard")
+
+
+def select(llm, method, ranking=RANKING, **options):
+    shown = ranking.select(top_k=2)
+    prompt = WRITER.prompt(QUERY, [], shown)
+    return Selector(method, **options).select(llm, WRITER, prompt, ranking, shown)
+
+
+def test_greedy_writes_no_more_than_the_longest_name_and_masked_names_are_wrong():
+    llm = ScriptedLLM(["end"])
+    found = select(llm, "greedy")
+    assert (found.tool, found.outcome) == (None, "unlisted")
+    assert llm.calls[0]["choices"] is None
+    assert llm.calls[0]["max_tokens"] == 2
+
+
+def test_constrained_may_only_choose_what_is_shown():
+    llm = ScriptedLLM(["send_mail"])
+    assert select(llm, "constrained").tool == "send_mail"
+    assert llm.calls[0]["choices"] == ("ping", "send_mail")
+
+
+def test_fused_weighs_the_llm_against_the_retriever():
+    def likes_mail(text: str) -> float:
+        return -0.5 if text == "send_mail" else -1.0
+
+    llm = ScriptedLLM(likelihoods=likes_mail)
+    assert select(llm, "fused", fusion=Fusion(weight=0)).tool == "send_mail"
+    assert select(llm, "fused", fusion=Fusion(weight=5)).tool == "ping"
+    assert select(llm, "fused", fusion=Fusion(1.0, temperature=0.1)).tool == "send_mail"
+    found = select(llm, "fused")
+    assert found.likelihoods == (-1.0, -0.5)
+
+
+def test_auto_asks_only_below_the_confidence():
+    llm = ScriptedLLM(["send_mail"])
+    sure = select(llm, "auto", confidence=0.5)
+    assert (sure.tool, sure.outcome, sure.llm_calls) == ("ping", "retriever", 0)
+    unsure = select(llm, "auto", confidence=0.7)
+    assert (unsure.tool, unsure.outcome, unsure.llm_calls) == ("send_mail", "exact", 1)
+    scored = select(ScriptedLLM(likelihoods=len), "auto", confidence=0.7)
+    assert scored.outcome == "scored"
+
+
+def test_a_mask_without_arguments_suits_the_retriever():
+    names, values = tuple("abcdefgh"), np.array([0.4, 0.3, 0.1, 0.05, 0.05, 0.04, 0.03, 0.03])
+    assert len(Mask().shown(Ranking(names, values))) == 5
+    assert len(Mask().shown(Ranking(names, values, threshold=0.2))) == 2
+    guide = Guide(held_out=np.linspace(0.35, 0.9, 99))
+    assert len(Mask().shown(Ranking(names, values, guide=guide))) == 1
+    assert len(Mask(top_k=3).shown(Ranking(names, values, guide=guide))) == 3
+
+
+def test_one_example_shows_the_task_in_every_prompt(retriever):
+    llm = ScriptedLLM(["end"])
+    found = small_data.dataset().demonstrations
+    make(retriever, llm, demonstrations=found).plan(QUERY)
+    task = Examples(found).task()
+    assert task is not None
+    assert task.query in llm.prompts[0].constant

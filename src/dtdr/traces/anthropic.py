@@ -28,7 +28,7 @@ class Anthropic(ConversationFormat):
         messages = request.get("messages")
         if not isinstance(messages, list):
             raise InputError("no Anthropic record: it has no list of 'messages'")
-        if messages and isinstance(messages[0], Mapping) and "tool_calls" in messages[0]:
+        if messages and isinstance(messages[0], dict) and "tool_calls" in messages[0]:
             raise InputError("this is a chat-completions record; import it as openai-chat")
         response = find_response(record, "content")
         content = response.get("content")
@@ -37,7 +37,7 @@ class Anthropic(ConversationFormat):
 
     def mark(self, message: Any) -> object:
         """Role and, block by block, text, ids and arguments."""
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             raise InputError("a message is no JSON object")
         content = message.get("content")
         role = message.get("role")
@@ -45,7 +45,7 @@ class Anthropic(ConversationFormat):
             return None
         if isinstance(content, str):
             return (role, content)
-        blocks = [block for block in content or () if isinstance(block, Mapping)]
+        blocks = [block for block in content or () if isinstance(block, dict)]
         if len(blocks) == 1 and isinstance(text := blocks[0].get("text"), str):
             return (role, text)
         return (role, *(_block(block) for block in blocks if block.get("type") not in _UNSTABLE))

@@ -75,10 +75,10 @@ class ToolTable:
             return
         self._last = definitions
         for definition in definitions:
-            if not isinstance(definition, Mapping):
+            if not isinstance(definition, dict):
                 continue
             inner = definition.get("function")
-            name = (inner if isinstance(inner, Mapping) else definition).get("name")
+            name = (inner if isinstance(inner, dict) else definition).get("name")
             if isinstance(name, str) and name and name not in self.by_name:
                 try:
                     self.by_name[name] = Tool.from_dict(definition)
@@ -147,7 +147,7 @@ class TraceFormat(ABC):
 def as_mapping(value: object) -> Mapping[str, Any]:
     """The value when it is a JSON object or a text that holds one; else an empty object."""
     value = decoded(value)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def decoded(value: Any) -> Any:
@@ -163,7 +163,7 @@ def decoded(value: Any) -> Any:
 def arguments_of(value: Any) -> dict[str, Any]:
     """Arguments as an object; anything else becomes ``{"input": value}``."""
     value = decoded(value.strip() if isinstance(value, str) else value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return dict(value)
     return {} if value is None or value == "" else {"input": value}
 

@@ -60,7 +60,7 @@ class ConversationFormat(TraceFormat):
 
     def is_reply(self, message: Any) -> bool:
         """Whether the model wrote a message."""
-        return isinstance(message, Mapping) and message.get("role") == "assistant"
+        return isinstance(message, dict) and message.get("role") == "assistant"
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with its conversation; see ``TraceFormat.add``."""

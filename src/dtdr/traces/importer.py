@@ -26,6 +26,10 @@ from dtdr.traces.window import DEFAULT_BYTES, Group, Window
 CHECKPOINT_BYTES = 128_000_000
 """Read between two checkpoints; writing one takes some 50 ms, reading so much seconds."""
 
+# Logs hold whatever somebody's program wrote: where a list is expected, a number may stand. The
+# readers say what they know is wrong; anything else of a wrong shape shows as one of these.
+_UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
+
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
@@ -101,8 +105,8 @@ class Importer:
                 continue
             try:
                 self.format.add(record, raw, place)
-            except (InputError, RecursionError) as error:
-                self._leave_out(place, _sentence(error))
+            except _UNUSABLE as error:
+                self._leave_out(place, self._sentence(error))
                 continue
             yield
         self._finished = list(self.window.finished(everything=True))
@@ -118,8 +122,8 @@ class Importer:
                     for trace in self.format.traces(group.payloads, key)
                     for demonstration in self.cutter.cut(trace)
                 ]
-            except (InputError, RecursionError) as error:
-                self._leave_out(group.place, _sentence(error))
+            except _UNUSABLE as error:
+                self._leave_out(group.place, self._sentence(error))
                 continue
             for demonstration in found:
                 if self._seen.add(demonstration.id):
@@ -191,6 +195,13 @@ class Importer:
     def close(self) -> None:
         """Drop what is held on disk."""
         self._seen.close()
+
+    def _sentence(self, error: Exception) -> str:
+        if isinstance(error, InputError):
+            return str(error)
+        if isinstance(error, RecursionError):
+            return "nested too deeply"
+        return f"not of the shape of {self.format.name} records ({error})"
 
     def _leave_out(self, place: tuple[int, int], reason: str) -> None:
         reason = f"{self.reader.where(place)}: {reason}"
@@ -364,7 +375,3 @@ def _scrubbed_tool(tool: Tool, redactor: Redactor) -> dict[str, Any]:
     for parameter in record["parameters"]:
         parameter["description"] = redactor.text(parameter["description"])
     return record
-
-
-def _sentence(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

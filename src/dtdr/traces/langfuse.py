@@ -24,12 +24,12 @@ class Langfuse(SpanFormat):
 
     def spans(self, record: Any) -> Iterator[Span]:
         """An observation, or those of a trace; see ``SpanFormat.spans``."""
-        if not isinstance(record, Mapping):
+        if not isinstance(record, dict):
             raise InputError("an observation must be a JSON object")
         observations = record.get("observations")
         if isinstance(observations, list):
             inner = record.get("trace")
-            trace = inner if isinstance(inner, Mapping) else record
+            trace = inner if isinstance(inner, dict) else record
             identifier = str(trace.get("id") or "")
             group = str(trace.get("sessionId") or "")
             top = Span(identifier, f"trace:{identifier}", group=group)
@@ -37,7 +37,7 @@ class Langfuse(SpanFormat):
             top.start = nanoseconds(trace.get("timestamp"))
             yield top
             for item in observations:
-                if isinstance(item, Mapping):
+                if isinstance(item, dict):
                     span = self._span(item, identifier)
                     span.parent = span.parent or top.id
                     yield span
@@ -78,7 +78,7 @@ class Langfuse(SpanFormat):
         entered, left = decoded(item.get("input")), decoded(item.get("output"))
         if kind == "GENERATION":
             span.kind = "llm"
-            if isinstance(entered, Mapping) and "messages" in entered:
+            if isinstance(entered, dict) and "messages" in entered:
                 self.tools.add(entered.get("tools"))
                 entered = entered["messages"]
             if isinstance(entered, str):
@@ -94,9 +94,9 @@ class Langfuse(SpanFormat):
         span.tool = str(item.get("name") or "")
         span.output = plain_output(left)
         metadata = decoded(item.get("metadata"))
-        if isinstance(metadata, Mapping) and isinstance(metadata.get("tool_call_id"), str):
+        if isinstance(metadata, dict) and isinstance(metadata.get("tool_call_id"), str):
             span.call_id = metadata["tool_call_id"]
-        elif isinstance(left, Mapping) and isinstance(left.get("tool_call_id"), str):
+        elif isinstance(left, dict) and isinstance(left.get("tool_call_id"), str):
             span.call_id = left["tool_call_id"]
         if kind == "TOOL":
             span.kind = "tool"
@@ -108,7 +108,7 @@ class Langfuse(SpanFormat):
 
 def _read_question(span: Span, value: Any) -> None:
     """What an agent, chain or trace was asked: a text, messages, or an object around them."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         span.inputs = message_list(value.get("messages"))
         texts = (value.get(key) for key in ("input", "question", "query", "prompt", "text"))
         span.text = next((text for text in texts if isinstance(text, str) and text), "")
@@ -119,10 +119,10 @@ def _read_question(span: Span, value: Any) -> None:
 
 
 def _is_definition(message: Any) -> bool:
-    if not isinstance(message, Mapping) or message.get("role") != "tool":
+    if not isinstance(message, dict) or message.get("role") != "tool":
         return False
     content = message.get("content")
-    return isinstance(content, Mapping) and content.get("type") == "function"
+    return isinstance(content, dict) and content.get("type") == "function"
 
 
 def _get(item: Mapping[str, Any], *keys: str) -> Any:

@@ -26,7 +26,7 @@ class LangSmith(SpanFormat):
 
     def spans(self, record: Any) -> Iterator[Span]:
         """A run, and the runs below it; see ``SpanFormat.spans``."""
-        if not isinstance(record, Mapping) or not isinstance(record.get("run_type"), str):
+        if not isinstance(record, dict) or not isinstance(record.get("run_type"), str):
             raise InputError("no LangSmith run: it has no 'run_type'")
         yield from self._tree(record, "", str(record.get("trace_id") or record.get("id") or ""))
 
@@ -35,7 +35,7 @@ class LangSmith(SpanFormat):
         yield span
         children = run.get("child_runs")
         for child in children if isinstance(children, list) else ():
-            if isinstance(child, Mapping):
+            if isinstance(child, dict):
                 yield from self._tree(child, span.id, trace)
 
     def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
@@ -50,7 +50,7 @@ class LangSmith(SpanFormat):
         )
         inputs, outputs = decoded(run.get("inputs")), decoded(run.get("outputs"))
         extra = decoded(run.get("extra"))
-        extra = extra if isinstance(extra, Mapping) else {}
+        extra = extra if isinstance(extra, dict) else {}
         span.group = _group(extra, run)
         kind = run["run_type"]
         if kind == "tool":
@@ -61,16 +61,16 @@ class LangSmith(SpanFormat):
             span.output = _output(outputs)
         elif kind == "llm":
             span.kind = "llm"
-            if isinstance(inputs, Mapping):
+            if isinstance(inputs, dict):
                 span.inputs = message_list(inputs.get("messages", inputs.get("input")))
                 self.tools.add(inputs.get("tools"))
                 if isinstance(prompts := inputs.get("prompts"), list) and not span.inputs:
                     span.inputs = [{"role": "user", "content": text} for text in prompts[:1]]
             span.outputs = _replies(outputs)
             parameters = extra.get("invocation_params")
-            if isinstance(parameters, Mapping):
+            if isinstance(parameters, dict):
                 self.tools.add(parameters.get("tools") or parameters.get("functions"))
-        elif isinstance(inputs, Mapping):
+        elif isinstance(inputs, dict):
             span.inputs = message_list(inputs.get("messages"))
             texts = (inputs.get(key) for key in _TEXT_KEYS)
             span.text = next((text for text in texts if isinstance(text, str) and text), "")
@@ -92,7 +92,7 @@ def _dotted(value: object) -> int:
 def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     metadata = extra.get("metadata")
     for place in (metadata, run):
-        if isinstance(place, Mapping):
+        if isinstance(place, dict):
             for key in ("thread_id", "conversation_id", "session_id"):
                 # A run's own session_id is the project, which is no conversation.
                 if isinstance(place.get(key), str) and not (place is run and key == "session_id"):
@@ -102,7 +102,7 @@ def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:
 
 def _arguments(inputs: Any) -> Any:
     """Arguments; LangChain writes those of a tool as the text of a Python object."""
-    if isinstance(inputs, Mapping) and inputs.keys() == {"input"}:
+    if isinstance(inputs, dict) and inputs.keys() == {"input"}:
         inner = inputs["input"]
         value = decoded(inner)
         if isinstance(value, str) and value[:1] == "{" and len(value) < 1_000_000:
@@ -110,34 +110,34 @@ def _arguments(inputs: Any) -> Any:
                 value = ast.literal_eval(value)
             except (ValueError, SyntaxError, MemoryError, RecursionError):
                 return inputs
-        return value if isinstance(value, Mapping) else inputs
+        return value if isinstance(value, dict) else inputs
     return inputs
 
 
 def _output(outputs: Any) -> Any:
-    if isinstance(outputs, Mapping) and outputs.keys() == {"output"}:
+    if isinstance(outputs, dict) and outputs.keys() == {"output"}:
         outputs = decoded(outputs["output"])
     return plain_output(outputs)
 
 
 def _call_id(outputs: Any, extra: Mapping[str, Any]) -> str:
-    output = outputs.get("output") if isinstance(outputs, Mapping) else None
-    for place in (output, output.get("kwargs") if isinstance(output, Mapping) else None, extra):
-        if isinstance(place, Mapping) and isinstance(place.get("tool_call_id"), str):
+    output = outputs.get("output") if isinstance(outputs, dict) else None
+    for place in (output, output.get("kwargs") if isinstance(output, dict) else None, extra):
+        if isinstance(place, dict) and isinstance(place.get("tool_call_id"), str):
             return str(place["tool_call_id"])
     return ""
 
 
 def _replies(outputs: Any) -> list[Any]:
-    if not isinstance(outputs, Mapping):
+    if not isinstance(outputs, dict):
         return message_list(outputs)
     generations = outputs.get("generations")
     if isinstance(generations, list):
         return [item["message"] for item in message_list(generations) if "message" in item][:1]
     choices = outputs.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return message_list(choices[0].get("message"))
     for key in ("messages", "message", "output"):
-        if isinstance(outputs.get(key), (list, Mapping)):
+        if isinstance(outputs.get(key), (list, dict)):
             return message_list(outputs[key])
     return message_list(dict(outputs)) if "role" in outputs or "content" in outputs else []

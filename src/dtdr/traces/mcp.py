@@ -70,7 +70,7 @@ class MCP(TraceFormat):
             raise InputError("no JSON-RPC message: it has neither 'method' nor 'result' or 'error'")
         method = message.get("method")
         result = message.get("result")
-        if isinstance(result, Mapping):
+        if isinstance(result, dict):
             self.tools.add(result.get("tools"))
         is_call = method == "tools/call"
         if not is_call and ("id" not in message or (method and method != "initialize")):
@@ -104,7 +104,7 @@ class MCP(TraceFormat):
             known = (server, str(identifier))
             if message.get("method") == "tools/call":
                 parameters = message.get("params")
-                parameters = parameters if isinstance(parameters, Mapping) else {}
+                parameters = parameters if isinstance(parameters, dict) else {}
                 name = parameters.get("name")
                 if not isinstance(name, str) or not name:
                     raise InputError("a tools/call request has no tool name")
@@ -163,7 +163,7 @@ class MCP(TraceFormat):
 
 def _opened(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
     """The JSON-RPC message of a record, and what its envelope says."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return None, {}
     if "method" in record and isinstance(record.get("jsonrpc"), str):
         return record, record
@@ -176,7 +176,7 @@ def _opened(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
                 inner = json_codec.loads(inner)
             except (ValueError, RecursionError):
                 continue
-        if isinstance(inner, Mapping) and ("jsonrpc" in inner or "method" in inner):
+        if isinstance(inner, dict) and ("jsonrpc" in inner or "method" in inner):
             return inner, record
     return None, {}
 
@@ -186,7 +186,7 @@ def _result(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if "error" in message:
         return {"error": message["error"]}
     result = message.get("result")
-    return result if isinstance(result, Mapping) else {"content": result}
+    return result if isinstance(result, dict) else {"content": result}
 
 
 def _first(envelope: Mapping[str, Any], keys: tuple[str, ...]) -> str:

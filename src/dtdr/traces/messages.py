@@ -76,7 +76,7 @@ def looks_failed(output: Any) -> bool:
     if isinstance(output, str) and output[:1] not in ("{", "["):
         return output[:40].lstrip().casefold().startswith(_FAILURE_STARTS)
     value = decoded(output)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return False
     return (
         any(value.get(key) for key in ("error", "isError", "is_error"))
@@ -89,7 +89,7 @@ def text_of(content: Any) -> str:
     """The text of a message's content: a text, or a list of parts of any provider."""
     if isinstance(content, str):
         return content
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         return ""
@@ -97,7 +97,7 @@ def text_of(content: Any) -> str:
     for part in content:
         if isinstance(part, str):
             texts.append(part)
-        elif isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS:
+        elif isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS:
             text = part.get("text", part.get("content"))
             if isinstance(text, str):
                 texts.append(text)
@@ -106,15 +106,15 @@ def text_of(content: Any) -> str:
 
 def output_of(content: Any) -> Any:
     """What a tool returned: text parts joined to a text, anything else as it is."""
-    if isinstance(content, Mapping) and isinstance(content.get("structuredContent"), Mapping):
+    if isinstance(content, dict) and isinstance(content.get("structuredContent"), dict):
         return content["structuredContent"]
-    if isinstance(content, Mapping) and isinstance(content.get("content"), list):
+    if isinstance(content, dict) and isinstance(content.get("content"), list):
         content = content["content"]
     if isinstance(content, list) and content:
-        parts = [part for part in content if isinstance(part, Mapping)]
+        parts = [part for part in content if isinstance(part, dict)]
         if len(parts) == len(content) and all(part.get("type") in _TEXT_PARTS for part in parts):
             return text_of(content)
-    if isinstance(content, Mapping) and content.keys() <= {"type", "value"} and "value" in content:
+    if isinstance(content, dict) and content.keys() <= {"type", "value"} and "value" in content:
         return content["value"]
     return content
 
@@ -127,7 +127,7 @@ def items_of(message: object) -> Iterator[Item]:
     """
     if isinstance(message, list) and len(message) == 2 and isinstance(message[0], str):
         message = {"role": message[0], "content": message[1]}
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return
     message = _unwrapped(message)
     role = message.get("role", message.get("type", ""))
@@ -150,7 +150,7 @@ def items_of(message: object) -> Iterator[Item]:
     answered = False
     texts: list[str] = []
     for part in parts:
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             if isinstance(part, str):
                 texts.append(part)
             continue
@@ -228,22 +228,22 @@ def _waiting(waiting: list[TracedCall], answer: Answered) -> TracedCall | None:
 
 def _unwrapped(message: Mapping[str, Any]) -> Mapping[str, Any]:
     kwargs = message.get("kwargs")
-    if message.get("type") == "constructor" and isinstance(kwargs, Mapping):
+    if message.get("type") == "constructor" and isinstance(kwargs, dict):
         names = message.get("id")
         name = names[-1] if isinstance(names, list) and names else kwargs.get("type", "")
         return {**kwargs, "role": _ROLES.get(str(name), str(kwargs.get("type", name)))}
     data = message.get("data")
-    if "role" not in message and message.get("type") in _ROLES and isinstance(data, Mapping):
+    if "role" not in message and message.get("type") in _ROLES and isinstance(data, dict):
         return {**data, "role": _ROLES[message["type"]]}
     inner = message.get("message")
-    if "role" not in message and isinstance(inner, Mapping):
+    if "role" not in message and isinstance(inner, dict):
         return _unwrapped(inner)
     return message
 
 
 def _has_answers(content: Any) -> bool:
     return isinstance(content, list) and any(
-        isinstance(part, Mapping)
+        isinstance(part, dict)
         and isinstance(kind := part.get("type"), str)
         and (kind in _ANSWER_PARTS or kind.endswith("_tool_result"))
         for part in content
@@ -270,18 +270,18 @@ def _answered_part(part: Mapping[str, Any]) -> Answered:
 def _asked_field(message: Mapping[str, Any]) -> Iterator[Asked]:
     calls = message.get("tool_calls")
     extra = message.get("additional_kwargs")
-    if not calls and isinstance(extra, Mapping):
+    if not calls and isinstance(extra, dict):
         calls = extra.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
-        if not isinstance(call, Mapping):
+        if not isinstance(call, dict):
             continue
         inner = call.get("function", call.get("custom"))
-        if not isinstance(inner, Mapping):
+        if not isinstance(inner, dict):
             inner = call
         arguments = inner.get("arguments", inner.get("args", inner.get("input")))
         yield Asked(_text(call.get("id")), _text(inner.get("name")), arguments)
     legacy = message.get("function_call")
-    if not calls and isinstance(legacy, Mapping):
+    if not calls and isinstance(legacy, dict):
         yield Asked("", _text(legacy.get("name")), legacy.get("arguments"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError
@@ -28,18 +27,18 @@ class OpenAIChat(ConversationFormat):
         response = find_response(record, "choices")
         choices = response.get("choices")
         replies: list[Any] = []
-        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             message = choices[0].get("message")
-            if isinstance(message, Mapping):
+            if isinstance(message, dict):
                 replies = [{"role": "assistant", **message}]
         tools = request.get("tools") or request.get("functions")
-        if tools is None and isinstance(record, Mapping):
+        if tools is None and isinstance(record, dict):
             tools = record.get("tools")
         return Exchange(messages, replies, tools)
 
     def mark(self, message: Any) -> object:
         """Role, text, and ids, names and arguments of calls."""
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             raise InputError("a message is no JSON object")
         role = message.get("role")
         if role in ("system", "developer"):
@@ -56,17 +55,17 @@ class OpenAIChat(ConversationFormat):
 def _parts(content: Any) -> object:
     if not isinstance(content, list):
         return ""
-    texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    texts = [part.get("text") for part in content if isinstance(part, dict)]
     return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else str(texts)
 
 
 def _calls(calls: Any) -> object:
-    if isinstance(calls, Mapping):
+    if isinstance(calls, dict):
         return str(calls.get("name")), str(calls.get("arguments"))
     marks = []
     for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, Mapping):
+        if isinstance(call, dict):
             function = call.get("function")
-            inner = function if isinstance(function, Mapping) else call
+            inner = function if isinstance(function, dict) else call
             marks.append((str(call.get("id")), str(inner.get("name")), str(inner.get("arguments"))))
     return tuple(marks)

@@ -70,7 +70,7 @@ class OpenAIResponses(ConversationFormat):
 
     def mark(self, message: Any) -> object:
         """Role and text of messages, ids of calls and results; None for reasoning."""
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             raise InputError("an item is no JSON object")
         kind = message.get("type", "message")
         if kind == "message":
@@ -84,7 +84,7 @@ class OpenAIResponses(ConversationFormat):
 
     def is_reply(self, message: Any) -> bool:
         """Whether the model wrote an item."""
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             return False
         kind = message.get("type", "message")
         if kind == "message":
@@ -163,7 +163,7 @@ class OpenAIResponses(ConversationFormat):
 
 def _items(record: Any) -> Iterator[Item]:
     """What one input or output item holds; built-in tools are calls named after their item."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return
     kind = str(record.get("type", "message"))
     if kind == "message" or "role" in record:
@@ -178,7 +178,7 @@ def _items(record: Any) -> Iterator[Item]:
         tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
         arguments = next((record[key] for key in _ARGUMENT_KEYS if record.get(key)), None)
         if kind not in ("function_call", "custom_tool_call", "mcp_call") and arguments is not None:
-            arguments = arguments if isinstance(arguments, Mapping) else {"input": arguments}
+            arguments = arguments if isinstance(arguments, dict) else {"input": arguments}
         yield Asked(identifier, tool, arguments)
         output = record.get("output", record.get("results"))
         if record.get("error") or output is not None:
@@ -195,4 +195,4 @@ def _text(content: Any) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    return "\n".join(str(part.get("text")) for part in content if isinstance(part, Mapping))
+    return "\n".join(str(part.get("text")) for part in content if isinstance(part, dict))

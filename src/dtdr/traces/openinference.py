@@ -56,7 +56,7 @@ class OpenInference(SpanFormat):
             self.tools.add(schemas)
         else:
             value = decoded(entered)
-            if isinstance(value, Mapping):
+            if isinstance(value, dict):
                 messages = value.get("messages")
                 span.inputs = message_list(messages)
                 value = next(
@@ -71,7 +71,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     found = []
     for item in _list(decoded(value)):
         message = _at(item, "message") or item
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             continue
         calls = []
         for call in _list(message.get("tool_calls")):
@@ -99,7 +99,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 def _arguments(value: Any) -> Any:
     value = decoded(value)
-    if isinstance(value, Mapping) and len(value) == 1 and "kwargs" in value:
+    if isinstance(value, dict) and len(value) == 1 and "kwargs" in value:
         return value["kwargs"]
     return value
 
@@ -110,7 +110,7 @@ def _list(value: Any) -> list[Any]:
 
 def _at(value: Any, *path: str) -> Any:
     for step in path:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return None
         value = value.get(step)
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, ClassVar
 
 from dtdr.traces.base import decoded
@@ -67,8 +68,8 @@ class OpenTelemetry(SpanFormat):
         span.output = _first(attributes, "gen_ai.tool.call.result", "gen_ai.tool.message")
         if span.arguments is None and "traceloop.entity.input" in attributes:
             entered = decoded(attributes["traceloop.entity.input"])
-            inputs = entered.get("inputs") if isinstance(entered, Mapping) else None
-            span.arguments = inputs if isinstance(inputs, Mapping) else entered
+            inputs = entered.get("inputs") if isinstance(entered, dict) else None
+            span.arguments = inputs if isinstance(inputs, dict) else entered
             span.output = attributes.get("traceloop.entity.output")
         for name, _, values in raw.events:
             content = values.get("content", values.get("gen_ai.event.content"))
@@ -87,15 +88,18 @@ class OpenTelemetry(SpanFormat):
             )["gen_ai"]
             span.inputs += map(_numbered, message_list(nested.get("prompt")))
             span.outputs += map(_numbered, message_list(nested.get("completion")))
-        definitions = [
-            {
-                "name": attributes[f"{prefix}.name"],
-                "description": attributes.get(f"{prefix}.description"),
-                "parameters": decoded(attributes.get(f"{prefix}.parameters")),
-            }
-            for number in range(1000)
-            if f"{(prefix := f'llm.request.functions.{number}')}.name" in attributes
-        ]
+        definitions = []
+        for number in count():
+            prefix = f"llm.request.functions.{number}"
+            if f"{prefix}.name" not in attributes:
+                break
+            definitions.append(
+                {
+                    "name": attributes[f"{prefix}.name"],
+                    "description": attributes.get(f"{prefix}.description"),
+                    "parameters": decoded(attributes.get(f"{prefix}.parameters")),
+                }
+            )
         self.tools.add(definitions)
 
     def _read_event(self, span: Span, name: str, values: Mapping[str, Any]) -> None:
@@ -103,12 +107,12 @@ class OpenTelemetry(SpanFormat):
             self._read_messages(span, values)
             return
         whole = decoded(values.get("gen_ai.event.content"))
-        body = whole if isinstance(whole, Mapping) else values
+        body = whole if isinstance(whole, dict) else values
         if name in _ROLES:
             span.inputs.append(_event_message(_ROLES[name], body))
         elif name == "gen_ai.choice":
             message = decoded(body.get("message"))
-            inner = message if isinstance(message, Mapping) else body
+            inner = message if isinstance(message, dict) else body
             span.outputs.append(_event_message("assistant", {**body, **inner}))
         elif name == "gen_ai.content.prompt":
             span.inputs += message_list(decoded(values.get("gen_ai.prompt")))
@@ -125,7 +129,7 @@ def _event_message(role: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(message: Any) -> Any:
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return message
     content = message.get("content")
     parts = decoded(content)
@@ -136,7 +140,7 @@ def _numbered(message: Any) -> Any:
 def _plain(value: Any) -> str:
     """A question out of what an entry point was given, where it is one text."""
     value = decoded(value)
-    while isinstance(value, Mapping):
+    while isinstance(value, dict):
         inner = [value[key] for key in ("inputs", "input", "query", "question") if key in value]
         if not inner:
             return ""

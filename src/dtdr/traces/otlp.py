@@ -44,7 +44,7 @@ def raw_spans(record: Any) -> Iterator[RawSpan]:
     Raises:
         InputError: it is neither.
     """
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         raise InputError("a span must be a JSON object")
     batches = record.get("resourceSpans", record.get("resource_spans"))
     logs = record.get("resourceLogs", record.get("resource_logs"))
@@ -74,7 +74,7 @@ def _nested(value: Any, middle: tuple[str, ...], inner: tuple[str, ...]) -> Iter
 
 def _otlp(span: Mapping[str, Any]) -> RawSpan:
     status = span.get("status")
-    code = status.get("code") if isinstance(status, Mapping) else status
+    code = status.get("code") if isinstance(status, dict) else status
     attributes = attribute_values(span.get("attributes"))
     return RawSpan(
         trace=str(span.get("traceId", "")),
@@ -92,19 +92,19 @@ def _otlp(span: Mapping[str, Any]) -> RawSpan:
                 attribute_values(event.get("attributes")),
             )
             for event in span.get("events") or ()
-            if isinstance(event, Mapping)
+            if isinstance(event, dict)
         ],
     )
 
 
 def _log(entry: Any) -> RawSpan:
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, dict):
         raise InputError("a log record must be a JSON object")
     attributes = attribute_values(entry.get("attributes"))
     name = entry.get("eventName") or attributes.get("event.name") or ""
     body = any_value(entry.get("body"))
     at = nanoseconds(entry.get("timeUnixNano") or entry.get("observedTimeUnixNano"))
-    if isinstance(body, Mapping):
+    if isinstance(body, dict):
         attributes = {**attributes, **body}
     return RawSpan(
         trace=str(entry.get("traceId", "")),
@@ -122,13 +122,13 @@ def _log(entry: Any) -> RawSpan:
 
 def _row(row: Mapping[str, Any]) -> RawSpan:
     context = row.get("context")
-    if not isinstance(context, Mapping):
+    if not isinstance(context, dict):
         context = {
             "trace_id": row.get("context.trace_id", row.get("trace_id")),
             "span_id": row.get("context.span_id", row.get("span_id", row.get("id"))),
         }
     attributes = decoded(row.get("attributes"))
-    if not isinstance(attributes, Mapping):
+    if not isinstance(attributes, dict):
         prefix = "attributes."
         attributes = {
             key.removeprefix(prefix): value
@@ -136,7 +136,7 @@ def _row(row: Mapping[str, Any]) -> RawSpan:
             if key.startswith(prefix) and value is not None
         }
     status = row.get("status", row.get("status_code"))
-    code = status.get("status_code") if isinstance(status, Mapping) else status
+    code = status.get("status_code") if isinstance(status, dict) else status
     parent = row.get("parent_id") or row.get("parent_span_id") or ""
     events = row.get("events")
     return RawSpan(
@@ -155,7 +155,7 @@ def _row(row: Mapping[str, Any]) -> RawSpan:
                 dict(event.get("attributes") or {}),
             )
             for event in (events if isinstance(events, list) else ())
-            if isinstance(event, Mapping)
+            if isinstance(event, dict)
         ],
         kind=str(row.get("span_kind", row.get("kind", ""))),
     )
@@ -163,18 +163,18 @@ def _row(row: Mapping[str, Any]) -> RawSpan:
 
 def attribute_values(attributes: Any) -> dict[str, Any]:
     """OTLP's list of keys and typed values as an object."""
-    if isinstance(attributes, Mapping):
+    if isinstance(attributes, dict):
         return dict(attributes)
     return {
         str(item["key"]): any_value(item.get("value"))
         for item in attributes or ()
-        if isinstance(item, Mapping) and "key" in item
+        if isinstance(item, dict) and "key" in item
     }
 
 
 def any_value(value: Any) -> Any:
     """An OTLP ``AnyValue`` as plain JSON."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
     for key in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
         if key in value:
@@ -210,7 +210,7 @@ def unflattened(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inner(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return unflattened(value) if any("." in str(key) for key in value) else dict(value)
     if isinstance(value, list):
         return [_inner(item) for item in value]

@@ -47,7 +47,7 @@ class Rule:
 
     name: str
     pattern: re.Pattern[str]
-    needs: str = ""
+    needs: frozenset[str] = frozenset()
     check: Callable[[str], bool] | None = None
 
 
@@ -98,20 +98,20 @@ BUILT_IN: tuple[Rule, ...] = (
         re.compile(
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
         ),
-        "-",
+        frozenset("-"),
     ),
     Rule(
         "url-credentials",
         re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://(?P<secret>[^\s/?#\"'<>]+)@"),
-        "@",
+        frozenset("@"),
     ),
-    Rule("api-key", re.compile(rf"(?<![\w-])(?:{_KEY_PREFIXES})"), "-_Ae"),
+    Rule("api-key", re.compile(rf"(?<![\w-])(?:{_KEY_PREFIXES})"), frozenset("-_Ae")),
     Rule(
         "token",
         re.compile(
             r"\b(?:bearer|basic|token)[\s:]+(?P<secret>[\w.~+/-]{8,}=*)(?!\w)", re.IGNORECASE
         ),
-        " :\t\n",
+        frozenset(" :\t\n"),
         _is_token,
     ),
     Rule(
@@ -120,7 +120,7 @@ BUILT_IN: tuple[Rule, ...] = (
             rf"(?<![\w-]){_SECRET_NAME}[\\\"']*\s*[:=]\s*[\\\"']*(?P<secret>[^\s\\\"',;&<>{{}}()]{{4,}})",
             re.IGNORECASE,
         ),
-        ":=",
+        frozenset(":="),
     ),
     Rule(
         "email",
@@ -128,9 +128,9 @@ BUILT_IN: tuple[Rule, ...] = (
             r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@(?:[^\W_](?:[\w-]{0,62}[^\W_])?\.)+"
             r"(?:xn--[\w-]+|[^\W\d_]{2,})"
         ),
-        "@",
+        frozenset("@"),
     ),
-    Rule("iban", re.compile(rf"\b(?:{_IBAN})(?![A-Za-z0-9])"), "0123456789", _is_iban),
+    Rule("iban", re.compile(rf"\b(?:{_IBAN})(?![A-Za-z0-9])"), frozenset("0123456789"), _is_iban),
     Rule(
         "card",
         re.compile(
@@ -138,7 +138,7 @@ BUILT_IN: tuple[Rule, ...] = (
             r"|[2-6]\d{3}(?P<gap>[ -])\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?!\d)"
             r"|3[47]\d\d(?P<gap3>[ -])\d{6}(?P=gap3)\d{5}(?!\d))"
         ),
-        "23456",
+        frozenset("23456"),
         _is_card,
     ),
     Rule(
@@ -147,7 +147,7 @@ BUILT_IN: tuple[Rule, ...] = (
             r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)"
             r"|(?<!\w)(?:[0-9A-Fa-f]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4})(?!\w)"
         ),
-        ".:",
+        frozenset(".:"),
         _is_address,
     ),
     Rule(
@@ -156,7 +156,7 @@ BUILT_IN: tuple[Rule, ...] = (
             r"(?<![\w.+-])(?:(?:\+\d{1,3}[\s./-]?|00\d{1,3}[\s./-])(?:\(?\d{1,5}\)?[\s./-]?){1,5}\d{2,5}"
             r"|\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4})(?![\w-])"
         ),
-        "0123456789",
+        frozenset("0123456789"),
         _is_phone,
     ),
 )
@@ -173,8 +173,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with every match replaced by the rule's name in brackets."""
+        characters = set(text)
         for rule in self.rules:
-            if not rule.needs or any(character in text for character in rule.needs):
+            if not rule.needs or not rule.needs.isdisjoint(characters):
                 text = rule.pattern.sub(partial(self._replace, rule), text)
         return text
 
@@ -185,7 +186,7 @@ class Redactor:
         """
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if len(value) == 1 and "$ref" in value:
                 return value
             scrubbed: dict[str, Any] = {}

@@ -9,7 +9,7 @@ same value to. Of several outputs that hold it, the earliest is the source; the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class _Output:
     structures: list[Any] = field(default_factory=list)
     starts: dict[str, list[str]] = field(default_factory=dict)
     text: str = ""
+    is_indexed: bool = False
 
 
 class ReferenceFinder:
@@ -76,7 +77,8 @@ class ReferenceFinder:
     def __init__(self, rules: ReferenceRules, given: Iterable[str] = ()) -> None:
         self.rules = rules
         self.found = 0
-        self._given = [text.casefold() for text in given if text]
+        self._given = given
+        self._folded: list[str] | None = None
         self._own: set[str] = set()
         self._outputs: list[_Output] = []
 
@@ -98,7 +100,7 @@ class ReferenceFinder:
         if not self.rules.find:
             return arguments if scrub is None else scrub(arguments)
         sources = [
-            output
+            self._indexed(output)
             for output in self._outputs
             if output.call.ended is not None and output.call.ended <= call.started
         ]
@@ -115,18 +117,21 @@ class ReferenceFinder:
         """Make a call's output a possible source; a failed call's is none."""
         if not self.rules.find or call.failed or call.output is None or call.ended is None:
             return
-        value = decoded(call.output.strip() if isinstance(call.output, str) else call.output)
-        output = _Output(call, {"$ref": call_id})
-        self._index(output, value, call.output)
-        self._outputs.append(output)
+        self._outputs.append(_Output(call, {"$ref": call_id}))
         self._outputs.sort(key=lambda known: known.call.ended or 0.0)
 
-    def _index(self, output: _Output, value: Any, raw: Any) -> None:
+    def _indexed(self, output: _Output) -> _Output:
+        """The output with its values looked up; done when a later call can have used it."""
+        if output.is_indexed:
+            return output
+        output.is_indexed = True
+        raw = output.call.output
+        value = decoded(raw.strip() if isinstance(raw, str) else raw)
         pending, leaves = [value], 0
         texts: list[str] = []
         while pending and leaves < MAX_LEAVES:
             item = pending.pop()
-            if isinstance(item, Mapping):
+            if isinstance(item, dict):
                 pending.extend(item.values())
                 output.structures.append(item)
             elif isinstance(item, list):
@@ -146,10 +151,11 @@ class ReferenceFinder:
             bucket.sort(key=len, reverse=True)
         text = raw if isinstance(raw, str) and raw is value else "\n".join(texts)
         output.text = text[:MAX_TEXT]
+        return output
 
     def _whole(self, value: Any, sources: Sequence[_Output]) -> Any:
         """The value with references for all values in it that are outputs as they stand."""
-        if isinstance(value, (Mapping, list)):
+        if isinstance(value, (dict, list)):
             if len(value) > 1 and (source := _same_structure(value, sources)):
                 return self._count(source)
             if isinstance(value, list):
@@ -166,7 +172,7 @@ class ReferenceFinder:
 
     def _embedded(self, value: Any, sources: Sequence[_Output]) -> Any:
         """The value with references for outputs inside its longer texts."""
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if is_reference(value):
                 return value
             return {key: self._embedded(item, sources) for key, item in value.items()}
@@ -225,11 +231,13 @@ class ReferenceFinder:
 
     def _is_new(self, key: str) -> bool:
         """Whether the agent can have had the value from an output only."""
+        if self._folded is None:
+            self._folded = [text.casefold() for text in self._given if text]
         folded = key.casefold()
-        return key not in self._own and not any(folded in text for text in self._given)
+        return key not in self._own and not any(folded in text for text in self._folded)
 
     def _remember(self, value: Any) -> None:
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if is_reference(value):
                 return
             for item in value.values():
@@ -250,7 +258,7 @@ def escaped(value: Any) -> Any:
 
     They are written ``$$ref`` and ``$$join``. Numbers that JSON does not have become null.
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {
             f"${key}" if key in ("$ref", "$join") else key: escaped(item)
             for key, item in value.items()

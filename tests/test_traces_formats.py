@@ -1,0 +1,537 @@
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords
+from dtdr.traces import CutOptions, Importer, ImportOptions, ReferenceRules, find_format
+from tests.trace_logs import (
+    RENDERINGS,
+    TOOLS,
+    Call,
+    Turn,
+    conversations,
+    expected,
+    flat,
+    format_of,
+    iso,
+    number,
+    otel,
+    write_lines,
+)
+
+PLAIN = ImportOptions(CutOptions(references=ReferenceRules(find=False)))
+
+
+def read(tmp_path, rendering, records, options=PLAIN, **more):
+    path = write_lines(tmp_path / "log.jsonl", records)
+    importer = Importer(find_format(format_of(rendering)), [path], options, **more)
+    found = list(importer.demonstrations())
+    return found, importer
+
+
+def shape(found):
+    return [(demonstration.query, list(demonstration.plan.tools)) for demonstration in found]
+
+
+def sample():
+    return number(
+        [
+            Turn(
+                "Mail the boss of Ann",
+                [
+                    [Call("find_user", {"name": "Ann"}, {"id": "usr_8841", "boss": "usr_1177"})],
+                    [
+                        Call("get_mail", {"user": "usr_1177"}, "boss@corp.example"),
+                        Call("get_time", {}, "12:00"),
+                    ],
+                    [Call("send_mail", {"to": "boss@corp.example"}, "sent")],
+                ],
+            ),
+            Turn("Thanks", []),
+            Turn("Now book a room", [[Call("book_room", {"size": 4}, "room 7")]]),
+        ]
+    )
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+@given(turns=conversations)
+@settings(max_examples=40)
+def test_a_conversation_comes_back_from_every_format(rendering, turns, tmp_path_factory):
+    found, importer = read(tmp_path_factory.mktemp("log"), rendering, RENDERINGS[rendering](turns))
+
+    assert shape(found) == expected(turns)
+    calls = [call for demonstration in found for call in demonstration.plan.calls]
+    assert [call.arguments for call in calls] == [call.arguments for call in flat(turns)]
+    summary = importer.summary()
+    assert summary["kept"] + sum(summary["dropped"].values()) == summary["runs"]
+
+
+@pytest.mark.parametrize(
+    "rendering", [name for name in RENDERINGS if not name.startswith(("openai", "anthropic"))]
+)
+@given(turns=conversations, seed=st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_shuffled_events_of_a_trace_are_put_in_order_by_their_times(
+    rendering, turns, seed, tmp_path_factory
+):
+    if rendering == "mcp":
+        turns = number([turns[0]])  # a query that comes back later would be another run
+    records = RENDERINGS[rendering](turns)
+    random.Random(seed).shuffle(records)
+
+    found, _ = read(tmp_path_factory.mktemp("log"), rendering, records)
+
+    assert shape(found) == expected(turns)
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+def test_parallel_calls_do_not_depend_on_each_other_and_outputs_are_referred_to(
+    rendering, tmp_path
+):
+    found, _ = read(tmp_path, rendering, RENDERINGS[rendering](sample()), ImportOptions())
+
+    plan = found[0].plan
+    assert plan.tools == ("find_user", "get_mail", "get_time", "send_mail")
+    assert list(plan.edges()) == [(0, 1), (1, 3)]
+    assert plan.calls[1].arguments == {"user": {"$ref": "1"}}
+    assert plan.acceptable_next([0]) == {"get_mail", "get_time"}
+
+
+def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
+    turns = number(
+        [Turn("go", [[Call("first", {}, {"id": "abc-777"}), Call("second", {"id": "abc-777"})]])]
+    )
+    for rendering, render in RENDERINGS.items():
+        found, _ = read(tmp_path, rendering, render(turns), ImportOptions())
+        assert list(found[0].plan.edges()) == [], rendering
+
+
+@pytest.mark.parametrize("rendering", [name for name in RENDERINGS if name != "mcp"])
+def test_tool_definitions_are_collected(rendering, tmp_path):
+    if rendering in ("openai-responses, chained", "openai-responses, repeated", "otel, events"):
+        pytest.skip("this rendering logs no definitions")
+    _, importer = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
+
+    (tool,) = importer.tools()
+    assert tool.name == "find_user"
+    assert tool.description == TOOLS[0]["function"]["description"]
+    assert [parameter.name for parameter in tool.parameters] == ["name"]
+
+
+@pytest.mark.parametrize(
+    "rendering",
+    [
+        "anthropic",
+        "otel",
+        "openinference",
+        "openinference, Phoenix",
+        "langsmith",
+        "langfuse",
+        "mcp",
+    ],
+)
+def test_marked_failures_are_seen(rendering, tmp_path):
+    turns = number([Turn("go", [[Call("try_it", {"n": 1}, "no luck", failed=True)]])])
+    found, importer = read(tmp_path, rendering, RENDERINGS[rendering](turns))
+
+    assert found[0].outcome == "failure"
+    assert importer.summary()["failed_calls"] == 1
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+def test_turns_of_one_conversation_share_a_group_and_have_ids_of_their_own(rendering, tmp_path):
+    found, _ = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
+
+    assert len({demonstration.id for demonstration in found}) == 2
+    if rendering != "otel, events":  # those conventions name no conversation
+        assert len({demonstration.group for demonstration in found}) == 1
+        assert found[0].group
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+def test_a_log_that_is_read_twice_gives_each_run_once(rendering, tmp_path):
+    records = RENDERINGS[rendering](sample())
+    once, _ = read(tmp_path, rendering, records)
+    if rendering == "mcp":
+        pytest.skip("MCP messages carry no id that tells a repetition from a second session")
+    twice, _ = read(tmp_path, rendering, records + records)
+
+    assert shape(twice) == shape(once)
+
+
+def test_interleaved_conversations_are_told_apart(tmp_path):
+    one, two = (
+        sample(),
+        number([Turn("Find flights", [[Call("find_flight", {"to": "Rome"})]])], "x"),
+    )
+    for name in ("openai-chat", "anthropic", "openai-responses, repeated"):
+        first, second = RENDERINGS[name](one), RENDERINGS[name](two)
+        records = [first[0], second[0], *first[1:3], *second[1:], *first[3:]]
+        found, importer = read(tmp_path, name, records)
+        assert sorted(shape(found)) == sorted(expected(one) + expected(two)), name
+        assert importer.summary()["superseded_requests"] == len(records) - 2
+
+
+def test_instructions_that_change_with_every_request_do_not_split_a_conversation(tmp_path):
+    records = RENDERINGS["openai-chat"](sample())
+    for index, record in enumerate(records):
+        messages = record["request"]["messages"]
+        messages[0] = {"role": "system", "content": f"It is 12:0{index}."}
+
+    found, _ = read(tmp_path, "openai-chat", records)
+
+    assert shape(found) == expected(sample())
+
+
+def test_a_reply_that_comes_back_reworded_still_continues_its_conversation(tmp_path):
+    records = RENDERINGS["openai-chat"](sample())
+    records[0]["response"]["choices"][0]["message"]["content"] = "let me think"
+
+    found, _ = read(tmp_path, "openai-chat", records)
+
+    assert shape(found) == expected(sample())
+
+
+def test_two_answers_to_one_question_are_two_conversations(tmp_path):
+    first = number([Turn("go", [[Call("left", {})]])], "a")
+    second = number([Turn("go", [[Call("right", {})]])], "b")
+    records = RENDERINGS["openai-chat"](first)[:1] + RENDERINGS["openai-chat"](second)
+
+    found, _ = read(tmp_path, "openai-chat", records)
+
+    assert sorted(shape(found)) == [("go", ["left"]), ("go", ["right"])]
+
+
+def test_a_second_answer_to_a_response_does_not_repeat_the_first_turn(tmp_path):
+    one, two = sample(), sample()
+    two[2] = Turn("Call a taxi", [[Call("call_taxi", {}, "on its way")]])
+    number(two, "other")
+    records = RENDERINGS["openai-responses, chained"](one)
+    branch = RENDERINGS["openai-responses, chained"](two)[5:]
+    for record in branch:
+        record["response"]["id"] += "b"
+    branch[0]["request"]["previous_response_id"] = records[4]["response"]["id"]
+    branch[1]["request"]["previous_response_id"] = branch[0]["response"]["id"]
+
+    found, importer = read(tmp_path, "openai-responses", records + branch)
+
+    assert sorted(shape(found)) == sorted([*expected(one), ("Call a taxi", ["call_taxi"])])
+    assert importer.summary()["dropped"]["held by another record"] == 1
+
+
+def test_legacy_function_calls_are_read(tmp_path):
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a": "xyz-123456"}'}},
+        {"role": "function", "name": "f", "content": '{"id": "rec-998877"}'},
+        {"role": "assistant", "function_call": {"name": "g", "arguments": '{"a": "rec-998877"}'}},
+    ]
+    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], ImportOptions())
+
+    assert found[0].plan.tools == ("f", "g")
+    assert list(found[0].plan.edges()) == [(0, 1)]
+
+
+def test_arguments_that_are_no_object_are_kept_as_input(tmp_path):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{broken"}}
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]
+
+    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}])
+
+    assert found[0].plan.calls[0].arguments == {"input": "{broken"}
+
+
+def test_arguments_with_their_own_ref_keys_are_no_references(tmp_path):
+    schema = json.dumps({"schema": {"$ref": "#/x"}, "parts": {"$join": ["a"]}})
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": schema}}
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]
+
+    found, _ = read(tmp_path, "openai-chat", [{"messages": messages}], ImportOptions())
+
+    assert found[0].plan.calls[0].arguments == {
+        "schema": {"$$ref": "#/x"},
+        "parts": {"$$join": ["a"]},
+    }
+
+
+def test_built_in_tools_of_the_responses_api_are_calls(tmp_path):
+    record = {
+        "request": {"input": "Who won?", "tools": [{"type": "web_search"}]},
+        "response": {
+            "id": "r1",
+            "output": [
+                {"type": "web_search_call", "id": "ws_1", "action": {"query": "who won"}},
+                {
+                    "type": "mcp_call",
+                    "id": "mcp_1",
+                    "name": "roll",
+                    "arguments": '{"dice": "2d4"}',
+                    "output": "4",
+                },
+                {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": "print(1)"},
+            ],
+        },
+    }
+    found, _ = read(tmp_path, "openai-responses", [record])
+
+    assert [(call.tool, call.arguments) for call in found[0].plan.calls] == [
+        ("web_search", {"query": "who won"}),
+        ("roll", {"dice": "2d4"}),
+        ("run", {"input": "print(1)"}),
+    ]
+
+
+def test_a_tool_that_runs_inside_another_is_no_call_of_the_agent(tmp_path):
+    turns = number([Turn("go", [[Call("outer", {"a": 1}), Call("other", {"b": 2})]])])
+    records = otel(turns)
+    inner = records[-1]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    inner["parentSpanId"] = flat(turns)[0].id
+
+    found, _ = read(tmp_path, "otel", records)
+
+    assert found[0].plan.tools == ("outer",)
+
+
+def test_numbered_prompt_attributes_of_openllmetry_are_read(tmp_path):
+    from tests.trace_logs import otlp_span
+
+    values = {
+        "gen_ai.operation.name": "chat",
+        "llm.request.type": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "Weather in Rome?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.tool_calls.0.id": "c1",
+        "gen_ai.completion.0.tool_calls.0.name": "get_weather",
+        "gen_ai.completion.0.tool_calls.0.arguments": '{"city": "Rome"}',
+        "llm.request.functions.0.name": "get_weather",
+        "llm.request.functions.0.description": "The weather",
+        "llm.request.functions.0.parameters": '{"type": "object", "properties": {}}',
+    }
+    record = otlp_span("t1", "s1", "", "openai.chat", 1, 2, values)
+
+    found, importer = read(tmp_path, "otel", [record])
+
+    assert shape(found) == [("Weather in Rome?", ["get_weather"])]
+    assert [tool.description for tool in importer.tools()] == ["The weather"]
+
+
+def test_message_events_in_log_records_belong_to_their_span(tmp_path):
+    from tests.trace_logs import otlp_span
+
+    def log(name, body, at):
+        values = [{"key": k, "value": {"stringValue": v}} for k, v in body.items()]
+        record = {
+            "traceId": "t1",
+            "spanId": "s1",
+            "timeUnixNano": str(at),
+            "eventName": name,
+            "body": {"kvlistValue": {"values": values}},
+        }
+        return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+
+    span = otlp_span("t1", "s1", "", "chat m", 1, 2, {"gen_ai.operation.name": "chat"})
+    choice = {
+        "message": json.dumps(
+            {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+        )
+    }
+    records = [
+        log("gen_ai.choice", choice, 2),
+        span,
+        log("gen_ai.user.message", {"content": "q"}, 1),
+    ]
+
+    found, _ = read(tmp_path, "otel", records)
+
+    assert shape(found) == [("q", ["f"])]
+
+
+def test_the_instructions_of_a_sub_agent_are_not_the_users_words(tmp_path):
+    from tests.trace_logs import otlp_span
+
+    records = otel(sample())
+    messages = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "Be brief"}]}])
+    values = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": messages}
+    records.append(
+        otlp_span("4bf92f3577b34da6a3ce929d0e0e4736", "sub", "root", "c", 14, 15, values)
+    )
+
+    found, _ = read(tmp_path, "otel", records)
+
+    assert shape(found) == expected(sample())
+
+
+def test_langsmith_run_trees_are_read(tmp_path):
+    tree = {
+        "id": "lc-1",
+        "run_type": "chain",
+        "name": "AgentExecutor",
+        "inputs": {"input": "find flights to Tokyo"},
+        "outputs": {"output": "three"},
+        "child_runs": [
+            {
+                "id": "b",
+                "run_type": "tool",
+                "name": "book",
+                "start_time": iso(9),
+                "inputs": {"flight": "NH101"},
+            },
+            {
+                "id": "a",
+                "run_type": "tool",
+                "name": "search_flights",
+                "start_time": iso(1),
+                "end_time": iso(2),
+                "inputs": {"dest": "NRT"},
+                "outputs": {"flights": ["NH101", "JL5"]},
+            },
+        ],
+    }
+    found, _ = read(tmp_path, "langsmith", [tree], ImportOptions())
+
+    assert shape(found) == [("find flights to Tokyo", ["search_flights", "book"])]
+    assert list(found[0].plan.edges()) == [(0, 1)]
+
+
+def test_langsmith_runs_without_times_follow_their_dotted_order(tmp_path):
+    def run(identifier, at, kind="tool", **more):
+        order = f"20240501T120000000000Zroot.20240501T1200{at:02d}000000Z{identifier}"
+        return {"id": identifier, "trace_id": "t", "name": identifier, "run_type": kind,
+                "dotted_order": order, "inputs": {"x": 1}, **more}  # fmt: skip
+
+    root = run("root", 0, "chain", inputs={"question": "why?"})
+    found, _ = read(tmp_path, "langsmith", [run("late", 9), run("early", 3), root])
+
+    assert shape(found) == [("why?", ["early", "late"])]
+
+
+def test_langfuse_spans_named_as_requested_tools_count_as_tools(tmp_path):
+    records = RENDERINGS["langfuse"](sample())
+    for record in records:
+        if record["type"] == "TOOL":
+            record["type"] = "SPAN"
+
+    found, _ = read(tmp_path, "langfuse", records)
+
+    assert shape(found) == expected(sample())
+
+
+def test_langfuse_traces_with_their_observations_and_snake_case_rows_are_read(tmp_path):
+    records = RENDERINGS["langfuse"](sample())
+    whole = {"id": "trace-7", "sessionId": "s", "input": "x", "observations": records}
+    names = {"traceId": "trace_id", "startTime": "start_time", "endTime": "end_time",
+             "parentObservationId": "parent_observation_id"}  # fmt: skip
+    rows = [{names.get(key, key): value for key, value in item.items()} for item in records]
+    for row in rows:
+        row["start_time"] = row["start_time"].replace("T", " ").replace("Z", ".000000")
+
+    assert shape(read(tmp_path, "langfuse", [whole])[0]) == expected(sample())
+    assert shape(read(tmp_path, "langfuse", rows)[0]) == expected(sample())
+
+
+def test_claude_desktop_logs_are_read_past_what_servers_print(tmp_path):
+    def line(at, side, message):
+        head = f"2026-03-01T12:00:{at:02d}.000Z [files] [info] Message from {side}: "
+        return head + json.dumps({"jsonrpc": "2.0", **message})
+
+    definition = {"name": "read_file", "description": "Read", "inputSchema": {"type": "object"}}
+    request = {"name": "read_file", "arguments": {"path": "a.txt"}}
+    path = tmp_path / "mcp-server-files.log"
+    path.write_text(
+        "\n".join(
+            [
+                "2026-03-01T12:00:00.000Z [files] [info] Initializing server...",
+                line(1, "client", {"method": "initialize", "id": 0, "params": {}}),
+                line(2, "server", {"id": 1, "result": {"tools": [definition]}}),
+                "Secure server running on stdio",
+                line(3, "client", {"method": "tools/call", "id": 2, "params": request}),
+                line(4, "server", {"id": 2, "error": {"code": -32603, "message": "no"}}),
+            ]
+        ),
+        encoding="utf-8",
+    )
+    importer = Importer(find_format("mcp"), [path])
+    found = list(importer.demonstrations())
+
+    assert shape(found) == [("(the log holds no query)", ["read_file"])]
+    assert found[0].outcome == "failure"
+    assert [tool.name for tool in importer.tools()] == ["read_file"]
+
+
+def test_definitions_in_mcp_answers_are_collected(tmp_path):
+    records = RENDERINGS["mcp"](sample())
+    listed = {"tools": [{"name": "find_user", "inputSchema": {"properties": {"name": {}}}}]}
+    records.insert(1, {"message": {"jsonrpc": "2.0", "id": 99, "result": listed}})
+
+    _, importer = read(tmp_path, "mcp", records)
+
+    assert [tool.name for tool in importer.tools()] == ["find_user"]
+
+
+def test_mcp_runs_end_at_a_pause_and_at_a_new_session(tmp_path):
+    def call(at, identifier, session="a"):
+        message = {"jsonrpc": "2.0", "id": identifier, "method": "tools/call",
+                   "params": {"name": f"tool_{identifier}", "arguments": {}}}  # fmt: skip
+        return {"ts": iso(at), "session": session, "message": message}
+
+    records = [call(0, 1), call(10, 2), call(500, 3), call(505, 4, "b"), call(510, 5)]
+    found, _ = read(tmp_path, "mcp", records)
+
+    runs = sorted(demonstration.plan.tools for demonstration in found)
+    assert runs == [("tool_1", "tool_2"), ("tool_3", "tool_5"), ("tool_4",)]
+
+
+def test_a_record_of_another_format_is_named_with_file_and_line(tmp_path):
+    for name in ("openai-chat", "openai-responses", "anthropic", "otel", "openinference",
+                 "langsmith", "langfuse", "mcp", "dtdr"):  # fmt: skip
+        path = write_lines(tmp_path / "log.jsonl", [{"a": 1}, {"a": 2}])
+        with pytest.raises(InputError, match=r"log\.jsonl:1: .*--skip-bad"):
+            list(Importer(find_format(name), [path]).demonstrations())
+
+
+JUNK = [
+    None,
+    True,
+    7,
+    -1.5,
+    "",
+    "x",
+    "{",
+    '{"a": 1}',
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": None},
+    [{"b": 1}],
+]
+
+
+def damaged(value, chance, depth=0):
+    """The value with some of what is in it replaced by something else, or left out."""
+    if depth > 0 and chance.random() < 0.08:
+        return chance.choice(JUNK)
+    if isinstance(value, dict):
+        kept = (key for key in value if chance.random() > 0.03)
+        return {key: damaged(value[key], chance, depth + 1) for key in kept}
+    if isinstance(value, list):
+        return [damaged(item, chance, depth + 1) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+def test_damaged_records_are_left_out_and_never_crash(rendering, tmp_path):
+    for seed in range(150):
+        chance = random.Random(seed)
+        records = [damaged(record, chance) for record in RENDERINGS[rendering](sample())]
+        bad = BadRecords()
+
+        found, importer = read(tmp_path, rendering, records, ImportOptions(), bad=bad)
+
+        assert importer.summary()["kept"] == len(found)
+        assert all(reason.startswith(str(tmp_path)) for reason in bad.first)

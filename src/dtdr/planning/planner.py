@@ -26,7 +26,8 @@ from dtdr.retrievers.base import Retriever, Session
 Stopped = Literal["end", "step limit", "loop", "cancelled", "no usable answer", "prompt too long"]
 
 MAX_STEPS = 20
-"""Calls of one plan at most; the longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has 19."""
+"""Calls of one plan at most; the longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has
+19."""
 
 MAX_REPEATS = 4
 """So many calls of one function with the same arguments are a loop: the same published plans hold

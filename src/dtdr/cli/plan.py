@@ -1,0 +1,128 @@
+"""``dtdr plan``: a query in, a plan out, shown step by step; no tool is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli import planning_options as planning
+from dtdr.cli.output import console, print_json
+from dtdr.errors import InputError
+
+if TYPE_CHECKING:
+    from dtdr.planning import PlannedStep
+
+
+def plan(
+    model: planning.MODEL,
+    query: planning.QUERY,
+    llm: planning.LLM_NAME = None,
+    icl: planning.ICL = planning.Icl.HARD,
+    select: Annotated[
+        planning.Select, typer.Option("--select", help="Who selects the next function.")
+    ] = planning.Select.CONSTRAINED,
+    examples: planning.EXAMPLES = None,
+    top: planning.TOP = None,
+    threshold: planning.THRESHOLD = None,
+    coverage: planning.COVERAGE = None,
+    weight: Annotated[
+        float,
+        typer.Option("--weight", metavar="λ", help="Weight of the retriever in fused.", min=0),
+    ] = 1.0,
+    confidence: Annotated[
+        float,
+        typer.Option(
+            "--confidence",
+            metavar="P",
+            help="In auto, ask the LLM only where the retriever is less sure.",
+            min=0,
+            max=1,
+        ),
+    ] = 0.9,
+    max_steps: Annotated[
+        int, typer.Option("--max-steps", metavar="N", help="Calls of a plan at most.", min=1)
+    ] = 20,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Keep the LLM's answers, for replay:FILE."),
+    ] = None,
+    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_threads: planning.LLM_THREADS = None,
+    seed: options.SEED = 0,
+    as_json: options.JSON = False,
+) -> None:
+    """Plan how to answer a query: retrieve, select the next function, fill its parameters.
+
+    Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
+    """
+    if llm is None and select is not planning.Select.RETRIEVER:
+        raise InputError("name an LLM with --llm, or let the retriever select: --select retriever")
+    if not query.strip():
+        raise InputError("the query is empty; say what the user asked for")
+    from contextlib import nullcontext
+
+    from dtdr.api import load
+    from dtdr.planning import Fusion, Planner, Selector
+
+    mask = planning.make_mask(top, threshold, coverage)
+    retriever = load(model)
+    demonstrations = planning.read_examples(examples)
+    opened = (
+        nullcontext()
+        if llm is None
+        else planning.open_llm(llm, context=llm_context, threads=llm_threads, record=record)
+    )
+    with opened as backend:
+        planner = Planner(
+            retriever,
+            backend,
+            icl=icl.value,
+            select=Selector(select.value, fusion=Fusion(weight), confidence=confidence),
+            mask=mask,
+            demonstrations=demonstrations,
+            max_steps=max_steps,
+            seed=seed,
+        )
+        steps: list[PlannedStep] = []
+        for step in planner.iter_steps(query):
+            steps.append(step)
+            if not as_json:
+                _show(step, planner.result_of(query, steps).plan.calls, len(steps))
+        result = planner.result_of(query, steps)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    asked = sum(step.llm_calls for step in steps)
+    seconds = sum(sum(step.seconds.values()) for step in steps)
+    console().print(
+        f"{_ENDS[result.stopped]}; {len(result.plan)} calls, {asked} LLM requests, {seconds:.1f} s",
+        markup=False,
+    )
+
+
+_ENDS = {
+    "end": "The plan is complete",
+    "step limit": "Stopped at the step limit",
+    "loop": "Stopped: the same call was made again and again",
+    "cancelled": "Cancelled",
+    "no usable answer": "Stopped: the LLM named no listed function",
+    "prompt too long": "Stopped: the prompt exceeds the LLM's context",
+}
+
+
+def _show(step: PlannedStep, calls: tuple[object, ...], number: int) -> None:
+    from dtdr.plan import ToolCall
+    from dtdr.prompting.render import ShownNames, plan_lines
+
+    out = console()
+    if step.call is not None:
+        made = [call for call in calls if isinstance(call, ToolCall)]
+        line = plan_lines(made, ShownNames(call.tool for call in made)).splitlines()[-1]
+        out.print(line, markup=False)
+        for problem in step.problems:
+            out.print(f"    not filled: {problem}", markup=False)
+    elif step.selected.tool is None:
+        out.print(f"    step {number}: the LLM wrote {step.selected.answer!r}", markup=False)

@@ -1,0 +1,120 @@
+"""Options that ``dtdr plan`` and ``dtdr prompt`` share, and what they amount to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtdr.errors import InputError
+
+if TYPE_CHECKING:
+    from dtdr.demonstrations import Demonstration
+    from dtdr.llms import LLM
+    from dtdr.planning import Mask
+
+
+class Icl(StrEnum):
+    """How what was retrieved is written into the prompt."""
+
+    NONE = "none"
+    RAW = "raw"
+    HARD = "hard"
+    HARD_WEIGHTED = "hard-weighted"
+    SOFT = "soft"
+    SOFT_WEIGHTED = "soft-weighted"
+    CACHED = "cached"
+    CACHED_WEIGHTED = "cached-weighted"
+
+
+class Select(StrEnum):
+    """Who selects the next function."""
+
+    GREEDY = "greedy"
+    CONSTRAINED = "constrained"
+    FUSED = "fused"
+    RETRIEVER = "retriever"
+    AUTO = "auto"
+
+
+MODEL = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
+QUERY = Annotated[str, typer.Argument(metavar="QUERY", help="What the user asked for.")]
+LLM_NAME = Annotated[
+    str | None,
+    typer.Option(
+        "--llm",
+        metavar="NAME",
+        help="gguf:PATH, openai:NAME@URL (key: environment variable DTDR_LLM_API_KEY), or "
+        "replay:FILE.",
+    ),
+]
+LLM_CONTEXT = Annotated[
+    int,
+    typer.Option("--llm-context", metavar="TOKENS", help="Context of a gguf: model.", min=256),
+]
+LLM_THREADS = Annotated[
+    int | None,
+    typer.Option("--llm-threads", metavar="N", help="Threads of a gguf: model.", min=1),
+]
+ICL = Annotated[Icl, typer.Option("--icl", help="How what was retrieved is written.")]
+EXAMPLES = Annotated[
+    Path | None,
+    typer.Option(
+        "--examples",
+        metavar="FILE",
+        help="A demonstrations.jsonl file; one of them shows the task. Default: no example.",
+    ),
+]
+TOP = Annotated[
+    int | None, typer.Option("--top", metavar="K", help="Retrieve at most so many tools.", min=1)
+]
+THRESHOLD = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="P", help="Retrieve only tools above this probability."),
+]
+COVERAGE = Annotated[
+    float | None,
+    typer.Option(
+        "--coverage",
+        metavar="P",
+        help="Retrieve the fewest tools that hold a right one this often.",
+    ),
+]
+
+
+def open_llm(name: str, *, context: int, threads: int | None, record: Path | None = None) -> LLM:
+    """The LLM that a user named.
+
+    Raises:
+        InputError: the name leads nowhere.
+        LLMError: the model cannot be loaded.
+    """
+    from dtdr import llms
+
+    gguf = name.startswith("gguf:")
+    parameters = {"context": context, "threads": threads} if gguf else {}
+    return llms.create(name, record=record, **parameters)
+
+
+def make_mask(top: int | None, threshold: float | None, coverage: float | None) -> Mask:
+    """Which tools count as retrieved.
+
+    Raises:
+        InputError: a probability is out of range.
+    """
+    from dtdr.planning import Mask
+
+    if threshold is not None and not 0 <= threshold < 1:
+        raise InputError(f"--threshold is {threshold}; it must be in [0, 1)")
+    if coverage is not None and not 0 < coverage < 1:
+        raise InputError(f"--coverage is {coverage}; it must be between 0 and 1")
+    return Mask(top, threshold, coverage)
+
+
+def read_examples(path: Path | None) -> list[Demonstration]:
+    """The demonstrations that prompts take their examples from."""
+    from dtdr.jsonl import read_demonstrations
+
+    return [] if path is None else list(read_demonstrations(path))

@@ -1,0 +1,99 @@
+"""``dtdr prompt``: the prompt that would be sent, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli import planning_options as planning
+from dtdr.cli.output import note, print_json
+from dtdr.errors import InputError
+
+
+def prompt(
+    model: planning.MODEL,
+    query: planning.QUERY,
+    history: Annotated[
+        str, typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first.")
+    ] = "",
+    icl: planning.ICL = planning.Icl.HARD,
+    parameters: Annotated[
+        str | None,
+        typer.Option(
+            "--parameters", metavar="TOOL", help="Show the prompt that fills this function instead."
+        ),
+    ] = None,
+    examples: planning.EXAMPLES = None,
+    top: planning.TOP = None,
+    threshold: planning.THRESHOLD = None,
+    coverage: planning.COVERAGE = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Print chat messages as JSON, one a line.")
+    ] = False,
+    llm: planning.LLM_NAME = None,
+    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_threads: planning.LLM_THREADS = None,
+    seed: options.SEED = 0,
+    as_json: options.JSON = False,
+) -> None:
+    """Print the prompt of the next step; its token counts go to standard error.
+
+    Tokens are counted by the LLM's own tokenizer with --llm, else estimated from the bytes.
+
+    Example: dtdr prompt model "Mail Ann the summary of q3.pdf" --icl cached
+    """
+    if not query.strip():
+        raise InputError("the query is empty; say what the user asked for")
+    from dtdr.api import load
+    from dtdr.llms.server import BYTES_PER_TOKEN
+    from dtdr.plan import ToolCall
+    from dtdr.prompting import Examples, FillingPrompts, SelectionPrompts
+
+    mask = planning.make_mask(top, threshold, coverage)
+    retriever = load(model)
+    names = [name.strip() for name in history.split(",") if name.strip()]
+    calls = [ToolCall(str(number), name) for number, name in enumerate(names, start=1)]
+    found = Examples(planning.read_examples(examples), seed=seed)
+    if parameters is None:
+        shown = mask.shown(retriever.rank(query, names))
+        writer = SelectionPrompts(retriever.tools_, icl=icl.value, examples=found)
+        written = writer.prompt(query, calls, shown)
+    else:
+        tools = {tool.name: tool for tool in retriever.tools_}
+        if parameters not in tools:
+            raise InputError(f"the model knows no tool {parameters!r}; see: dtdr inspect {model}")
+        filling = FillingPrompts(retriever.tools_, examples=found)
+        written = filling.prompt(query, calls, tools[parameters])
+    texts = {"constant": written.constant, "variable": f"{written.variable}\n\n{written.cue}"}
+    exact = False
+    if llm is None:
+        counts = {
+            part: -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+            for part, text in texts.items()
+        }
+    else:
+        with planning.open_llm(llm, context=llm_context, threads=llm_threads) as backend:
+            counts = {part: backend.count_tokens(text) for part, text in texts.items()}
+            exact = backend.counts_exactly
+    if as_json:
+        value: dict[str, Any] = {
+            "text": written.text,
+            "messages": written.messages,
+            "tokens": counts,
+            "tokens_are_exact": exact,
+        }
+        print_json(value)
+        return
+    if chat:
+        for message in written.messages:
+            print_json(message)
+    else:
+        sys.stdout.write(written.text + "\n")
+    about = "" if exact else "about "
+    note(
+        f"{about}{counts['constant']} tokens that stay the same and "
+        f"{about}{counts['variable']} that vary"
+    )

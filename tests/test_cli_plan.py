@@ -1,0 +1,109 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dtdr.cli import plan, prompt
+from dtdr.cli.planning_options import Icl, Select
+from dtdr.errors import InputError
+from dtdr.llms.replay import Recorder
+from dtdr.planning import METHODS, Planner
+from dtdr.prompting import METHODS as ICL_METHODS
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+from tests.scripted_llm import ScriptedLLM
+
+QUERY = "Mail Ann the notes"
+
+app = typer.Typer()
+app.command("plan")(plan.plan)
+app.command("prompt")(prompt.prompt)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan") / "model"
+    found = small_data.dataset()
+    RandomRetriever().fit(found.demonstrations, found.tools).save(folder)
+    return folder
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_the_choices_of_the_command_line_are_those_of_the_library():
+    assert {item.value for item in Icl} == set(ICL_METHODS)
+    assert {item.value for item in Select} == set(METHODS)
+
+
+def test_a_prompt_is_printed_with_its_token_counts(model):
+    result = run("prompt", model, QUERY, "--top", 2, "--history", "weather")
+    assert QUERY in result.stdout
+    assert "out_1 = weather()" in result.stdout
+    assert result.stdout.count('"function"') == 2
+    assert "tokens that stay the same" in result.stderr
+
+
+def test_a_prompt_as_chat_messages_and_as_json(model):
+    lines = run("prompt", model, QUERY, "--chat").stdout.splitlines()
+    assert [json.loads(line)["role"] for line in lines] == ["system", "user"]
+    found = json.loads(run("prompt", model, QUERY, "--icl", "cached", "--json").stdout)
+    assert found["tokens"]["constant"] > found["tokens"]["variable"] > 0
+    assert found["tokens_are_exact"] is False
+
+
+def test_examples_of_a_file_stand_in_the_prompt(model, tmp_path):
+    path = small_data.write(tmp_path)
+    text = run("prompt", model, QUERY, "--parameters", "send_mail", "--examples", path).stdout
+    assert "Here is an example." in text
+    assert text.count('Function: "send_mail"') == 2
+
+
+def test_the_retriever_alone_plans_without_an_llm(model):
+    result = run("plan", model, QUERY, "--select", "retriever", "--max-steps", 3)
+    assert "calls, 0 LLM requests" in result.stdout
+    found = json.loads(run("plan", model, QUERY, "--select", "retriever", "--json").stdout)
+    assert found["query"] == QUERY
+    assert len(found["steps"]) >= len(found["calls"])
+
+
+def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path):
+    from dtdr.api import load
+    from dtdr.planning import Mask
+
+    path = tmp_path / "answers.jsonl"
+    with Recorder(ScriptedLLM(["weather", "weather", "end"]), path) as llm:
+        expected = Planner(load(model), llm, mask=Mask(top_k=9)).plan(QUERY)
+    options = ["--llm", f"replay:{path}", "--top", 9]
+    result = run("plan", model, QUERY, *options)
+    assert result.stdout.splitlines()[:2] == ["out_1 = weather()", "out_2 = weather()"]
+    assert "The plan is complete; 2 calls, 3 LLM requests" in result.stdout
+    found = json.loads(run("plan", model, QUERY, *options, "--json").stdout)
+    assert found["calls"] == expected.to_dict()["calls"]
+    assert found["stopped"] == "end"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plan", QUERY], "name an LLM with --llm"),
+        (["plan", " ", "--select", "retriever"], "query is empty"),
+        (["plan", QUERY, "--llm", "qwen"], "names no LLM"),
+        (["plan", QUERY, "--select", "retriever", "--coverage", "2"], "--coverage is 2.0"),
+        (["prompt", QUERY, "--threshold", "1"], "--threshold is 1.0"),
+        (["prompt", QUERY, "--parameters", "fly"], "knows no tool 'fly'"),
+    ],
+)
+def test_misuse_is_one_sentence(model, arguments, said):
+    with pytest.raises(InputError, match=said):
+        run(arguments[0], model, *arguments[1:])
+
+
+def test_demonstrations_that_are_not_there_are_named(model):
+    with pytest.raises(InputError, match=r"cannot read nowhere\.jsonl"):
+        run("prompt", model, QUERY, "--examples", "nowhere.jsonl")

@@ -1,0 +1,36 @@
+"""Does the ranking help an LLM? Teacher-forced selections and whole plans, from run logs."""
+
+from dtdr.evaluation.planning.harness import (
+    choose_plans,
+    choose_steps,
+    run_plans,
+    run_selections,
+)
+from dtdr.evaluation.planning.metrics import (
+    Share,
+    costs,
+    function_selection_accuracy,
+    invalid_name_rate,
+    success_rate,
+    too_long_rate,
+)
+from dtdr.evaluation.planning.run_log import PlanningLog, read_planning_log
+from dtdr.evaluation.planning.tuning import confidence_for, reselect, tune
+
+__all__ = [
+    "PlanningLog",
+    "Share",
+    "choose_plans",
+    "choose_steps",
+    "confidence_for",
+    "costs",
+    "function_selection_accuracy",
+    "invalid_name_rate",
+    "read_planning_log",
+    "reselect",
+    "run_plans",
+    "run_selections",
+    "success_rate",
+    "too_long_rate",
+    "tune",
+]

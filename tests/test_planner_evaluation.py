@@ -1,0 +1,243 @@
+import json
+import math
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.evaluation.planning import (
+    choose_plans,
+    choose_steps,
+    confidence_for,
+    costs,
+    function_selection_accuracy,
+    invalid_name_rate,
+    read_planning_log,
+    reselect,
+    run_plans,
+    run_selections,
+    success_rate,
+    too_long_rate,
+    tune,
+)
+from dtdr.evaluation.planning.metrics import share, similar_arguments, similar_texts
+from dtdr.llms import LLMError
+from dtdr.planning import Fusion, Mask, Planner
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+from tests.scripted_llm import ScriptedLLM
+
+DATASET = small_data.dataset()
+STEPS = choose_steps(DATASET.demonstrations[:3])
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return RandomRetriever().fit(DATASET.demonstrations, DATASET.tools)
+
+
+def planner(retriever, llm, **options) -> Planner:
+    return Planner(retriever, llm, mask=Mask(top_k=9), **options)
+
+
+def gold_names(steps) -> list[str]:
+    return [sorted(item.plan.acceptable_next(range(step)))[0] for item, step in steps]
+
+
+def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_path):
+    llm = ScriptedLLM(gold_names(STEPS))
+    log = run_selections(planner(retriever, llm), STEPS, tmp_path / "run.jsonl")
+    assert log.is_complete
+    assert function_selection_accuracy(log).value == 1
+    assert invalid_name_rate(log).value == 0
+    found = costs(log)
+    assert found["llm_calls"] == 1
+    assert found["constant_tokens"] > 0
+    assert found["variable_tokens"] > 0
+    assert found["seconds"] > 0
+
+
+def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_path):
+    steps = STEPS[:4]
+    item, step = steps[3]
+    acceptable = item.plan.acceptable_next(range(step))
+    wrong = next(tool.name for tool in small_data.TOOLS if tool.name not in acceptable)
+    names = [gold_names(steps)[0], "fly", "", wrong]
+    llm = ScriptedLLM(names)
+    log = run_selections(planner(retriever, llm, select="greedy"), steps, tmp_path / "a.jsonl")
+    assert function_selection_accuracy(log).value == pytest.approx(0.25)
+    assert invalid_name_rate(log).value == pytest.approx(0.5)
+    short = ScriptedLLM(names, context=2)
+    log = run_selections(planner(retriever, short), steps, tmp_path / "b.jsonl")
+    assert too_long_rate(log).value == 1
+    assert function_selection_accuracy(log).value == 0
+    assert math.isnan(invalid_name_rate(log).value)
+
+
+class Breaking(ScriptedLLM):
+    """Fails after some answers, as a server that goes away does."""
+
+    left = 3
+
+    def complete(self, *arguments, **options):
+        if self.left == 0:
+            raise LLMError("the server went away")
+        self.left -= 1
+        return super().complete(*arguments, **options)
+
+
+def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    names = gold_names(STEPS)
+    with pytest.raises(LLMError):
+        run_selections(planner(retriever, Breaking(names)), STEPS, path)
+    assert len(read_planning_log(path).records) == 3
+    assert not read_planning_log(path).is_complete
+    with path.open("a") as stream:
+        stream.write('{"plan": "d0", "st')
+    llm = ScriptedLLM(names[3:])
+    log = run_selections(planner(retriever, llm), STEPS, path)
+    assert len(llm.prompts) == len(STEPS) - 3
+    assert read_planning_log(path).records == log.records
+    assert function_selection_accuracy(log).value == 1
+    run_selections(planner(retriever, ScriptedLLM()), STEPS, path)
+    assert len(path.read_text().splitlines()) == len(STEPS) + 1
+
+
+def test_a_log_of_another_run_is_not_continued(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    run_selections(planner(retriever, ScriptedLLM(["end"] * 20)), STEPS, path)
+    with pytest.raises(InputError, match="another icl"):
+        run_selections(planner(retriever, ScriptedLLM(), icl="none"), STEPS, path)
+    with pytest.raises(InputError, match="another subset sha256"):
+        run_selections(planner(retriever, ScriptedLLM()), STEPS[:2], path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda lines: ["{}"], "no planning run log"),
+        (lambda lines: [lines[0].replace('"format_version": 1', '"format_version": 7')], "version"),
+        (lambda lines: [lines[0].replace('"icl"', '"lci"')], "lacks 'icl'"),
+        (lambda lines: [lines[0], "{}", *lines[2:]], "damaged"),
+        (lambda lines: [lines[0], "oops", *lines[2:]], "damaged"),
+    ],
+)
+def test_damaged_logs_name_file_and_line(retriever, tmp_path, damage, said):
+    path = tmp_path / "run.jsonl"
+    run_selections(planner(retriever, ScriptedLLM(["end"] * 20)), STEPS, path)
+    path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")
+    with pytest.raises(InputError, match=said):
+        read_planning_log(path)
+
+
+def test_samples_are_seeded_and_nested():
+    found = DATASET.demonstrations
+    assert choose_steps(found, 5) == choose_steps(found, 9)[:5]
+    assert choose_steps(found, 9, seed=1) != choose_steps(found, 9)
+    assert len(choose_steps(found)) == sum(len(item.plan) + 1 for item in found)
+    assert [item.id for item in choose_plans(found, 3)] == [i.id for i in choose_plans(found)[:3]]
+
+
+def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
+    from dtdr.demonstrations import Demonstration, Parameter, Tool
+    from dtdr.plan import Plan, ToolCall
+
+    note = Parameter("note", "str")
+    tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
+    calls = (
+        ToolCall("a", "read", {"note": "Weekly Report"}),
+        ToolCall("b", "write", {"note": {"$ref": "a"}}),
+    )
+    demonstrations = [Demonstration(f"p{n}", f"query {n}", Plan(calls)) for n in range(4)]
+    retriever = RandomRetriever().fit(demonstrations, tools)
+    names = ["read", "write", "end"] * 3 + ["read", "end"]
+    arguments = [
+        *("note='Weekly Report'", "note=out_1"),
+        *("note='weekly report.'", "note=out_1"),
+        *("note='Holiday'", "note=out_1"),
+        "note='Weekly Report'",
+    ]
+    llm = ScriptedLLM(names, arguments)
+    log = run_plans(planner(retriever, llm), demonstrations, tmp_path / "run.jsonl")
+    assert success_rate(log, "names").value == pytest.approx(0.75)
+    assert success_rate(log, "similar").value == pytest.approx(0.5)
+    assert success_rate(log, "strict").value == pytest.approx(0.25)
+    again = read_planning_log(tmp_path / "run.jsonl")
+    assert success_rate(again, "similar") == success_rate(log, "similar")
+
+
+def test_a_plan_that_did_not_end_is_no_success(tmp_path, retriever):
+    item = DATASET.demonstrations[2]
+    llm = ScriptedLLM([*item.plan.tools, "fly"])
+    log = run_plans(planner(retriever, llm), [item], tmp_path / "run.jsonl")
+    assert success_rate(log, "names").value == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ("Team Festival", "team  festival", True),
+        ("Summary of the report", "Summary of report", True),
+        ("2023-08-11 15:00:00", "2023-08-12 15:00:00", False),
+        ("Holiday", "Weekly Report", False),
+        ("", "", True),
+    ],
+)
+def test_texts_are_similar_but_never_with_other_numbers(left, right, same):
+    assert similar_texts(left, right) is same
+
+
+def test_arguments_are_similar_when_empty_ones_are_left_out():
+    assert similar_arguments({"a": "x", "cc": []}, {"a": "X"})
+    assert not similar_arguments({"a": ["x", "y"]}, {"a": ["x"]})
+    assert not similar_arguments({"a": {"$ref": ""}}, {"a": "out_1"})
+    assert not similar_arguments({"a": 1}, {"a": 2})
+
+
+def test_the_interval_is_wilsons():
+    found = share([True] * 9 + [False])
+    assert (found.low, found.high) == pytest.approx((0.5958, 0.9821), abs=1e-4)
+    assert share([True] * 5).high == pytest.approx(1)
+    assert math.isnan(share([]).value)
+
+
+def record(likelihoods, probabilities, acceptable="a"):
+    return {
+        "selected": "a",
+        "acceptable": [acceptable],
+        "candidates": ["a", "b"],
+        "likelihoods": likelihoods,
+        "probabilities": probabilities,
+    }
+
+
+def test_tuning_trusts_whoever_is_right():
+    retriever_right = [record([-3.0, -1.0], [0.9, 0.1])] * 5
+    llm_right = [record([-1.0, -3.0], [0.1, 0.9])] * 5
+    assert all(reselect(item, tune(retriever_right)) == "a" for item in retriever_right)
+    assert tune(llm_right).weight == 0
+    assert reselect(llm_right[0], Fusion(8.0)) == "b"
+    with pytest.raises(InputError, match="no step of this run was scored"):
+        tune([record([], [])])
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.25, 0.5, 1.0])
+def test_the_confidence_for_a_budget_keeps_to_it(budget):
+    confidences = [0.1, 0.5, 0.5, 0.5, 0.7, 0.8, 0.9, 0.95]
+    threshold = confidence_for(confidences, budget)
+    asked = sum(value < threshold for value in confidences) / len(confidences)
+    assert asked <= budget
+    with pytest.raises(InputError):
+        confidence_for([], budget)
+    with pytest.raises(InputError):
+        confidence_for(confidences, 1.5)
+
+
+def test_logs_are_plain_json_without_folders(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    llm = ScriptedLLM(["end"] * 20)
+    llm.name = f"gguf:{tmp_path}/model.gguf"
+    run_selections(planner(retriever, llm), STEPS, path)
+    header = json.loads(path.read_text().splitlines()[0])
+    assert header["llm"] == "gguf:model.gguf"
+    assert str(tmp_path) not in path.read_text()

@@ -494,7 +494,7 @@ def test_a_record_of_another_format_is_named_with_file_and_line(tmp_path):
             list(Importer(find_format(name), [path]).demonstrations())
 
 
-JUNK = [
+JUNK: list[object] = [
     None,
     True,
     7,

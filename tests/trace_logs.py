@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def text_output(call):
     return call.output if isinstance(call.output, str) else json.dumps(call.output)
 
 
-TOOLS = [
+TOOLS: list[Any] = [
     {
         "type": "function",
         "function": {
@@ -85,7 +86,7 @@ TOOLS = [
 
 def chat_steps(turns):
     """(messages before, reply, start, end) of every model call, in chat-completions messages."""
-    messages = [{"role": "system", "content": "You help."}]
+    messages: list[Any] = [{"role": "system", "content": "You help."}]
     for turn in turns:
         messages.append({"role": "user", "content": turn.query})
         clock = turn.start
@@ -174,7 +175,8 @@ def openai_responses_chained(turns):
 
 
 def openai_responses_repeated(turns):
-    records, history = [], []
+    records: list[Any] = []
+    history: list[Any] = []
     for entered, output in responses_items(turns):
         history = [*history, *entered]
         records.append({"request": {"input": history}, "response": {"output": output}})
@@ -183,7 +185,8 @@ def openai_responses_repeated(turns):
 
 
 def anthropic(turns):
-    messages, records = [], []
+    messages: list[Any] = []
+    records: list[Any] = []
     definition = {
         "name": "find_user",
         "description": "Find a user by name",
@@ -215,7 +218,7 @@ def anthropic(turns):
             )
             results = []
             for call in batch:
-                result = {
+                result: dict[str, Any] = {
                     "type": "tool_result",
                     "tool_use_id": call.id,
                     "content": [{"type": "text", "text": text_output(call)}],
@@ -564,7 +567,7 @@ def mcp(turns):
                     }
                 )
             for call in batch:
-                result = {"content": [{"type": "text", "text": text_output(call)}]}
+                result: dict[str, Any] = {"content": [{"type": "text", "text": text_output(call)}]}
                 if call.failed:
                     result["isError"] = True
                 records.append(

@@ -11,7 +11,7 @@ from dtdr.jsonl import BadRecords
 from dtdr.traces.anthropic import Anthropic
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.canonical import Canonical
-from dtdr.traces.importer import Importer, ImportOptions, import_traces
+from dtdr.traces.importer import Importer, ImportOptions
 from dtdr.traces.langfuse import Langfuse
 from dtdr.traces.langsmith import LangSmith
 from dtdr.traces.mcp import MCP
@@ -22,6 +22,7 @@ from dtdr.traces.otel import OpenTelemetry
 from dtdr.traces.redaction import Redactor, read_rules
 from dtdr.traces.references import ReferenceRules
 from dtdr.traces.turns import CutOptions, Failed, Turns
+from dtdr.traces.writing import import_traces
 
 # One line a format: adding a format is adding a file and a line here.
 FORMATS: dict[str, type[TraceFormat]] = {

@@ -1,30 +1,21 @@
-"""Imports logs: reads them as a stream, writes demonstrations, and can go on after a break."""
+"""Reads logs of one format as a stream and yields demonstrations, each once."""
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dtdr.demonstrations import Demonstration, Tool
-from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_file
-from dtdr.jsonl import BadRecords, SeenIds, save_tools
-from dtdr.traces import json_codec
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, SeenIds
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.redaction import Redactor
 from dtdr.traces.streams import BadRecord, LogReader, Position
 from dtdr.traces.turns import CutOptions, Cutter
 from dtdr.traces.window import DEFAULT_BYTES, Group, Window
-
-CHECKPOINT_BYTES = 128_000_000
-"""Read between two checkpoints; writing one takes some 50 ms, reading so much seconds."""
 
 # Logs hold whatever somebody's program wrote: where a list is expected, a number may stand. The
 # readers say what they know is wrong; anything else of a wrong shape shows as one of these.
@@ -85,6 +76,7 @@ class Importer:
         self.reader = LogReader(self.paths, self.format)
         self.records = 0
         self._seen = SeenIds()
+        self._finished: list[tuple[str, Group]] = []
 
     def demonstrations(self) -> Iterator[Demonstration]:
         """Every demonstration in the logs, in the order in which conversations end.
@@ -97,7 +89,6 @@ class Importer:
 
     def steps(self) -> Iterator[None]:
         """Read record by record; ``taken`` gives what each step finished."""
-        self._finished: list[tuple[str, Group]] = []
         for record, raw, place in self.reader:
             self.records += 1
             if isinstance(record, BadRecord):
@@ -208,165 +199,6 @@ class Importer:
         if self.bad is None:
             raise InputError(f"{reason}; fix it or pass --skip-bad")
         self.bad.add(reason)
-
-
-def import_traces(
-    importer: Importer,
-    output: Path,
-    *,
-    tools_output: Path | None = None,
-    force: bool = False,
-    resume: bool = False,
-    checkpoint_bytes: int = CHECKPOINT_BYTES,
-) -> Iterator[int]:
-    """Write ``demonstrations.jsonl``; yields bytes read so far, about once a megabyte.
-
-    The file takes its name only when all is read. Until then it is ``NAME.partial``, and
-    ``NAME.checkpoint`` tells ``resume`` where to go on; both stay behind when the import is
-    interrupted after a first checkpoint.
-
-    Raises:
-        InputError: a record cannot be used, nothing could be kept, or there is nothing to resume.
-        OutputError: a file exists and ``force`` is False, or cannot be written.
-    """
-    for path in (output, tools_output):
-        if path is not None and path.exists() and not force:
-            raise OutputError(f"{path} exists; pass --force to replace it")
-    work = _Work(importer, output)
-    if not resume and not force and work.checkpoint.exists():
-        raise OutputError(
-            f"{work.checkpoint} is from an import that was interrupted; pass --resume to go on "
-            "with it or --force to begin again"
-        )
-    started = time.perf_counter()
-    try:
-        with work.opened(resume=resume) as stream:
-            next_checkpoint = importer.reader.read_bytes + checkpoint_bytes
-            told = 0
-            for _ in importer.steps():
-                for demonstration in importer.taken():
-                    stream.write(json_codec.dumps(demonstration.to_dict()) + b"\n")
-                read = importer.reader.read_bytes
-                if read - told >= 1_000_000:
-                    told = read
-                    yield read
-                if read >= next_checkpoint:
-                    work.save(stream)
-                    next_checkpoint = read + checkpoint_bytes
-            stream.flush()
-            os.fsync(stream.fileno())
-        if not importer.cutter.counts["kept"]:
-            work.discard()
-            raise InputError(_nothing(importer))
-        if tools_output is not None:
-            save_tools(tools_output, importer.tools(), force=force)
-        work.finish()
-    except BaseException as error:
-        if not work.checkpoint.exists():
-            work.discard()
-        if isinstance(error, OSError):
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "the disk is full" if full else (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write {output}: {reason}; nothing was replaced") from error
-        raise
-    finally:
-        importer.close()
-    importer.cutter.counts["microseconds"] = int((time.perf_counter() - started) * 1e6)
-    yield importer.reader.read_bytes
-
-
-class _Work:
-    """The unfinished output and its checkpoint."""
-
-    def __init__(self, importer: Importer, output: Path) -> None:
-        self.importer = importer
-        self.output = output
-        self.partial = output.with_name(output.name + ".partial")
-        self.checkpoint = output.with_name(output.name + ".checkpoint")
-
-    def opened(self, *, resume: bool) -> IO[bytes]:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            self.checkpoint.unlink(missing_ok=True)
-            return self.partial.open("wb")
-        try:
-            lines = self.checkpoint.open("rb")
-        except FileNotFoundError as error:
-            raise InputError(
-                f"there is nothing to resume: {self.checkpoint} does not exist; leave --resume out"
-            ) from error
-        with lines:
-            try:
-                header = json_codec.loads(next(lines))
-                length = int(header["length"])
-                fingerprint, state = header["fingerprint"], header["state"]
-                if self.partial.stat().st_size < length:
-                    raise ValueError("the partial output is shorter than it was")
-            except (ValueError, KeyError, TypeError, StopIteration, OSError) as error:
-                raise InputError(
-                    f"{self.checkpoint} cannot be used ({error}); begin again with --force"
-                ) from error
-            if fingerprint != self._fingerprint():
-                raise InputError(
-                    f"{self.checkpoint} is about other logs or other options; give the same ones, "
-                    "or begin again with --force"
-                )
-            os.truncate(self.partial, length)
-            groups = (json.loads(line) for line in lines)
-            self.importer.restore(state, groups, self._ids())
-        return self.partial.open("ab")
-
-    def save(self, stream: IO[bytes]) -> None:
-        """Write a checkpoint, whole or not at all."""
-        stream.flush()
-        os.fsync(stream.fileno())
-        header = {
-            "fingerprint": self._fingerprint(),
-            "length": stream.tell(),
-            "state": self.importer.state(),
-        }
-        with replacing_file(self.checkpoint) as checkpoint:
-            json.dump(header, checkpoint)
-            checkpoint.write("\n")
-            for key, group in self.importer.window.open_groups():
-                payloads = [item.decode("utf-8", "surrogateescape") for item in group.payloads]
-                json.dump([key, group.place, payloads], checkpoint)
-                checkpoint.write("\n")
-
-    def finish(self) -> None:
-        self.partial.replace(self.output)
-        self.checkpoint.unlink(missing_ok=True)
-
-    def discard(self) -> None:
-        self.partial.unlink(missing_ok=True)
-        self.checkpoint.unlink(missing_ok=True)
-
-    def _ids(self) -> Iterator[str]:
-        with self.partial.open("rb") as written:
-            for line in written:
-                yield json_codec.loads(line)["id"]
-
-    def _fingerprint(self) -> list[Any]:
-        importer = self.importer
-        rules = () if importer.redactor is None else importer.redactor.rules
-        return [
-            importer.format.name,
-            [[str(path), path.stat().st_size] for path in importer.paths],
-            json.loads(json.dumps(asdict(importer.options))),
-            [[rule.name, rule.pattern.pattern] for rule in rules],
-        ]
-
-
-def _nothing(importer: Importer) -> str:
-    dropped = importer.cutter.dropped
-    if dropped:
-        reasons = "; ".join(f"{count:,} x {reason}" for reason, count in sorted(dropped.items()))
-        return f"nothing was kept of {importer.cutter.counts['runs']:,} runs: {reasons}"
-    left_out = importer.bad.count if importer.bad is not None else 0
-    return (
-        f"no run was found in {importer.records:,} records ({left_out:,} bad); "
-        f"is this {importer.format.title}?"
-    )
 
 
 def _scrubbed_tool(tool: Tool, redactor: Redactor) -> dict[str, Any]:

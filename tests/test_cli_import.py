@@ -1,0 +1,113 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dtdr.cli import import_
+from dtdr.errors import DtdrError
+from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
+
+app = typer.Typer()
+app.command("import")(import_.import_traces)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def log(tmp_path):
+    turns = [
+        Turn(
+            "Mail ann@corp.example the report",
+            [
+                [Call("find_report", {"about": "sales"}, {"id": "rep-99120"})],
+                [Call("send_mail", {"to": "ann@corp.example", "file": "rep-99120"}, "sent")],
+            ],
+        ),
+        Turn("Thanks"),
+    ]
+    return write_lines(tmp_path / "log.jsonl", openai_chat(number(turns)))
+
+
+def test_the_summary_says_what_was_kept_and_dropped_and_why(log, tmp_path):
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--tools-out", tmp_path / "t.json")
+
+    assert done.exit_code == 0, done.output
+    for words in ("records read", "superseded requests", "no tool was called", "references"):
+        assert words in done.stdout
+    table = done.stdout.partition("wrote")[0].splitlines()
+    assert all(len(line) <= 100 for line in table)
+    record = json.loads((tmp_path / "d.jsonl").read_text(encoding="utf-8"))
+    assert record["calls"][1]["arguments"]["file"] == {"$ref": "1"}
+
+
+def test_json_gives_one_object(log, tmp_path):
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--redact")
+
+    summary = json.loads(done.stdout)
+    assert (summary["runs"], summary["kept"], summary["calls"]) == (2, 1, 2)
+    assert summary["dropped"] == {"no tool was called": 1}
+    assert summary["redacted"] == {"email": 2}
+    assert "ann@corp.example" not in (tmp_path / "d.jsonl").read_text(encoding="utf-8")
+
+
+def test_options_reach_the_import(log, tmp_path):
+    rules = tmp_path / "rules.json"
+    rules.write_text('{"topic": "sales"}', encoding="utf-8")
+    done = call(
+        "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole",
+        "--no-references", "--redact-rules", rules, "--failed", "drop-call",
+    )  # fmt: skip
+
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "d.jsonl").read_text(encoding="utf-8"))
+    assert record["query"] == "Mail [email] the report\nThanks"
+    assert record["calls"][0]["arguments"] == {"about": "[topic]"}
+    assert record["calls"][1]["arguments"]["file"] == "rep-99120"
+
+
+def test_empty_turns_are_kept_on_demand(log, tmp_path):
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--empty")
+    assert json.loads(done.stdout)["kept"] == 2
+
+
+def test_bad_lines_are_counted_and_named(log, tmp_path):
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write("{oops\n")
+    refused = call("openai-chat", log, "-o", tmp_path / "d.jsonl")
+    assert isinstance(refused.exception, DtdrError)
+    assert f"{log}:5" in str(refused.exception)
+
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--skip-bad", "--json")
+    assert json.loads(done.stdout)["bad_records"] == 1
+    assert f"{log}:5" in done.stderr
+
+
+def test_misuse_is_one_sentence(log, tmp_path):
+    output = tmp_path / "d.jsonl"
+    for arguments, words in (
+        (("nothing", log, "-o", output), "unknown format 'nothing'"),
+        (("otel", log, "-o", log, "--force"), "is one of the logs"),
+        (("otel", log, "-o", output, "--tools-out", output), "give two files"),
+        (("openai-chat", tmp_path / "none", "-o", output), "no such file"),
+        (("openai-chat", log, "-o", output, "--resume"), "nothing to resume"),
+    ):
+        refused = call(*arguments)
+        assert isinstance(refused.exception, DtdrError), arguments
+        assert words in str(refused.exception)
+    assert not output.exists()
+
+
+def test_the_benchmark_runs(tmp_path):
+    from tests.conftest import PROJECT
+
+    script = PROJECT / "benchmarks" / "traces.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--smoke"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "peak MB" in done.stdout

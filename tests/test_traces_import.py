@@ -1,0 +1,359 @@
+import gzip
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords, read_demonstrations, read_tools
+from dtdr.traces import (
+    FORMATS,
+    Importer,
+    ImportOptions,
+    Redactor,
+    find_format,
+    import_traces,
+    json_codec,
+    read_traces,
+    streams,
+)
+from tests.trace_logs import (
+    RENDERINGS,
+    Call,
+    Turn,
+    conversations,
+    format_of,
+    number,
+    openai_chat,
+    otel,
+    write_lines,
+)
+
+
+@pytest.fixture(params=["json", "orjson"])
+def backend(request):
+    if request.param == "orjson":
+        pytest.importorskip("orjson")
+    former = json_codec.backend()
+    json_codec.choose_backend(request.param)
+    yield request.param
+    json_codec.choose_backend(former)
+
+
+def many(count=12, seed=0):
+    """Requests of several conversations, interleaved as a busy log has them."""
+    chance = random.Random(seed)
+    running = []
+    for index in range(count):
+        batches = [[Call("find", {"n": index}, f"rec-{index:06d}")], [Call("use", {"k": index})]]
+        running.append(openai_chat(number([Turn(f"do {index}", batches)], f"c{index}")))
+    records = []
+    while running:
+        chosen = chance.randrange(len(running))
+        records.append(running[chosen].pop(0))
+        if not running[chosen]:
+            running.pop(chosen)
+    return records
+
+
+def importer_of(path, fmt="openai-chat", **more):
+    return Importer(find_format(fmt), [path] if not isinstance(path, list) else path, **more)
+
+
+def run(importer, output, **more):
+    for _ in import_traces(importer, output, **more):
+        pass
+    return output.read_bytes()
+
+
+def queries(found):
+    return sorted(demonstration.query for demonstration in found)
+
+
+def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_path, backend):
+    log = write_lines(tmp_path / "log.jsonl", many())
+    run(importer_of(log), tmp_path / "out.jsonl", tools_output=tmp_path / "tools.json")
+
+    assert len(list(read_demonstrations(tmp_path / "out.jsonl"))) == 12
+    assert [tool.name for tool in read_tools(tmp_path / "tools.json")] == ["find_user"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "log.jsonl", "out.jsonl", "tools.json",
+    ]  # fmt: skip
+
+
+def test_both_json_backends_write_the_same(tmp_path):
+    pytest.importorskip("orjson")
+    log = write_lines(tmp_path / "log.jsonl", many())
+    written = []
+    former = json_codec.backend()
+    for name in ("json", "orjson"):
+        json_codec.choose_backend(name)
+        written.append(run(importer_of(log), tmp_path / f"{name}.jsonl"))
+    json_codec.choose_backend(former)
+    assert written[0] == written[1]
+
+
+def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path, backend):
+    body = '{"a": "\\\\ud83d", "b": 123456789012345678901234567890, "c": NaN}'
+    line = (
+        '{"messages": [{"role": "user", "content": "hi \\ud800"}, {"role": "assistant", '
+        '"tool_calls": [{"id": "x", "function": {"name": "f", "arguments": '
+        f'"{body.replace(chr(34), chr(92) + chr(34))}"}}}}]}}]}}'
+    )
+    log = tmp_path / "log.jsonl"
+    log.write_text(line + "\n", encoding="utf-8")
+
+    run(importer_of(log), tmp_path / "out.jsonl")
+
+    (found,) = read_demonstrations(tmp_path / "out.jsonl")
+    arguments = found.plan.calls[0].arguments
+    assert found.query == "hi \ud800"
+    assert arguments["c"] is None
+    assert int(arguments["b"]) == pytest.approx(123456789012345678901234567890)
+
+
+@pytest.mark.parametrize("shape", ["array", "pretty array", "wrapped", "gzip", "gzip array"])
+def test_logs_are_read_in_each_container(shape, tmp_path):
+    records = many()
+    path = tmp_path / "log"
+    texts = {
+        "array": json.dumps(records),
+        "pretty array": json.dumps(records, indent=1),
+        "wrapped": json.dumps({"object": "list", "data": records}),
+        "gzip": "".join(json.dumps(record) + "\n" for record in records),
+        "gzip array": json.dumps(records),
+    }
+    raw = texts[shape].encode()
+    path.write_bytes(gzip.compress(raw) if shape.startswith("gzip") else raw)
+
+    assert len(list(importer_of(path).demonstrations())) == 12
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monkeypatch):
+    pytest.importorskip("ijson")
+    batches = otel(number([Turn("go", [[Call("a", {"x": 1.5})], [Call("b", {})]])]))
+    if wrapped:
+        spans = [b["resourceSpans"][0] for b in batches]
+        path, fmt, value = tmp_path / "log.json", "otel", {"resourceSpans": spans}
+    else:
+        path, fmt, value = tmp_path / "log.json", "openai-chat", many()
+    path.write_text(json.dumps(value), encoding="utf-8")
+    small = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
+    monkeypatch.setattr(streams, "WHOLE_BYTES", 300)
+
+    large = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
+
+    assert large == small
+    assert small
+
+
+def test_a_large_document_without_records_and_a_cut_off_one_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("ijson")
+    path = tmp_path / "log.json"
+    monkeypatch.setattr(streams, "WHOLE_BYTES", 50)
+    path.write_text(json.dumps({"other": ["x" * 100]}), encoding="utf-8")
+    with pytest.raises(InputError, match="without a list of records under 'data' or 'items'"):
+        list(importer_of(path).demonstrations())
+    path.write_text(json.dumps(many())[:-200], encoding="utf-8")
+    with pytest.raises(InputError, match=r"log\.json is not JSON"):
+        list(importer_of(path).demonstrations())
+
+
+def test_bad_lines_are_named_with_file_and_line_or_counted(tmp_path):
+    records = many()
+    path = write_lines(tmp_path / "log.jsonl", records)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[1:1] = ["{broken", "", '"text"', "[" * 100_000]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+    with pytest.raises(InputError, match=r"log\.jsonl:2: not a line of JSON .*--skip-bad"):
+        run(importer_of(path), tmp_path / "out.jsonl")
+    assert [item.name for item in tmp_path.iterdir()] == ["log.jsonl"]
+
+    bad = BadRecords()
+    run(importer_of(path, bad=bad), tmp_path / "out.jsonl")
+    assert bad.count == 3
+    assert [reason.split(":")[1] for reason in bad.first] == ["2", "4", "5"]
+    assert len(list(read_demonstrations(tmp_path / "out.jsonl"))) == 12
+
+
+def test_a_damaged_gzip_file_and_a_missing_file_are_named(tmp_path):
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(json.dumps(many()).encode() * 50)[:2000])
+    with pytest.raises(InputError, match=r"log\.gz: the compressed data is damaged or cut off"):
+        list(importer_of(path).demonstrations())
+    with pytest.raises(InputError, match="there is no such file"):
+        importer_of(tmp_path / "none")
+    with pytest.raises(InputError, match="it is a folder"):
+        importer_of(tmp_path)
+
+
+def test_a_log_without_a_run_is_an_error_and_writes_nothing(tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", [{"messages": [{"role": "user", "content": "x"}]}])
+    with pytest.raises(InputError, match="nothing was kept of 1 runs: 1 x no tool was called"):
+        run(importer_of(path), tmp_path / "out.jsonl")
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="no run was found in 0 records"):
+        run(importer_of(path), tmp_path / "out.jsonl")
+    assert [item.name for item in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_an_existing_output_is_kept_unless_forced(tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", many())
+    output = tmp_path / "out.jsonl"
+    output.write_text("precious", encoding="utf-8")
+    with pytest.raises(OutputError, match="--force"):
+        run(importer_of(log), output)
+    assert output.read_text(encoding="utf-8") == "precious"
+    assert run(importer_of(log), output, force=True).count(b"\n") == 12
+
+
+def test_a_small_window_gives_the_same_runs_where_conversations_do_not_interleave(tmp_path):
+    records = [record for index in range(5) for record in many(1, index)]
+    for index, record in enumerate(records):
+        record["request"]["messages"][1]["content"] = f"task {index // 3}"
+    log = write_lines(tmp_path / "log.jsonl", records)
+
+    wide = importer_of(log)
+    narrow = importer_of(log, options=ImportOptions(window_bytes=4000))
+
+    assert queries(narrow.demonstrations()) == queries(wide.demonstrations())
+
+
+def test_a_conversation_that_leaves_the_window_is_told_again_but_not_kept_twice(tmp_path):
+    one = openai_chat(number([Turn("first", [[Call("a", {})]]), Turn("second", [[Call("b", {})]])]))
+    log = write_lines(tmp_path / "log.jsonl", [*one[:2], *many(20), *one[2:]])
+    importer = importer_of(log, options=ImportOptions(window_bytes=2000))
+
+    found = queries(importer.demonstrations())
+
+    assert found.count("first") == 1
+    assert found.count("second") == 1
+    assert importer.summary()["dropped"]["held by another record"] >= 1
+
+
+def test_the_window_holds_no_more_than_its_budget(tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", many(40))
+    largest = max(len(line) for line in log.read_bytes().splitlines())
+    importer = importer_of(log, options=ImportOptions(window_bytes=10_000))
+    for _ in importer.steps():
+        list(importer.taken())
+        assert importer.window.size <= 10_000 + largest
+        assert len(importer.format._marks) == len(importer.window)
+
+
+@pytest.mark.parametrize("rendering", [*RENDERINGS, "dtdr"])
+@given(
+    turns=st.lists(conversations, min_size=1, max_size=3),
+    stop=st.integers(0, 30),
+    window=st.sampled_from([1500, 10**6]),
+)
+@settings(max_examples=20)
+def test_an_import_that_is_resumed_gives_what_one_pass_gives(
+    rendering, turns, stop, window, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("log")
+    fmt = format_of(rendering)
+    if rendering == "dtdr":
+        call = {"id": "1", "tool": "t", "arguments": {}}
+        records = [{"id": f"{i}", "query": "ann@x.org", "calls": [call]} for i in range(9)]
+    else:
+        records = [record for found in turns for record in RENDERINGS[rendering](found)]
+    half = len(records) // 2
+    paths = [write_lines(folder / "a.jsonl", records[:half]), folder / "b.jsonl.gz"]
+    rest = "".join(json.dumps(record) + "\n" for record in records[half:])
+    paths[1].write_bytes(gzip.compress(rest.encode()))
+    options = ImportOptions(window_bytes=window)
+
+    def fresh():
+        return importer_of(paths, fmt, options=options, redactor=Redactor(), bad=BadRecords())
+
+    whole = fresh()
+    once = run(whole, folder / "once.jsonl")
+
+    output = folder / "twice.jsonl"
+    interrupted = import_with_stop(fresh(), output, stop)
+    if interrupted:
+        resumed = fresh()
+        assert run(resumed, output, resume=True) == once
+        assert resumed.summary() == whole.summary()
+        assert resumed.tools() == whole.tools()
+    else:
+        assert not (folder / "twice.jsonl.partial").exists()
+
+
+def import_with_stop(importer, output, stop):
+    """Import with a checkpoint at every record and stop at one; whether one was left behind."""
+    steps = importer.steps
+
+    def stopping():
+        for index, step in enumerate(steps()):
+            if index == stop:
+                raise KeyboardInterrupt
+            yield step
+
+    importer.steps = stopping
+    try:
+        run(importer, output, checkpoint_bytes=1)
+    except KeyboardInterrupt:
+        return output.with_name(output.name + ".checkpoint").exists()
+    return False
+
+
+def interrupted(tmp_path, **more):
+    log = write_lines(tmp_path / "log.jsonl", many())
+    output = tmp_path / "out.jsonl"
+    assert import_with_stop(importer_of(log, **more), output, 15)
+    return log, output
+
+
+def test_an_interrupted_import_is_not_begun_again_by_accident(tmp_path):
+    log, output = interrupted(tmp_path)
+    with pytest.raises(OutputError, match=r"--resume to go on with it or --force"):
+        run(importer_of(log), output)
+    assert run(importer_of(log), output, force=True).count(b"\n") == 12
+    assert not (tmp_path / "out.jsonl.checkpoint").exists()
+
+
+def test_resuming_with_other_logs_or_options_or_nothing_is_refused(tmp_path):
+    log, output = interrupted(tmp_path)
+    with pytest.raises(InputError, match="other logs or other options"):
+        run(importer_of(log, redactor=Redactor()), output, resume=True)
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write("\n")
+    with pytest.raises(InputError, match="other logs or other options"):
+        run(importer_of(log), output, resume=True)
+    with pytest.raises(InputError, match="nothing to resume"):
+        run(importer_of(log), tmp_path / "fresh.jsonl", resume=True)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "partial"])
+def test_a_damaged_checkpoint_is_refused_with_a_reason(damage, tmp_path):
+    log, output = interrupted(tmp_path, options=ImportOptions(window_bytes=2000))
+    checkpoint = tmp_path / "out.jsonl.checkpoint"
+    if damage == "partial":
+        (tmp_path / "out.jsonl.partial").write_bytes(b"")
+    else:
+        kept = checkpoint.read_bytes()[:100] if damage == "cut" else b""
+        checkpoint.write_bytes(kept)
+    fresh = importer_of(log, options=ImportOptions(window_bytes=2000))
+    with pytest.raises(InputError, match="cannot be used"):
+        run(fresh, output, resume=True)
+
+
+def test_traces_can_be_read_without_a_file_in_between(tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", many())
+    assert len(list(read_traces("openai_chat", [log]))) == 12
+    with pytest.raises(InputError, match="unknown format 'x'; choose one of anthropic"):
+        list(read_traces("x", [log]))
+    with pytest.raises(InputError, match="at least one"):
+        list(read_traces("otel", []))
+
+
+def test_every_format_says_what_it_is():
+    for name, fmt in FORMATS.items():
+        assert fmt.name == name
+        assert fmt.title

@@ -1,0 +1,203 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr.errors import InputError
+from dtdr.traces import Importer, Redactor, find_format, read_rules
+from dtdr.traces.redaction import BUILT_IN, _is_card
+from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
+
+SECRETS = {
+    "email": ["ann.lee+x@mail.example.org", "jürgen@müller.de", "o'hara@x.io"],
+    "phone": ["+49 151 2345678", "(415) 555-0123", "+14155550123", "0049 30 901820"],
+    "api-key": [
+        "sk-proj-abcDEF123456",
+        "ghp_0123456789abcdefghij",
+        "AKIAIOSFODNN7EXAMPLE",
+        "xoxb-1234567890-abcdef",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    ],
+    "card": ["4111 1111 1111 1111", "5500-0000-0000-0004", "378282246310005"],
+    "iban": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432", "NO9386011117947"],
+    "ip": ["10.0.0.17", "2001:db8::ff00:42:8329"],
+    "private-key": ["-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----"],
+}
+ALL = [secret for kind in SECRETS.values() for secret in kind]
+
+
+@pytest.mark.parametrize(("rule", "secret"), [(k, s) for k, many in SECRETS.items() for s in many])
+def test_each_kind_of_secret_is_replaced_by_its_name(rule, secret):
+    redactor = Redactor()
+    for text in (secret, f"use {secret} now", f"it is ({secret}), OK", f"value:{secret};"):
+        assert redactor.text(text) == text.replace(secret, f"[{rule}]")
+    assert redactor.counts[rule] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ("Authorization: Bearer abc.DEF-123", "Authorization: [secret] [token]"),
+        ("token ab12cd34ef", "token [token]"),
+        ("postgres://bob:s3cret@db.example/x", "postgres://[url-credentials]@db.example/x"),
+        ("password=hunter22 next", "password=[secret] next"),
+        ('{"api_key": "abcd1234"}', '{"api_key": "[secret]"}'),
+        ('{\\"client_secret\\": \\"abcd1234\\"}', '{\\"client_secret\\": \\"[secret]\\"}'),
+    ],
+)
+def test_credentials_are_replaced_and_what_stands_around_them_stays(text, scrubbed):
+    assert Redactor().text(text) == scrubbed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Basic understanding of bearer instruments",
+        "at 12:30:45 on 2024-05-01, version 3.11.2",
+        "order 1234567890123 of 99 items, id usr_8841",
+        "4111 1111 1111 1112",
+        "DE89370400440532013001",
+        "std::vector, a:b, x@y",
+        "max_tokens: 4096",
+        "1700000000000000000",
+    ],
+)
+def test_ordinary_texts_stay_as_they_are(text):
+    assert Redactor().text(text) == text
+
+
+def test_values_under_telling_keys_are_replaced_whole_and_references_stay():
+    value = {
+        "password": "a b",
+        "login": {"access_token": 12345},
+        "session": {"token": {"$ref": "1"}},
+        "ann@x.org": 1,
+        "bob@x.org": 2,
+        "card": 4111111111111111,
+        "ids": [12, 4111111111111112],
+    }
+    assert Redactor().value(value) == {
+        "password": "[secret]",
+        "login": {"access_token": "[secret]"},
+        "session": {"token": {"$ref": "1"}},
+        "[email]": 1,
+        "[email]-2": 2,
+        "card": "[card]",
+        "ids": [12, 4111111111111112],
+    }
+
+
+@given(st.text("0123456789", min_size=12, max_size=18))
+def test_every_number_with_its_luhn_digit_is_a_card(digits):
+    digit = next(d for d in "0123456789" if _is_card(digits + d))
+    assert sum(_is_card(digits + d) for d in "0123456789") == 1
+    if digits[0] in "23456":
+        assert digits not in Redactor().text(f"pay {digits}{digit}.")
+
+
+@pytest.mark.parametrize("rendering", [*RENDERINGS, "dtdr"])
+@given(secrets=st.lists(st.sampled_from(ALL), min_size=1, max_size=3, unique=True), seed=st.data())
+@settings(max_examples=25)
+def test_no_planted_secret_is_ever_written(rendering, secrets, seed, tmp_path_factory):
+    words = st.text("abc XYZ,.", max_size=8)
+
+    def planted():
+        secret = seed.draw(st.sampled_from(secrets))
+        return f"{seed.draw(words)} {secret} {seed.draw(words)}"
+
+    calls = [
+        [Call("find", {"q": planted(), "list": [planted()], planted(): 1}, {"id": planted()})],
+        [Call("send", {"to": planted(), "text": f"{planted()} {planted()}"}, planted())],
+    ]
+    turns = number([Turn(planted(), calls)])
+    path = tmp_path_factory.mktemp("log") / "log.jsonl"
+    if rendering == "dtdr":
+        written = [
+            {"id": call.id, "tool": call.tool, "arguments": call.arguments}
+            for batch in calls
+            for call in batch
+        ]
+        records = [{"id": planted(), "query": planted(), "group": planted(), "calls": written}]
+    else:
+        records = RENDERINGS[rendering](turns)
+    write_lines(path, records)
+    importer = Importer(find_format(format_of(rendering)), [path], redactor=Redactor())
+
+    text = "".join(
+        json.dumps(found.to_dict(), ensure_ascii=False) for found in importer.demonstrations()
+    )
+
+    assert '"calls"' in text
+    for secret in secrets:
+        assert json.dumps(secret, ensure_ascii=False)[1:-1] not in text
+
+
+def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(tmp_path):
+    turns = number(
+        [
+            Turn(
+                "mail ann",
+                [
+                    [
+                        Call(
+                            "find",
+                            {"n": "ann"},
+                            {"mail": "ann@corp.example", "part": "sk-abcdefgh"},
+                        )
+                    ],
+                    [Call("send", {"to": "ann@corp.example", "t": "key sk-abcdefgh123456"})],
+                ],
+            )
+        ]
+    )
+    path = write_lines(tmp_path / "log.jsonl", RENDERINGS["openai-chat"](turns))
+    (found,) = Importer(find_format("openai-chat"), [path], redactor=Redactor()).demonstrations()
+
+    assert found.plan.calls[1].arguments == {"to": {"$ref": "1"}, "t": "key [api-key]"}
+
+
+def test_descriptions_of_tools_are_scrubbed(tmp_path):
+    records = RENDERINGS["openai-chat"](number([Turn("hi", [[Call("find", {})]])]))
+    records[0]["request"]["tools"][0] = {
+        "type": "function",
+        "function": {"name": "find", "description": "Ask ann@corp.example"},
+    }
+    path = write_lines(tmp_path / "log.jsonl", records[:1])
+    importer = Importer(find_format("openai-chat"), [path], redactor=Redactor())
+    list(importer.demonstrations())
+
+    assert [tool.description for tool in importer.tools()] == ["Ask [email]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rules.json", '{"employee": "E[0-9]{6}", "name": "name (?P<secret>\\\\w+)"}'),
+        ("rules.toml", "employee = 'E[0-9]{6}'\nname = 'name (?P<secret>\\w+)'\n"),
+    ],
+)
+def test_own_rules_are_read_from_a_file(name, text, tmp_path):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    redactor = Redactor((*read_rules(path), *BUILT_IN))
+
+    assert redactor.text("E123456, name Ann, ann@x.org") == "[employee], name [name], [email]"
+    assert dict(redactor.counts) == {"employee": 1, "name": 1, "email": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "neither JSON nor"),
+        ("[]", "must hold an object"),
+        ('{"a": "("}', "rule 'a' is no regular expression"),
+        ('{"a": 3}', "rule 'a' is no regular expression"),
+        ('{"a": "x*"}', "matches the empty text"),
+    ],
+)
+def test_rules_that_cannot_be_used_are_named(text, reason, tmp_path):
+    path = tmp_path / "rules.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=reason):
+        read_rules(path)

@@ -1,0 +1,200 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtdr.traces import CutOptions, Failed, ReferenceRules, Turns
+from dtdr.traces.base import Said, Trace, TracedCall
+from dtdr.traces.turns import Cutter
+
+
+def plan_of(*calls, query="please", options=None, given=()):
+    cutter = Cutter(options or CutOptions(), None, "test")
+    (demonstration,) = cutter.cut(Trace("t", [Said(query), *calls], given=given))
+    return demonstration.plan
+
+
+def in_turn(*pairs):
+    """Calls one after the other from (arguments, output) pairs."""
+    return [
+        TracedCall(f"tool_{index}", arguments, 2 * index, 2 * index + 1, output=output)
+        for index, (arguments, output) in enumerate(pairs)
+    ]
+
+
+def second_arguments(output, arguments, **more):
+    return plan_of(*in_turn(({}, output), (arguments, None)), **more).calls[1].arguments
+
+
+@pytest.mark.parametrize(
+    ("output", "value"),
+    [
+        ("usr_8841", "usr_8841"),
+        ({"user": {"ids": ["usr_8841", "usr_9"]}}, "usr_8841"),
+        ('{"user": "usr_8841"}', "usr_8841"),
+        ({"order": 918273}, 918273),
+        ({"order": 918273}, "918273"),
+        ({"where": {"lat": 1.25, "lon": 9.5}}, {"lon": 9.5, "lat": 1.25}),
+        ("Created event evt-55a1 for Ann.", "evt-55a1"),
+        ("A whole page of text.", "A whole page of text."),
+    ],
+)
+def test_a_value_of_an_earlier_output_becomes_a_reference(output, value):
+    assert second_arguments(output, {"x": value}) == {"x": {"$ref": "1"}}
+    assert second_arguments(output, {"x": {"y": [value]}}) == {"x": {"y": [{"$ref": "1"}]}}
+
+
+@pytest.mark.parametrize(
+    "value", [True, None, 7, 2024, 0.5, "ok", "success", "abc", "1234", "", "default", "--- --"]
+)
+def test_values_that_anything_could_hold_are_no_references(value):
+    assert second_arguments({"a": value}, {"x": value}) == {"x": value}
+
+
+def test_an_output_inside_a_longer_text_becomes_a_join():
+    assert second_arguments({"id": "usr_8841"}, {"x": "Owner: usr_8841, thanks"}) == {
+        "x": {"$join": ["Owner: ", {"$ref": "1"}, ", thanks"]}
+    }
+
+
+def test_a_part_of_a_word_is_no_output_inside_a_text():
+    assert second_arguments({"id": "usr_8841"}, {"x": "see usr_88412"}) == {"x": "see usr_88412"}
+
+
+def test_what_the_user_or_the_instructions_said_is_no_reference():
+    output, arguments = {"mail": "ann@corp.example"}, {"to": "ann@corp.example"}
+    assert second_arguments(output, arguments, query="Write to Ann@corp.example") == arguments
+    assert second_arguments(output, arguments, given=("I am ann@corp.example",)) == arguments
+
+
+def test_what_the_agent_made_up_itself_is_no_reference_when_an_output_repeats_it():
+    calls = in_turn(({"path": "draft-1.md"}, "created draft-1.md"), ({"path": "draft-1.md"}, ""))
+    assert list(plan_of(*calls).edges()) == []
+
+
+def test_the_earliest_output_that_holds_a_value_is_its_source():
+    calls = in_turn(
+        ({}, ["doc-4711"]), ({"id": "doc-4711"}, {"id": "doc-4711"}), ({"id": "doc-4711"}, "")
+    )
+    assert list(plan_of(*calls).edges()) == [(0, 1), (0, 2)]
+
+
+def test_an_output_that_came_after_the_call_began_is_no_source():
+    early = TracedCall("a", {}, 0, 10, output="rec-123456")
+    late = TracedCall("b", {"id": "rec-123456"}, 5, 6)
+    assert list(plan_of(early, late).edges()) == []
+
+
+def test_a_failed_call_is_no_source():
+    failed = TracedCall("a", {}, 0, 1, output="rec-123456", failed=True)
+    late = TracedCall("b", {"id": "rec-123456"}, 5, 6)
+    assert list(plan_of(failed, late).edges()) == []
+
+
+def test_references_can_be_left_out_and_their_length_chosen():
+    output, arguments = {"id": "usr_8841"}, {"x": "usr_8841"}
+    off = CutOptions(references=ReferenceRules(find=False))
+    longer = CutOptions(references=ReferenceRules(min_length=20))
+    assert second_arguments(output, arguments, options=off) == arguments
+    assert second_arguments({"id": "a b c d"}, {"x": "a b c d"}, options=longer) == {"x": "a b c d"}
+
+
+def test_numbers_that_json_does_not_have_become_null():
+    (call,) = plan_of(TracedCall("a", {"x": [float("nan"), float("inf"), 1.5]}, 0)).calls
+    assert call.arguments == {"x": [None, None, 1.5]}
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.one_of(st.text(max_size=5), st.just("$ref")), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(st.text(max_size=5), json_values), json_values), max_size=5)
+)
+def test_any_arguments_and_outputs_give_a_plan_that_json_holds(pairs):
+    cutter = Cutter(CutOptions(empty=True), None, "test")
+    (demonstration,) = cutter.cut(Trace("t", [Said("go"), *in_turn(*pairs)]))
+
+    assert len(demonstration.plan) == len(pairs)
+    json.dumps(demonstration.to_dict(), allow_nan=False)
+
+
+def conversation():
+    return Trace(
+        "t",
+        [
+            Said("Find Ann"),
+            TracedCall("find", {"n": "Ann"}, 0, 1, output="usr_8841"),
+            Said("Thanks"),
+            Said("and Bob", joins=True),
+            TracedCall("mail", {"to": "usr_8841"}, 2, 3, output="no", failed=True),
+            TracedCall("mail", {"to": "usr_8841", "again": 1}, 4, 5, output="sent"),
+        ],
+    )
+
+
+def cut(**options):
+    cutter = Cutter(CutOptions(**options), None, "test")
+    return list(cutter.cut(conversation())), cutter
+
+
+def test_each_message_of_the_user_begins_a_run_and_unanswered_ones_are_joined():
+    found, _ = cut()
+    assert [item.query for item in found] == ["Find Ann", "Thanks\nand Bob"]
+    assert [item.plan.tools for item in found] == [("find",), ("mail", "mail")]
+    assert found[1].plan.calls[0].arguments == {"to": "usr_8841"}  # from the turn before
+
+
+def test_earlier_messages_can_be_written_before_a_query():
+    found, _ = cut(turns=Turns.CONTEXT)
+    assert [item.query for item in found] == ["Find Ann", "Find Ann\nThanks\nand Bob"]
+
+
+def test_a_whole_conversation_can_be_one_run():
+    (found,), _ = cut(turns=Turns.WHOLE)
+    assert found.query == "Find Ann\nThanks\nand Bob"
+    assert list(found.plan.edges()) == [(0, 1), (0, 2)]
+
+
+def test_a_call_that_succeeds_when_tried_again_does_not_fail_its_run():
+    found, cutter = cut()
+    assert [item.outcome for item in found] == ["success", "success"]
+    assert cutter.counts["failed calls"] == 1
+
+
+def test_failed_calls_can_be_dropped_or_kept():
+    dropped, cutter = cut(failed=Failed.DROP_CALL)
+    assert [item.plan.tools for item in dropped] == [("find",), ("mail",)]
+    assert cutter.counts["dropped calls"] == 1
+    kept, _ = cut(failed=Failed.KEEP)
+    assert kept[1].plan.tools == ("mail", "mail")
+
+
+def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
+    cutter = Cutter(CutOptions(failed=Failed.DROP_CALL), None, "test")
+    traces = [
+        Trace("a", [Said("hello")]),
+        Trace("b", [TracedCall("x", {}, 0)]),
+        Trace("c", [Said("go"), TracedCall("end", {}, 0)]),
+        Trace("d", [Said("go"), TracedCall("x", {}, 0, failed=True)]),
+    ]
+    assert [found for trace in traces for found in cutter.cut(trace)] == []
+    assert dict(cutter.dropped) == {
+        "no tool was called": 1,
+        "no query in the log": 1,
+        "a tool is named 'end', which is reserved": 1,
+        "every call failed": 1,
+    }
+
+
+def test_turns_without_a_tool_can_be_kept_as_empty_plans():
+    cutter = Cutter(CutOptions(empty=True), None, "test")
+    (found,) = cutter.cut(Trace("a", [Said("hello")]))
+    assert len(found.plan) == 0

@@ -12,7 +12,7 @@ class Prompt:
     Attributes:
         constant: the same for every step of every query, so that a server keeps it cached.
         variable: what belongs to this step.
-        cue: what a model without a chat template continues from, such as ``"Function:"``.
+        cue: the last line, which the answer follows, as it does in the example.
     """
 
     constant: str
@@ -26,10 +26,10 @@ class Prompt:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """Chat messages: the constant part is the system's, the variable part the user's."""
+        """Chat messages: the constant part is the system's, the rest the user's."""
         return [
             {"role": "system", "content": self.constant},
-            {"role": "user", "content": self.variable},
+            {"role": "user", "content": f"{self.variable}\n\n{self.cue}"},
         ]
 
     def followed_by(self, answer: str, remark: str) -> Prompt:

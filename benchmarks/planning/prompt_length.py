@@ -1,0 +1,83 @@
+"""Prompt tokens of every ICL method, constant and variable, over steps of the test side.
+
+    python benchmarks/planning/prompt_length.py --llm gguf:qwen2.5-coder-0.5b.gguf
+
+Needs the model for its tokenizer only. The means are over the same random steps for each method.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dtdr import llms
+from dtdr.cli.output import console
+from dtdr.datasets import load
+from dtdr.datasets.splits import default_split
+from dtdr.evaluation.planning import choose_steps
+from dtdr.planning import Mask
+from dtdr.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.retrievers import create
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--llm", required=True)
+    parser.add_argument("--dataset", default="tinyagent")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--retriever", default="dtdr-l")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--top", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+
+    from rich.table import Table
+
+    dataset = load(given.dataset, data_dir=given.data_dir)
+    split = default_split(dataset, given.data_dir, given.seed)
+    train = split.training(dataset.demonstrations)
+    retriever = create(given.retriever).fit(train, dataset.tools)
+    steps = choose_steps(split.testing(dataset.demonstrations), given.steps, seed=given.seed)
+    rankings = retriever.rank_batch(
+        [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
+    )
+    mask = Mask(top_k=given.top)
+    examples = Examples(train, seed=given.seed)
+    parameters: dict[str, Any] = {"threads": 1} if given.llm.startswith("gguf:") else {}
+    found: dict[str, tuple[float, float]] = {}
+    with llms.create(given.llm, **parameters) as llm:
+        for icl in METHODS:
+            writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
+            prompts = [
+                writer.prompt(item.query, item.plan.calls[:step], mask.shown(ranking))
+                for (item, step), ranking in zip(steps, rankings, strict=True)
+            ]
+            variable = [llm.count_tokens(f"{one.variable}\n\n{one.cue}") for one in prompts]
+            constant = llm.count_tokens(prompts[0].constant)
+            found[icl] = (constant, sum(variable) / len(variable))
+    table = Table(
+        title=f"Prompt tokens, {given.dataset}, {given.retriever}, top {given.top}, "
+        f"{len(steps)} steps, tokenizer of {Path(given.llm).name}",
+        box=None,
+    )
+    table.add_column("ICL", no_wrap=True)
+    for heading in ("Constant", "Variable", "Total", "of none", "of raw"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for icl, (fixed, varying) in found.items():
+        total = fixed + varying
+        table.add_row(
+            icl,
+            f"{fixed:.0f}",
+            f"{varying:.0f}",
+            f"{total:.0f}",
+            *(f"{100 * total / sum(found[other]):.0f} %" for other in ("none", "raw")),
+        )
+    console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+
+from dtdr import llms
+from dtdr.evaluation.planning import (
+    choose_steps,
+    function_selection_accuracy,
+    invalid_name_rate,
+    run_selections,
+    too_long_rate,
+)
+from dtdr.llms.replay import Recorder, Replay
+from dtdr.planning import METHODS, Mask, Planner
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+
+DATASET = small_data.dataset(6)
+QUERY = "Mail Ann the summary of the notes"
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return RandomRetriever().fit(DATASET.demonstrations, DATASET.tools)
+
+
+@pytest.fixture(scope="module")
+def llm(gguf: Path):
+    with llms.create(f"gguf:{gguf}", context=2048, threads=1) as found:
+        yield found
+
+
+@pytest.mark.parametrize("select", METHODS)
+def test_every_selection_method_plans_with_a_real_model(retriever, llm, select):
+    planner = Planner(
+        retriever,
+        llm,
+        select=select,
+        mask=Mask(top_k=2),
+        demonstrations=DATASET.demonstrations,
+        max_steps=2,
+    )
+    result = planner.plan(QUERY)
+    known = set(retriever.vocabulary)
+    assert all(call.tool in known for call in result.plan.calls)
+    if select != "greedy":
+        assert result.stopped in ("end", "step limit")
+        first = result.steps[0]
+        allowed = retriever.vocabulary if select in ("retriever", "auto") else first.shown
+        assert first.selected.tool in allowed
+    if select == "fused":
+        assert len(result.steps[0].selected.likelihoods) == 2
+
+
+def test_a_plan_of_a_real_model_is_the_same_again_from_its_recording(retriever, llm, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    planner = Planner(retriever, Recorder(llm, path), mask=Mask(top_k=2), max_steps=2)
+    expected = planner.plan(QUERY)
+    again = Planner(retriever, Replay(path), mask=Mask(top_k=2), max_steps=2).plan(QUERY)
+    assert again.plan == expected.plan
+    assert [step.variable_tokens for step in again.steps] == [
+        step.variable_tokens for step in expected.steps
+    ]
+
+
+def test_constrained_selections_are_never_invalid(retriever, llm, tmp_path):
+    steps = choose_steps(DATASET.demonstrations, 4)
+    log = run_selections(Planner(retriever, llm, mask=Mask(top_k=3)), steps, tmp_path / "run.jsonl")
+    assert log.is_complete
+    assert invalid_name_rate(log).value == 0
+
+
+def test_steps_that_exceed_the_context_are_counted_and_the_run_goes_on(gguf, retriever, tmp_path):
+    steps = choose_steps(DATASET.demonstrations, 3)
+    with llms.create(f"gguf:{gguf}", context=256, threads=1) as small:
+        planner = Planner(retriever, small, icl="none", demonstrations=DATASET.demonstrations)
+        log = run_selections(planner, steps, tmp_path / "run.jsonl")
+    assert log.is_complete
+    assert too_long_rate(log).value == 1
+    assert function_selection_accuracy(log).value == 0

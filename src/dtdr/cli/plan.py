@@ -90,7 +90,7 @@ def plan(
         for step in planner.iter_steps(query):
             steps.append(step)
             if not as_json:
-                _show(step, planner.result_of(query, steps).plan.calls, len(steps))
+                _show(steps)
         result = planner.result_of(query, steps)
     if as_json:
         print_json(result.to_dict())
@@ -113,16 +113,17 @@ _ENDS = {
 }
 
 
-def _show(step: PlannedStep, calls: tuple[object, ...], number: int) -> None:
-    from dtdr.plan import ToolCall
+def _show(steps: list[PlannedStep]) -> None:
+    """Print the latest step."""
     from dtdr.prompting.render import ShownNames, plan_lines
 
     out = console()
+    step = steps[-1]
+    made = [item.call for item in steps if item.call is not None]
     if step.call is not None:
-        made = [call for call in calls if isinstance(call, ToolCall)]
         line = plan_lines(made, ShownNames(call.tool for call in made)).splitlines()[-1]
         out.print(line, markup=False)
         for problem in step.problems:
             out.print(f"    not filled: {problem}", markup=False)
     elif step.selected.tool is None:
-        out.print(f"    step {number}: the LLM wrote {step.selected.answer!r}", markup=False)
+        out.print(f"    step {len(steps)}: the LLM wrote {step.selected.answer!r}", markup=False)

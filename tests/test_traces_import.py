@@ -318,6 +318,11 @@ def test_an_interrupted_import_is_not_begun_again_by_accident(tmp_path):
     assert not (tmp_path / "out.jsonl.checkpoint").exists()
 
 
+def test_a_checkpoint_is_for_its_owner_alone(tmp_path):
+    interrupted(tmp_path)
+    assert (tmp_path / "out.jsonl.checkpoint").stat().st_mode & 0o777 == 0o600
+
+
 def test_resuming_with_other_logs_or_options_or_nothing_is_refused(tmp_path):
     log, output = interrupted(tmp_path)
     with pytest.raises(InputError, match="other logs or other options"):

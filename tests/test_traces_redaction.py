@@ -159,10 +159,8 @@ def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(
 
 def test_descriptions_of_tools_are_scrubbed(tmp_path):
     records = RENDERINGS["openai-chat"](number([Turn("hi", [[Call("find", {})]])]))
-    records[0]["request"]["tools"][0] = {
-        "type": "function",
-        "function": {"name": "find", "description": "Ask ann@corp.example"},
-    }
+    described = {"name": "find", "description": "Ask ann@corp.example"}
+    records[0]["request"]["tools"] = [{"type": "function", "function": described}]
     path = write_lines(tmp_path / "log.jsonl", records[:1])
     importer = Importer(find_format("openai-chat"), [path], redactor=Redactor())
     list(importer.demonstrations())

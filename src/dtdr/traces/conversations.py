@@ -42,7 +42,7 @@ class ConversationFormat(TraceFormat):
         window.on_leave = self._forget
         self._last: dict[int, str] = {}
         self._inner: set[int] = set()
-        self._marks: dict[str, list[int]] = {}
+        self._marks: dict[str, tuple[list[int], int]] = {}
         self._next = 0
         self._filed = ""
 
@@ -67,14 +67,14 @@ class ConversationFormat(TraceFormat):
         self._filed = ""
         exchange = self.exchange(record)
         self.tools.add(exchange.tools)
-        marks, asked, followed = self._chain(exchange)
+        marks, asked, compared = self._chain(exchange)
         if not marks:
             self.counts["empty records"] += 1
             return
         if marks[-1] in self._inner or marks[-1] in self._last:
             self.counts["superseded requests"] += 1
             return
-        key = self._continued(marks, asked, followed)
+        key = self._continued(marks, asked, compared)
         if key is None:
             key = f"{self._next}"
             self._next += 1
@@ -99,30 +99,25 @@ class ConversationFormat(TraceFormat):
     def _trace(self, messages: Iterable[Any], system: Any) -> Trace:
         return conversation_trace(*events_of(messages), system)
 
-    def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[bool]]:
-        """Hashes of every beginning of the conversation, and how many are of the request.
+    def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[Any]]:
+        """Hashes of every beginning of the conversation, how many are the request's, messages.
 
-        The last list says for each hash whether the model wrote the next message.
+        Messages are those that are compared, in the order of the hashes.
         """
         marks: list[int] = []
-        followed: list[bool] = []
-        current = 0
-        for message in exchange.messages:
-            mark = self.mark(message)
-            if mark is not None:
-                current = hash((current, mark))
-                marks.append(current)
-                followed.append(self.is_reply(message))
-        asked = len(marks)
-        for message in exchange.replies:
-            mark = self.mark(message)
-            if mark is not None:
-                current = hash((current, mark))
-                marks.append(current)
-                followed.append(True)
-        return marks, asked, [*followed[1:], False]
+        compared: list[Any] = []
+        current, asked = 0, 0
+        for messages in (exchange.messages, exchange.replies):
+            asked = len(marks)
+            for message in messages:
+                mark = self.mark(message)
+                if mark is not None:
+                    current = hash((current, mark))
+                    marks.append(current)
+                    compared.append(message)
+        return marks, asked, compared
 
-    def _continued(self, marks: list[int], asked: int, followed: list[bool]) -> str | None:
+    def _continued(self, marks: list[int], asked: int, compared: list[Any]) -> str | None:
         """The open conversation that a request goes on with."""
         last, inner = self._last, self._inner
         for index in range(len(marks) - 1, -1, -1):
@@ -132,28 +127,38 @@ class ConversationFormat(TraceFormat):
             if mark in inner:
                 # The logged reply and the one in the next request may differ in their wording:
                 # where only the reply is new, the conversation is the one that asked for it.
-                if index + 1 < asked and followed[index]:
+                if index + 1 < asked and self.is_reply(compared[index + 1]):
                     return last.get(~mark)
                 return None
         return None
 
     def _register(self, key: str, marks: list[int], asked: int) -> None:
-        self._forget(key)
-        self._marks[key] = marks
-        self._inner.update(marks[:-1])
+        former, former_asked = self._marks.get(key, ([], 0))
+        start = len(former)
+        if former and marks[start - 1 : start] == former[-1:]:
+            # The usual case, the same conversation and more: its inner marks stay.
+            self._unlist(key, former, former_asked)
+            self._inner.add(former[-1])
+        else:
+            self._forget(key)
+            start = 0
+        self._marks[key] = (marks, asked)
+        self._inner.update(marks[start:-1])
         self._last[marks[-1]] = key
         if 0 < asked < len(marks):
             self._last[~marks[asked - 1]] = key
 
     def _forget(self, key: str) -> None:
-        marks = self._marks.pop(key, None)
-        if marks is None:
-            return
-        self._inner.difference_update(marks)
-        for mark in marks:
-            for known in (mark, ~mark):
-                if self._last.get(known) == key:
-                    del self._last[known]
+        if key in self._marks:
+            marks, asked = self._marks.pop(key)
+            self._inner.difference_update(marks)
+            self._unlist(key, marks, asked)
+
+    def _unlist(self, key: str, marks: list[int], asked: int) -> None:
+        """Forget where a conversation ended: at its last mark, and at that of its request."""
+        for mark in (marks[-1], ~marks[asked - 1] if asked else 0):
+            if self._last.get(mark) == key:
+                del self._last[mark]
 
 
 def conversation_trace(events: list[Any], given: tuple[str, ...], system: Any = None) -> Trace:

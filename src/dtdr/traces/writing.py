@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_file
 from dtdr.jsonl import save_tools
 from dtdr.traces import json_codec
 from dtdr.traces.importer import Importer
@@ -133,13 +132,19 @@ class _Work:
             "length": stream.tell(),
             "state": self.importer.state(),
         }
-        with replacing_file(self.checkpoint) as checkpoint:
+        # For the user alone: open conversations stand in it as they do in the log, not scrubbed.
+        temporary = self.checkpoint.with_name(self.checkpoint.name + ".new")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as checkpoint:
             json.dump(header, checkpoint)
             checkpoint.write("\n")
             for key, group in self.importer.window.open_groups():
                 payloads = [item.decode("utf-8", "surrogateescape") for item in group.payloads]
                 json.dump([key, group.place, payloads], checkpoint)
                 checkpoint.write("\n")
+            checkpoint.flush()
+            os.fsync(checkpoint.fileno())
+        temporary.replace(self.checkpoint)
 
     def finish(self) -> None:
         self.partial.replace(self.output)

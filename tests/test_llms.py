@@ -1,6 +1,8 @@
 import asyncio
 import json
 import socket
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -154,8 +156,8 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(server, monkeyp
 
 
 def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
-    llm = connect(server, concurrency=8)
-    server.faults = ["429", "500", "drop"] * 5
+    llm = connect(server, concurrency=8, tries=16)
+    server.faults = ["429", "500", "drop"] * 5  # fewer than one request's tries
 
     async def ask() -> list[str]:
         asked = (
@@ -182,7 +184,7 @@ def test_nobody_listening_is_one_clear_error():
     [
         ("qwen", "names no LLM"),
         ("gguf:", "names no LLM"),
-        ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, openai, replay"),
+        ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, hf, openai, replay"),
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is no server address"),
         ("openai:m@http://user:pass@host/v1", "holds a user name or password"),
@@ -211,9 +213,26 @@ def test_a_parameter_that_a_backend_does_not_take_is_named(tmp_path):
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF....")
-    monkeypatch.setitem(__import__("sys").modules, "xllamacpp", None)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'dtdr\[llm\]'"):
         llms.create(f"gguf:{path}")
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_an_hf_model_without_its_packages_names_its_extra(package, monkeypatch):
+    modules = sys.modules
+    monkeypatch.setitem(modules, "torch", ModuleType("torch"))
+    monkeypatch.setitem(modules, "transformers", ModuleType("transformers"))
+    monkeypatch.setitem(modules, package, None)
+    with pytest.raises(
+        MissingExtraError, match=rf"'{package}'.*pip install 'dtdr\[transformers\]'"
+    ):
+        llms.create("hf:some/model")
+
+
+def test_an_hf_model_of_an_unknown_dtype_is_refused():
+    with pytest.raises(InputError, match="dtype is 'int3'; choose one of bfloat16"):
+        llms.create("hf:some/model", dtype="int3")
 
 
 def test_a_grammar_spells_names_with_quotes_and_line_breaks():

@@ -46,8 +46,8 @@ LLM_NAME = Annotated[
     typer.Option(
         "--llm",
         metavar="NAME",
-        help="gguf:PATH, openai:NAME@URL (key: environment variable DTDR_LLM_API_KEY), or "
-        "replay:FILE.",
+        help="gguf:PATH, openai:NAME@URL (key: environment variable DTDR_LLM_API_KEY), hf:NAME, "
+        "or replay:FILE.",
     ),
 ]
 LLM_CONTEXT = Annotated[

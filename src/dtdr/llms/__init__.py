@@ -12,6 +12,7 @@ from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError, PromptTo
 # One line a backend: the part of the name before the colon, and where its class is.
 _REGISTRY = {
     "gguf": ("dtdr.llms.llama_cpp", "LlamaCpp"),
+    "hf": ("dtdr.llms.transformers", "TransformersLLM"),
     "openai": ("dtdr.llms.server", "OpenAIServer"),
     "replay": ("dtdr.llms.replay", "Replay"),
 }
@@ -19,12 +20,12 @@ _REGISTRY = {
 KINDS = tuple(_REGISTRY)
 """Every kind of backend."""
 
-NAMES_HELP = "gguf:PATH, openai:NAME@URL or replay:FILE"
+NAMES_HELP = "gguf:PATH, openai:NAME@URL, hf:NAME or replay:FILE"
 """How a model is named, for help texts."""
 
 
 def create(name: str, *, record: str | Path | None = None, **parameters: Any) -> LLM:
-    """A backend from its name: ``gguf:path``, ``openai:name@url``, ``replay:file``.
+    """A backend from its name: ``gguf:``, ``openai:``, ``hf:`` or ``replay:`` and the rest.
 
     Args:
         name: kind and model.

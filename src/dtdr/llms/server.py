@@ -159,7 +159,14 @@ class OpenAIServer(LLM):
     def _templated(self, prompt: Prompt) -> str:
         """The prompt in the model's own chat template; plain text for a model without one."""
         try:
-            found = self._post_root("/apply-template", {"messages": prompt.messages})
+            # Models that think first, such as Qwen3, are told not to: an answer is one name.
+            found = self._post_root(
+                "/apply-template",
+                {
+                    "messages": prompt.messages,
+                    "chat_template_kwargs": {"enable_thinking": False},
+                },
+            )
         except LLMError as error:
             if "status 4" not in str(error):
                 raise

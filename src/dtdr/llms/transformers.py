@@ -1,0 +1,164 @@
+"""``hf:name``: a causal language model of the Hugging Face hub, or of a folder, for GPUs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError, MissingExtraError
+from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError
+from dtdr.prompting import Prompt
+
+
+class TransformersLLM(LLM):
+    """A model run by the package transformers; weights are read from safetensors only.
+
+    A choice among given names is the most probable of them as a whole answer.
+
+    Args:
+        model: a name on the hub, or a folder.
+        device: such as ``cuda`` or ``cpu``. Default: cuda where there is one.
+        dtype: ``bfloat16``, ``float16`` or ``float32``. Default: bfloat16 on cuda, else float32.
+        batch_size: texts that are scored at once.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+        InputError: the dtype is unknown, or the batch size is below 1.
+        LLMError: the model cannot be loaded.
+    """
+
+    kind: ClassVar[str] = "hf"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        batch_size: int = 16,
+    ) -> None:
+        if dtype not in (None, "bfloat16", "float16", "float32"):
+            raise InputError(f"dtype is {dtype!r}; choose one of bfloat16, float16, float32")
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        modules: list[Any] = []
+        for package in ("torch", "transformers"):
+            try:
+                modules.append(import_module(package))
+            except ImportError as error:
+                raise MissingExtraError("an hf: model", "transformers", package) from error
+        self._torch, library = modules
+        self.name = f"hf:{model}"
+        self._batch_size = batch_size
+        self._device = device or ("cuda" if self._torch.cuda.is_available() else "cpu")
+        kind = dtype or ("bfloat16" if self._device.startswith("cuda") else "float32")
+        try:
+            self._tokenizer: Any = library.AutoTokenizer.from_pretrained(model)
+            self._model: Any = library.AutoModelForCausalLM.from_pretrained(
+                model, dtype=getattr(self._torch, kind), use_safetensors=True
+            )
+            self._model.to(self._device).eval()
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise LLMError(f"cannot load the model {model!r}: {reason}") from error
+        self._end = self._tokenizer.eos_token_id
+        if self._end is None:
+            raise LLMError(f"the tokenizer of {model!r} has no end-of-text token")
+        self._context = getattr(self._model.config, "max_position_embeddings", None)
+        self._turn = threading.Lock()
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        choices: Sequence[str] | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """See ``LLM.complete``."""
+        ids = self._ids(prompt)
+        if choices is not None:
+            if not choices or not all(choices):
+                raise InputError("an LLM needs at least one choice, and none that is empty")
+            scores = self.score(prompt, choices)
+            best = max(range(len(scores)), key=scores.__getitem__)
+            return Completion(choices[best], len(ids), 0, len(self._encode(choices[best])) + 1)
+        self._check(len(ids) + max_tokens)
+        tensor = self._torch.tensor([ids], device=self._device)
+        with self._turn, self._torch.inference_mode():
+            written = self._model.generate(
+                tensor,
+                attention_mask=self._torch.ones_like(tensor),
+                max_new_tokens=max_tokens,
+                do_sample=False,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                pad_token_id=self._end,
+            )[0, len(ids) :].tolist()
+        text: str = self._tokenizer.decode(written, skip_special_tokens=True)
+        for ending in stop:
+            text = text.partition(ending)[0]
+        return Completion(text, len(ids), 0, len(written))
+
+    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
+        """See ``LLM.score``."""
+        ids = self._ids(prompt)
+        answers = [[*self._encode(text), self._end] for text in continuations]
+        self._check(len(ids) + max((len(answer) for answer in answers), default=0))
+        scores: list[float] = []
+        for start in range(0, len(answers), self._batch_size):
+            scores += self._score(ids, answers[start : start + self._batch_size])
+        return scores
+
+    def count_tokens(self, text: str) -> int:
+        """See ``LLM.count_tokens``."""
+        return len(self._encode(text))
+
+    def close(self) -> None:
+        """Free the model."""
+        super().close()
+        self._model = None
+
+    def _score(self, ids: list[int], answers: list[list[int]]) -> list[float]:
+        longest = max(map(len, answers))
+        rows = [ids + answer + [self._end] * (longest - len(answer)) for answer in answers]
+        mask = [[1] * (len(ids) + len(a)) + [0] * (longest - len(a)) for a in answers]
+        torch = self._torch
+        with self._turn, torch.inference_mode():
+            logits = self._model(
+                torch.tensor(rows, device=self._device),
+                attention_mask=torch.tensor(mask, device=self._device),
+                use_cache=False,
+            ).logits
+            # The logits before each answer token tell that token's probability.
+            before = logits[:, len(ids) - 1 : -1].float().log_softmax(-1)
+            wanted = torch.tensor([row[len(ids) :] for row in rows], device=self._device)
+            found = before.gather(2, wanted.unsqueeze(2)).squeeze(2).cpu().tolist()
+        return [float(sum(row[: len(answer)])) for row, answer in zip(found, answers, strict=True)]
+
+    def _ids(self, prompt: Prompt) -> list[int]:
+        if self._tokenizer.chat_template:
+            text = self._tokenizer.apply_chat_template(
+                prompt.messages,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
+        else:
+            text = prompt.text
+        ids = self._encode(text) or [self._end]
+        self._check(len(ids))
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return found
+
+    def _check(self, tokens: int) -> None:
+        if self._context is not None and tokens > self._context:
+            raise PromptTooLongError(
+                f"prompt too long: {tokens} tokens with the answer, the model takes {self._context}"
+            )

@@ -146,8 +146,13 @@ def import_traces(
     steps = traces.import_traces(
         importer, output, tools_output=tools_out, force=force, resume=resume
     )
-    for _ in track(steps, "Importing", total=size // MEGABYTE + 1):
-        pass
+    try:
+        for _ in track(steps, "Importing", total=size // MEGABYTE + 1):
+            pass
+    except KeyboardInterrupt:
+        if output.with_name(output.name + ".checkpoint").exists():
+            note("what was imported so far is kept; go on with the same command and --resume")
+        raise
     seconds = time.perf_counter() - started
     summary = {
         **importer.summary(),

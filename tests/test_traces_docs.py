@@ -1,0 +1,31 @@
+import json
+import re
+
+import pytest
+
+from dtdr.traces import FORMATS, CutOptions, ImportOptions, read_traces
+from tests.conftest import PROJECT
+from tests.trace_logs import write_lines
+
+PAGE = PROJECT / "docs" / "traces.md"
+
+
+def example(name):
+    """The first indented block after the format's name in the page."""
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"**`{name}`**")
+    block = re.search(r"\n\n((?: {4}.*\n)+)", rest)
+    assert block is not None
+    return json.loads(block.group(1))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "dtdr"])
+def test_the_example_of_each_format_in_the_documentation_is_read(name, tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", [example(name)])
+    options = ImportOptions(CutOptions(query="Mail Ann"))
+
+    (found,) = read_traces(name, [log], options)
+
+    assert found.query in ("Mail Ann", "(the log holds no query)")
+    assert [(call.tool, call.arguments) for call in found.plan.calls] == [
+        ("find_user", {"name": "Ann"})
+    ]

@@ -31,9 +31,8 @@ class SelectionPrompts:
     Args:
         tools: every tool, end of plan included.
         icl: name of an ICL method; see ``dtdr.prompting.METHODS``.
-        examples: where the one example comes from, and the plans of ``raw``.
-        example_shown: for masking methods, the tools that the example lists; they are the same in
-            every prompt. Default: the example's own answer and the tools before it.
+        examples: where the one example comes from, and the plans of ``raw``. For methods that
+            mask, the example lists its own tools: its answer and the calls before it.
 
     Raises:
         InputError: there is no such ICL method.
@@ -45,7 +44,6 @@ class SelectionPrompts:
         *,
         icl: str,
         examples: Examples | None = None,
-        example_shown: Ranking | None = None,
     ) -> None:
         self.method: IclMethod = icl_method(icl)
         self.tools = tuple(tools)
@@ -53,7 +51,7 @@ class SelectionPrompts:
         self._tool = {tool.name: tool for tool in self.tools}
         self._examples = examples or Examples()
         self._all = tool_list(self.tools, self.names)
-        self._constant = self._constant_part(self._examples.task(), example_shown)
+        self._constant = self._constant_part(self._examples.task())
 
     def prompt(self, query: str, calls: Sequence[ToolCall], shown: Ranking) -> Prompt:
         """The prompt of one step.
@@ -79,13 +77,13 @@ class SelectionPrompts:
             return tuple(self.names.shown(name) for name in shown.tools)
         return tuple(self.names.shown(tool.name) for tool in self.tools)
 
-    def _constant_part(self, example: Example | None, shown: Ranking | None) -> str:
+    def _constant_part(self, example: Example | None) -> str:
         parts = [_GUIDELINES]
         once = self.method.masks and self.method.lists_all
         if once:
             parts.append(f"Functions:\n{self._all}")
         if example is not None:
-            listed = shown if shown is not None else _uniform(example)
+            listed = _uniform(example)
             parts.append("Here is an example.")
             if once:
                 parts.append(self._named(listed))

@@ -59,11 +59,11 @@ def main() -> None:
             variable = [llm.count_tokens(f"{one.variable}\n\n{one.cue}") for one in prompts]
             constant = llm.count_tokens(prompts[0].constant)
             found[icl] = (constant, sum(variable) / len(variable))
-    table = Table(
-        title=f"Prompt tokens, {given.dataset}, {given.retriever}, top {given.top}, "
-        f"{len(steps)} steps, tokenizer of {Path(given.llm).name}",
-        box=None,
+    title = (
+        f"Prompt tokens, {given.dataset}, {given.retriever}, top {given.top}, "
+        f"{len(steps)} steps, tokenizer of {Path(given.llm).name}"
     )
+    table = Table(box=None)
     table.add_column("ICL", no_wrap=True)
     for heading in ("Constant", "Variable", "Total", "of none", "of raw"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -76,6 +76,8 @@ def main() -> None:
             f"{total:.0f}",
             *(f"{100 * total / sum(found[other]):.0f} %" for other in ("none", "raw")),
         )
+    # A title of the table would be wrapped to the width of its few columns.
+    console().print(title)
     console().print(table)
 
 

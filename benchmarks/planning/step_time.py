@@ -52,11 +52,11 @@ def main() -> None:
     parameters: dict[str, Any] = {}
     if given.llm.startswith("gguf:"):
         parameters = {"threads": given.threads}
-    table = Table(
-        title=f"Seconds a selection step, median of {len(steps)}, {Path(given.llm).name}, "
-        f"{given.threads} thread{'s' if given.threads > 1 else ''}",
-        box=None,
+    title = (
+        f"Seconds a selection step, median of {len(steps)}, {Path(given.llm).name}, "
+        f"{given.threads} thread{'s' if given.threads > 1 else ''}"
     )
+    table = Table(box=None)
     for heading in ("ICL", "Cold", "Warm"):
         table.add_column(heading, justify="left" if heading == "ICL" else "right", no_wrap=True)
     with llms.create(given.llm, **parameters) as llm:
@@ -76,6 +76,8 @@ def main() -> None:
                     measured.append(time.perf_counter() - started)
             # The last cold step left the first warm one's constant part in the cache.
             table.add_row(icl, *(f"{statistics.median(values):.2f}" for values in seconds.values()))
+    # A title of the table would be wrapped to the width of its few columns.
+    console().print(title)
     console().print(table)
 
 

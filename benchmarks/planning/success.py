@@ -48,11 +48,11 @@ def main() -> None:
     parameters: dict[str, Any] = {}
     if given.llm.startswith("gguf:"):
         parameters = {"threads": given.threads}
-    table = Table(
-        title=f"Success rate in %, {given.dataset}, {Path(given.llm).name}, {len(plans)} plans, "
-        f"{given.select}",
-        box=None,
+    title = (
+        f"Success rate in %, {given.dataset}, {Path(given.llm).name}, {len(plans)} plans, "
+        f"{given.select}"
     )
+    table = Table(box=None)
     for heading in ("ICL", "Retriever", "Names", "Similar", "Strict", "Ended"):
         table.add_column(heading, no_wrap=True)
     with llms.create(given.llm, **parameters) as llm:
@@ -86,6 +86,8 @@ def main() -> None:
                   for one in rates),
                 f"{100 * ended:.0f}",
             )  # fmt: skip
+    # A title of the table would be wrapped to the width of its few columns.
+    console().print(title)
     console().print(table)
 
 

@@ -14,8 +14,8 @@ from dtdr.prompting.arguments import ReadArguments, read_arguments
 from dtdr.prompting.render import safe
 
 MAX_TOKENS = 768
-"""Tokens of an answer at most: the arguments of one call have up to 479 bytes in TinyAgent and 2,631
-in 99.9 % of T-Eval, which are some 120 and 660 tokens."""
+"""Tokens of an answer at most: the arguments of one call have up to 479 bytes in TinyAgent and
+2,631 in 99.9 % of T-Eval, which are some 120 and 660 tokens."""
 
 
 @dataclass(frozen=True, slots=True)

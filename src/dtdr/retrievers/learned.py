@@ -22,10 +22,10 @@ class LearnedRetriever(LayerRetriever, StaticRetriever):
 
     ``recipe="paper"`` learns which tools the plan uses, the end of plan among them, with one
     binary cross-entropy a tool. The default learns, with one softmax, at how many of the plan's
-    steps each tool is acceptable, at a higher rate for 20 epochs. MRR by validation within the
-    training sides of TinyAgent and T-Eval (2 of 3 folds): lexical .434 and .395 with the paper's
-    recipe, .644 and .417 with the default; MiniLM .423 and .367, .590 and .424. Counting used
-    tools instead of steps where they are acceptable: .535 and .404, .526 and .406.
+    steps each tool is acceptable, at a higher rate for 20 epochs. MRR by 3-fold validation within
+    the training sides of TinyAgent and T-Eval: lexical .434 and .390 with the paper's recipe, .638
+    and .413 with the default; MiniLM .423 and .362, .588 and .423. Counting the steps at which a
+    tool was called instead: .563 and .416, .547 and .419 (2 of the folds).
     """
 
     name = "lr"

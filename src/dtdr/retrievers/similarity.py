@@ -18,8 +18,10 @@ from dtdr.retrievers.state import require, require_shape
 from dtdr.retrievers.static import StaticRetriever
 from dtdr.retrievers.vectors import dense, fitted, product, rows, unit
 
-TEMPERATURE = 0.05
-"""Softmax temperature of cosines. TODO measured."""
+TEMPERATURE = 0.15
+"""Softmax temperature of cosines. Mean negative log of the probability of the acceptable tools on
+the training sides of TinyAgent and T-Eval, lexical and MiniLM: 3.22 at 0.05, 2.79 at 0.1, 2.78 at
+0.15, 2.81 at 0.2, 2.93 at 0.5. Cosines of words want a lower one, those of sentences a higher."""
 
 
 class QueryToolSimilarity(StaticRetriever):

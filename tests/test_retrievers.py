@@ -1,0 +1,287 @@
+"""The shared battery: what every retriever of the registry must do, present and future."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.errors import DtdrError, InputError, ModelError, OutputError
+from dtdr.plan import END
+from dtdr.retrievers import NAMES, create, retriever_class
+from tests import small_data
+from tests.helpers import sha256_of
+
+SET = small_data.dataset(24)
+STEPS = [
+    (demonstration.query, step.history)
+    for demonstration in SET.demonstrations[:9]
+    for step in demonstration.plan.steps()
+]
+QUERY = "Mail Ann the summary of q3.pdf"
+
+
+def ideal_tools(prompt):
+    return "Opens a file and returns its text.\nSends an e-mail."
+
+
+def given(name):
+    """Constructor keywords that are no JSON."""
+    return {"llm": ideal_tools} if "llm" in retriever_class(name).not_saved else {}
+
+
+def make(name, demonstrations=SET.demonstrations, tools=SET.tools, **parameters):
+    return create(name, **given(name), **parameters).fit(demonstrations, tools)
+
+
+def same(left, right):
+    return left.tools == right.tools and bool((left.probabilities == right.probabilities).all())
+
+
+def demonstrate(query, *tools, **more):
+    calls = tuple(ToolCall(str(number), tool) for number, tool in enumerate(tools))
+    return Demonstration("1", query, Plan(calls), **more)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def retriever(name):
+    return make(name)
+
+
+def check(ranking, vocabulary):
+    assert sorted(ranking.tools) == sorted(vocabulary)
+    assert np.isfinite(ranking.probabilities).all()
+    assert (ranking.probabilities >= 0).all()
+    assert ranking.probabilities.sum() == pytest.approx(1)
+    assert (np.diff(ranking.probabilities) <= 0).all()
+
+
+def test_fit_returns_the_retriever_itself(name):
+    fresh = create(name, **given(name))
+    assert fresh.fit(SET.demonstrations, SET.tools) is fresh
+
+
+def test_it_can_be_fitted_again_to_other_demonstrations(name):
+    refitted = make(name).fit([demonstrate("Ring the bell", "ring")], [Tool("ring", "Ring it")])
+    assert refitted.vocabulary == ("ring", END)
+    assert same(
+        refitted.rank("Ring"),
+        make(name, [demonstrate("Ring the bell", "ring")], [Tool("ring", "Ring it")]).rank("Ring"),
+    )
+
+
+def test_an_unfitted_retriever_says_so(name):
+    with pytest.raises(DtdrError, match="not fitted"):
+        create(name, **given(name)).rank(QUERY)
+
+
+def test_an_unknown_parameter_is_an_input_error(name):
+    with pytest.raises(InputError, match="no_such_parameter"):
+        create(name, **given(name), no_such_parameter=1)
+
+
+def test_probabilities_cover_the_vocabulary_and_sum_to_one(retriever):
+    assert retriever.vocabulary == (*sorted(tool.name for tool in SET.tools), END)
+    for query, history in STEPS:
+        check(retriever.rank(query, history), retriever.vocabulary)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        ("read_file", "never_seen"),
+        ("never_seen", "read_file", "never_seen_2"),
+        ("x", "y", "z"),
+        ("",),
+        (END,),
+        ("read_file", "summarize") * 5_000,
+        ("never_seen",) * 10_000,
+    ],
+    ids=["unknown-last", "unknown-between", "all-unknown", "empty-name", "end", "10000", "unknown"],
+)
+def test_any_history_still_ranks(retriever, history):
+    check(retriever.rank(QUERY, history), retriever.vocabulary)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " \n\t",
+        "Mail Zoë 東京の要約 📎",
+        "zxqj",
+        "\ud800",
+        "read the file " * 75_000,
+        "x" * 1_000_000,
+    ],
+    ids=["empty", "blank", "non-ascii", "no-known-word", "surrogate", "1MB", "1MB-word"],
+)
+def test_any_query_still_ranks(retriever, query):
+    check(retriever.rank(query, ["read_file"]), retriever.vocabulary)
+
+
+@pytest.mark.parametrize(
+    "demonstrations",
+    [
+        [demonstrate("Read it", "read_file", "read_file")],
+        [demonstrate("Read it", "read_file")] * 30,
+        [demonstrate("Do nothing")],
+        [demonstrate(f"Read {number}", "read_file", "send_mail") for number in range(30)],
+    ],
+    ids=["one", "identical", "no-calls", "same-plan"],
+)
+def test_few_or_equal_demonstrations_are_enough(name, demonstrations):
+    fitted = make(name, demonstrations)
+    for history in ((), ("read_file",), ("send_mail", "read_file")):
+        check(fitted.rank("Read it", history), fitted.vocabulary)
+
+
+def test_a_single_tool_is_ranked_with_the_end(name):
+    fitted = make(name, [demonstrate("Read it", "read_file")], [Tool("read_file", "Read a file")])
+    check(fitted.rank("Read it"), ("read_file", END))
+
+
+def test_undescribed_tools_are_known_by_their_names(name):
+    fitted = make(name, SET.demonstrations, [Tool("weather", "Tell the weather")])
+    check(fitted.rank(QUERY), [*(tool.name for tool in SET.tools), END])
+
+
+def test_descriptions_are_asked_for_only_where_they_are_needed(name):
+    if retriever_class(name).needs_descriptions:
+        with pytest.raises(InputError, match="needs tool descriptions"):
+            make(name, tools=None)
+    else:
+        fitted = make(name, tools=None)
+        check(fitted.rank(QUERY), fitted.vocabulary)
+
+
+def test_the_same_seed_gives_the_same_rankings(name):
+    left, right = make(name, seed=3), make(name, seed=3)
+    assert all(same(left.rank(*step), right.rank(*step)) for step in STEPS)
+
+
+def test_batches_and_sessions_rank_as_single_calls(retriever):
+    batch = retriever.rank_batch(*map(list, zip(*STEPS, strict=True)))
+    assert all(same(one, retriever.rank(*step)) for one, step in zip(batch, STEPS, strict=True))
+    session = retriever.session(QUERY)
+    called: list[str] = []
+    for tool in ("read_file", "never_seen", "summarize", "read_file"):
+        assert same(session.rank(), retriever.rank(QUERY, called))
+        session.call(tool)
+        called.append(tool)
+    assert same(session.rank(), retriever.rank(QUERY, called))
+
+
+def test_static_retrievers_keep_their_ranking_and_the_others_follow_the_history(name, retriever):
+    before, after = retriever.rank(QUERY), retriever.rank(QUERY, ["read_file", "summarize"])
+    assert same(before, after) is retriever_class(name).static
+
+
+def test_failures_are_not_learned_from(name, retriever):
+    failed = [demonstrate("Read it", "explode", outcome="failure")] * 5
+    fitted = make(name, [*SET.demonstrations, *failed])
+    assert fitted.training_.skipped_failures == 5
+    assert "explode" not in fitted.vocabulary
+    assert all(same(fitted.rank(*step), retriever.rank(*step)) for step in STEPS)
+
+
+def test_eight_threads_rank_as_one(retriever):
+    serial = [retriever.rank(*step) for step in STEPS]
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(lambda step: retriever.rank(*step), STEPS * 4))
+    assert all(map(same, threaded, serial * 4))
+
+
+def test_two_retrievers_given_one_encoder_do_not_spoil_each_other(name):
+    if not retriever_class(name).uses_encoder:
+        pytest.skip(f"{name} takes no encoder")
+    from dtdr.encoders import create as create_encoder
+
+    shared = create_encoder("lexical")
+    first = make(name, encoder=shared)
+    before = [first.rank(*step) for step in STEPS]
+    make(name, [demonstrate("Quite other words", "weather")] * 3, encoder=shared)
+    assert all(same(first.rank(*step), one) for step, one in zip(STEPS, before, strict=True))
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_ranks_alike_to_the_last_bit(name, retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    restored = load(tmp_path / "model", **given(name))
+    assert restored.vocabulary == retriever.vocabulary
+    assert restored.parameters() == retriever.parameters()
+    assert all(same(restored.rank(*step), retriever.rank(*step)) for step in STEPS)
+
+
+def test_a_model_of_changed_parameters_keeps_them(name, tmp_path):
+    changed = {"recipe": "paper"} if "recipe" in make(name).parameters() else {"seed": 7}
+    fitted = make(name, **changed)
+    fitted.save(tmp_path / "model")
+    restored = load(tmp_path / "model", **given(name))
+    assert restored.parameters() == fitted.parameters()
+    assert all(same(restored.rank(*step), fitted.rank(*step)) for step in STEPS)
+
+
+def test_an_existing_folder_is_replaced_only_by_force(retriever, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "kept.txt").write_text("mine")
+    with pytest.raises(OutputError, match="force"):
+        retriever.save(tmp_path / "model")
+    assert (tmp_path / "model" / "kept.txt").read_text() == "mine"
+    retriever.save(tmp_path / "model", force=True)
+    assert not (tmp_path / "model" / "kept.txt").exists()
+
+
+def rewrite(folder, arrays):
+    """Put other arrays into a model folder, with the hash that belongs to them."""
+    save_file(arrays, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["tensors_sha256"] = sha256_of(folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def test_another_retrievers_weights_are_a_model_error(name, retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    arrays = load_file(tmp_path / "model" / "model.safetensors")
+    own = {key: array for key, array in arrays.items() if key.startswith("encoder.")}
+    rewrite(tmp_path / "model", {**own, "foreign": np.zeros(3, np.float32)})
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path / "model", **given(name))
+    assert "\n" not in str(caught.value)
+
+
+def test_cut_or_missing_arrays_are_a_model_error(name, retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    arrays = load_file(tmp_path / "model" / "model.safetensors")
+    learned = [key for key in arrays if not key.startswith("encoder.")]
+    if not learned:
+        pytest.skip(f"{name} keeps no arrays")
+    for key in learned:
+        for changed in (
+            {other: array for other, array in arrays.items() if other != key},
+            {**arrays, key: np.ascontiguousarray(arrays[key][:-1])},
+        ):
+            rewrite(tmp_path / "model", changed)
+            with pytest.raises(ModelError):
+                load(tmp_path / "model", **given(name))
+
+
+def test_weights_for_fewer_tools_are_a_model_error(name, retriever, tmp_path):
+    if not retriever._state():
+        pytest.skip(f"{name} keeps no arrays")
+    retriever.save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    del config["tools"][2]
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError):
+        load(tmp_path / "model", **given(name))

@@ -1,0 +1,353 @@
+"""Single retrievers against independent references, and what only one of them does."""
+
+import re
+
+import numpy as np
+import pytest
+
+from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.demonstrations import Parameter
+from dtdr.errors import DtdrError, InputError
+from dtdr.plan import END
+from dtdr.retrievers import create
+from dtdr.retrievers.clusters import Clusters
+from dtdr.retrievers.descriptions import description, document, name_words
+from dtdr.retrievers.linear import MAX_CALLS, marked, spoken
+from dtdr.retrievers.tool_graph import convolution, transitions
+from tests import small_data
+
+SET = small_data.dataset(24)
+QUERY = "Mail Ann the summary of q3.pdf"
+
+
+def fit(name, **parameters):
+    return create(name, **parameters).fit(SET.demonstrations, SET.tools)
+
+
+def in_vocabulary_order(retriever, ranking):
+    return np.array([ranking.probability(tool) for tool in retriever.vocabulary])
+
+
+def mean_reciprocal_rank(retriever, demonstrations):
+    steps = [(item.query, step) for item in demonstrations for step in item.plan.steps()]
+    rankings = retriever.rank_batch(
+        [query for query, _ in steps], [step.history for _, step in steps]
+    )
+    found = []
+    for ranking, (_, step) in zip(rankings, steps, strict=True):
+        ranks = [rank for rank, tool in enumerate(ranking.tools, 1) if tool in step.acceptable]
+        found.append(1 / ranks[0] if ranks else 0.0)
+    return np.mean(found)
+
+
+# -- descriptions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("get_user-by.id", "get user by id"),
+        ("AirbnbSearch.getPrice", "airbnb search get price"),
+        ("übersetzeText", "übersetze text"),
+        ("搜索_工具", "搜索 工具"),
+        ("???", "???"),
+    ],
+)
+def test_a_name_is_split_into_its_words(name, words):
+    assert name_words(name) == words
+
+
+def test_a_tool_is_described_by_its_description_or_else_its_name():
+    described = Tool("send_mail", "Sends it.", (Parameter("toAddress", "string", "who gets it"),))
+    assert description(described) == "Sends it."
+    assert description(Tool("send_mail", "  ")) == "send mail"
+    assert document(described).split("\n") == [
+        "send mail",
+        "Sends it.",
+        "to address",
+        "who gets it",
+    ]
+
+
+# -- bm25 ------------------------------------------------------------------------------------------
+
+
+def test_bm25_scores_are_those_of_bm25s():
+    import bm25s
+
+    retriever = fit("bm25", k1=1.2, b=0.6)
+    corpus = [re.findall(r"\w+", document(tool).lower()) for tool in retriever.tools_]
+    reference = bm25s.BM25(k1=1.2, b=0.6)
+    reference.index(corpus, show_progress=False)
+    for query in ("Open the file and return its text", "send a message to a phone", "text text"):
+        known = [word for word in query.lower().split() if word in reference.vocab_dict]
+        scores = reference.get_scores(known)
+        found = in_vocabulary_order(retriever, retriever.rank(query))
+        np.testing.assert_allclose(found, scores / scores.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("parameters", [{"k1": -1}, {"b": 1.5}, {"b": float("nan")}])
+def test_bm25_parameters_out_of_range_are_an_input_error(parameters):
+    with pytest.raises(InputError, match=next(iter(parameters))):
+        create("bm25", **parameters)
+
+
+# -- qts, tgr, less-is-more ------------------------------------------------------------------------
+
+
+def test_qts_orders_tools_by_cosine():
+    retriever = fit("qts")
+    texts = [description(tool) for tool in retriever.tools_]
+    tools, query = (retriever.encoder.encode(part).toarray() for part in (texts, [QUERY]))
+    cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
+    found = in_vocabulary_order(retriever, retriever.rank(QUERY))
+    logs = np.log(found)
+    np.testing.assert_allclose(
+        (logs - logs[0]) / np.ptp(logs), (cosines - cosines[0]) / np.ptp(cosines), atol=1e-4
+    )
+
+
+def test_the_tool_graph_is_convolved_as_the_matrix_formula_says():
+    random = np.random.default_rng(0)
+    graph = random.random((5, 5)) * (random.random((5, 5)) < 0.5)
+    linked = 0.5 * graph + 0.5 * graph.T + np.identity(5)
+    degree = np.diag(linked.sum(axis=0) ** -0.5)
+    np.testing.assert_allclose(convolution(graph), degree @ linked @ degree, rtol=1e-5)
+
+
+def test_the_tool_graph_holds_first_order_transitions():
+    found = transitions([[0, 1], [0, 1, 0]], 3)
+    np.testing.assert_allclose(found, np.array([[0, 4, 2], [3, 0, 3], [0, 0, 0]]) / 6)
+
+
+def test_tgr_draws_tools_called_together_to_each_other():
+    calls = (ToolCall("1", "alpha"), ToolCall("2", "beta"))
+    tools = [
+        Tool("alpha", "open a door"),
+        Tool("beta", "paint walls"),
+        Tool("gamma", "count sheep"),
+    ]
+    demonstrations = [Demonstration("1", "open a door", Plan(calls))] * 3
+    graph = create("tgr").fit(demonstrations, tools).rank("open a door")
+    plain = create("qts").fit(demonstrations, tools).rank("open a door")
+    assert graph.probability("beta") > graph.probability("gamma")
+    assert plain.probability("beta") == pytest.approx(plain.probability("gamma"))
+
+
+def test_less_is_more_asks_once_a_query_and_compares_the_answer():
+    asked = []
+
+    def llm(prompt):
+        asked.append(prompt)
+        return "Send a text message to a phone number"
+
+    retriever = fit("less-is-more", llm=llm)
+    assert not asked
+    for history in ((), ("weather",), ("weather", "find_contact")):
+        assert retriever.rank("What about Rome?", history).best == "send_text"
+    assert len(asked) == 1
+    assert "What about Rome?" in asked[0]
+    retriever.rank("What about Zoë?")
+    assert len(asked) == 2
+
+
+def test_less_is_more_ranks_by_the_query_when_the_llm_says_nothing():
+    silent, plain = fit("less-is-more", llm=lambda prompt: " \n"), fit("qts")
+    assert silent.rank(QUERY).tools == plain.rank(QUERY).tools
+
+
+def test_less_is_more_without_an_llm_says_what_to_give(tmp_path):
+    with pytest.raises(InputError, match="llm="):
+        create("less-is-more")
+    fit("less-is-more", llm=lambda prompt: "").save(tmp_path / "model")
+    with pytest.raises(InputError, match="llm="):
+        load(tmp_path / "model")
+
+
+def test_an_llm_that_answers_no_text_is_an_error():
+    with pytest.raises(DtdrError, match="NoneType"):
+        fit("less-is-more", llm=lambda prompt: None).rank(QUERY)
+
+
+def test_an_llm_that_fails_is_asked_again():
+    answers = iter([RuntimeError("busy"), "Send a text message to a phone number"])
+
+    def llm(prompt):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    retriever = fit("less-is-more", llm=llm)
+    with pytest.raises(RuntimeError, match="busy"):
+        retriever.rank(QUERY)
+    assert retriever.rank(QUERY).best == "send_text"
+
+
+# -- dr and dtdr-c ---------------------------------------------------------------------------------
+
+
+def test_dr_ranks_by_what_followed_the_last_call():
+    retriever = fit("dr")
+    after = retriever.rank("anything", ["weather", "find_contact"])
+    assert after.top(2) == [("send_mail", 0.5), ("send_text", 0.5)]
+    assert after.probabilities[2:].sum() == 0
+    unseen = retriever.rank("anything", ["never_seen"])
+    np.testing.assert_allclose(unseen.probabilities, 1 / 7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_nearest_cluster_is_the_one_scikit_learn_predicts(sparse):
+    from scipy.sparse import csr_array
+    from sklearn.cluster import KMeans
+
+    random = np.random.default_rng(0)
+    vectors = random.random((80, 12)).astype(np.float32) * (random.random((80, 12)) < 0.5)
+    new = random.random((30, 12)).astype(np.float32)
+    new /= np.linalg.norm(new, axis=1, keepdims=True)
+    clusters, labels = Clusters.fit(csr_array(vectors) if sparse else vectors, 7, seed=1)
+    inputs, queries = vectors, new
+    if sparse:  # 12 columns stay 12: the projection only turns them, and rows become unit vectors
+        assert clusters.projection is not None
+        inputs, queries = (part @ clusters.projection for part in (vectors, new))
+        inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
+    reference = KMeans(7, n_init=1, random_state=1).fit(inputs)
+    np.testing.assert_allclose(clusters.centres, reference.cluster_centers_, atol=1e-5)
+    np.testing.assert_array_equal(labels, reference.labels_)
+    rows = [(np.arange(12), row) for row in new] if sparse else list(new)
+    found = [clusters.nearest(row, 3) for row in rows]
+    assert [three[0] for three in found] == reference.predict(queries).tolist()
+    distances = reference.transform(queries)
+    np.testing.assert_array_equal(found, np.argsort(distances, axis=1)[:, :3])
+
+
+def test_every_cluster_has_a_query_even_when_queries_repeat():
+    vectors = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    clusters, labels = Clusters.fit(vectors, 12)
+    assert len(clusters.centres) == len(set(labels.tolist())) <= 12
+    assert [clusters.nearest(row, 1)[0] for row in vectors] == labels.tolist()
+
+
+def test_the_papers_dtdr_c_with_one_cluster_and_order_one_is_dr():
+    clustered, plain = fit("dtdr-c", recipe="paper", clusters=1, order=1), fit("dr")
+    for item in SET.demonstrations:
+        for step in item.plan.steps():
+            left, right = (one.rank(item.query, step.history) for one in (clustered, plain))
+            assert dict(left) == pytest.approx(dict(right))
+
+
+def test_the_papers_dtdr_c_gives_up_on_unseen_histories_and_the_default_backs_off():
+    history = ["never_seen", "find_contact"]
+    paper, default = fit("dtdr-c", recipe="paper", order=2), fit("dtdr-c", order=2)
+    np.testing.assert_allclose(paper.rank(QUERY, history).probabilities, 1 / 7)
+    assert default.rank(QUERY, history).best in {"send_mail", "send_text"}
+
+
+def test_unweighted_chains_rank_what_followed_alike():
+    plans = [("a", "b"), ("a", "b"), ("a", "c")]
+    demonstrations = [
+        Demonstration(str(n), "q", Plan(tuple(ToolCall(str(i), t) for i, t in enumerate(plan))))
+        for n, plan in enumerate(plans)
+    ]
+    for name, more in (("dr", {}), ("dtdr-c", {"recipe": "paper", "order": 1})):
+        ranking = create(name, weighted=False, **more).fit(demonstrations).rank("q", ["a"])
+        assert ranking.probability("b") == ranking.probability("c") == 0.5
+        ranking = create(name, weighted=True, **more).fit(demonstrations).rank("q", ["a"])
+        assert ranking.probability("b") == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"order": -1},
+        {"order": 10_000},
+        {"clusters": 0},
+        {"nearest": 0},
+        {"strength": 0.0},
+        {"recipe": "mine"},
+    ],
+)
+def test_dtdr_c_parameters_out_of_range_are_an_input_error(parameters):
+    with pytest.raises(InputError, match=next(iter(parameters))):
+        create("dtdr-c", **parameters)
+
+
+# -- lr and dtdr-l ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lr", "dtdr-l"])
+def test_keywords_override_the_recipe(name):
+    paper = create(name, recipe="paper").parameters()
+    published = {"loss": "bce", "epochs": 10, "learning_rate": 1e-3, "decay": 0.9}
+    assert paper.items() >= {**published, "weight_decay": 1e-5}.items()
+    given = {"epochs": 2, "loss": "softmax", "weight_decay": 0.0}
+    assert create(name, recipe="paper", **given).parameters() == {**paper, **given}
+    with pytest.raises(InputError, match="epochs"):
+        create(name, epochs=0)
+
+
+def test_dtdr_l_learns_that_the_history_matters():
+    retriever = fit("dtdr-l")
+    history = ["read_file", "summarize", "find_contact", "send_mail"]
+    expected = [{"read_file", "find_contact"}, {"summarize", "find_contact"}, {"find_contact"}]
+    for length, acceptable in enumerate([*expected, {"send_mail"}, {END}]):
+        assert retriever.rank(QUERY, history[:length]).best in acceptable
+
+
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+def test_dtdr_l_sees_the_history_behind_a_query_of_a_megabyte(recipe):
+    retriever = fit("dtdr-l", recipe=recipe)
+    long = "Mail the summary " * 60_000
+    before, after = retriever.rank(long), retriever.rank(long, ["read_file", "summarize"])
+    assert not np.array_equal(before.probabilities, after.probabilities)
+
+
+def test_dtdr_l_looks_at_the_last_calls_of_a_long_history():
+    retriever = fit("dtdr-l")
+    tail = ["read_file", "summarize"] * (MAX_CALLS // 2)
+    long = retriever.rank(QUERY, ["weather"] * 500 + tail)
+    assert dict(long) == dict(retriever.rank(QUERY, tail))
+
+
+def test_a_history_is_written_with_its_last_call_and_counts():
+    assert marked(["a.b", "c", "c"]).split() == [
+        *["did_a_b"] * 2, *["did_c"] * 4, "did_a_b_1", "did_c_2", *["last_c"] * 3,
+    ]  # fmt: skip
+    assert "last_start" in marked([])
+    assert spoken(["open_file", "sendMail"]) == (
+        "Done so far: open file, then send mail. Last call: send mail."
+    )
+    assert spoken([]) == "Done so far: none. Last call: none."
+
+
+def test_a_threshold_is_kept_by_every_ranking():
+    for name in ("dtdr-l", "dtdr-c", "lr", "dr", "bm25", "qts", "tgr"):
+        ranking = fit(name, threshold=0.2).rank(QUERY)
+        assert ranking.threshold == 0.2
+        assert len(ranking.select()) < len(ranking)
+
+
+# -- published sets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name", "low", "high"),
+    [
+        ("tinyagent", "dr", 0.593, 0.603),
+        ("t_eval", "dr", 0.528, 0.538),
+        ("tinyagent", "dtdr-c", 0.63, 1),
+        ("t_eval", "dtdr-c", 0.63, 1),
+        ("tinyagent", "dtdr-l", 0.87, 1),
+        ("t_eval", "dtdr-l", 0.65, 1),
+    ],
+)
+def test_mean_reciprocal_ranks_on_published_sets(data_dir, dataset, name, low, high):
+    from dtdr import datasets
+    from dtdr.datasets.splits import fixed_split
+
+    found = datasets.load(dataset, data_dir=data_dir)
+    split = fixed_split(dataset, data_dir)
+    train, test = (
+        [found.demonstrations[index] for index in side] for side in (split.train, split.test)
+    )
+    assert low <= mean_reciprocal_rank(create(name).fit(train, found.tools), test) <= high

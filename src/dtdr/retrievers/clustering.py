@@ -46,7 +46,8 @@ class DTDRClustering(Retriever):
     demonstrations and then in the ``nearest`` clusters, farthest first, each estimate counting as
     ``strength`` further calls of the next one. MRR by 3-fold validation within the training sides
     of TinyAgent and T-Eval, lexical: .503 and .377 with the paper's recipe and N = 2, .657 and
-    .611 with the default; MiniLM: .475 and .383, .641 and .615. Backing off to the longest history seen, without mixing: .567 and .543.
+    .611 with the default; MiniLM: .475 and .383, .641 and .615. Backing off to the longest history
+    seen, without mixing: .567 and .543 (lexical, 2 folds).
 
     Args:
         recipe: ``"default"`` or ``"paper"``.

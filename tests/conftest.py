@@ -13,6 +13,12 @@ settings.load_profile("dtdr")
 PROJECT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep embeddings and downloads of the tests out of the user's cache."""
+    os.environ["DTDR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of published demonstrations, or a skip where it is absent."""

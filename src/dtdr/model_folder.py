@@ -83,6 +83,10 @@ def load_model(folder: str | Path, **given: Any) -> Retriever:
         retriever._restore(
             {name: array for name, array in arrays.items() if not name.startswith(_ENCODER)}
         )
+    except ModelError as error:
+        raise ModelError(
+            f"{folder} holds no usable model of retriever {config['retriever']!r}: {error}"
+        ) from error
     except (KeyError, TypeError, IndexError, InputError) as error:
         if isinstance(error, InputError) and not str(error).startswith("unknown retriever"):
             raise

@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 import dtdr
-from dtdr.cli import compare, data, demo, evaluate, fit, inspect, rank
+from dtdr.cli import (
+    compare,
+    data,
+    demo,
+    evaluate,
+    fit,
+    import_,
+    inspect,
+    plan,
+    prompt,
+    rank,
+)
 from dtdr.cli.output import WIDTH, note
 from dtdr.errors import DtdrError
 
@@ -29,6 +40,9 @@ app.command("rank")(rank.rank)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("inspect")(inspect.inspect)
+app.command("import")(import_.import_traces)
+app.command("prompt")(prompt.prompt)
+app.command("plan")(plan.plan)
 app.add_typer(data.app, name="data")
 
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter

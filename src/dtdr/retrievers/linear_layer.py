@@ -139,6 +139,8 @@ class _Adam:
         self.weight_decay = np.float32(weight_decay)
         self.first = [np.zeros_like(array) for array in parameters]
         self.second = [np.zeros_like(array) for array in parameters]
+        # Large temporaries are given back to the system and cleared again at every step.
+        self.spare = [np.empty_like(array) for array in parameters]
         self.steps = 0
 
     def step(self, gradients: list[Matrix], rate: float) -> None:
@@ -147,13 +149,15 @@ class _Adam:
         root = np.sqrt(1 - 0.999**self.steps)
         size = np.float32(rate * root / (1 - 0.9**self.steps))
         tiny = np.float32(1e-8 * root)
-        for array, gradient, first, second in zip(
-            self.parameters, gradients, self.first, self.second, strict=True
+        for array, gradient, first, second, spare in zip(
+            self.parameters, gradients, self.first, self.second, self.spare, strict=True
         ):
             if self.weight_decay and array.ndim > 1:
-                gradient += self.weight_decay * array
+                np.multiply(array, self.weight_decay, out=spare)
+                gradient += spare
             first *= np.float32(0.9)
-            first += np.float32(0.1) * gradient
+            np.multiply(gradient, np.float32(0.1), out=spare)
+            first += spare
             second *= np.float32(0.999)
             np.square(gradient, out=gradient)
             gradient *= np.float32(0.001)

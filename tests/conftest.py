@@ -19,6 +19,12 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["DTDR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as without a terminal, whatever started the tests."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of published demonstrations, or a skip where it is absent."""

@@ -20,6 +20,7 @@ _REGISTRY = {
     "lr": ("dtdr.retrievers.learned", "LearnedRetriever"),
     "dtdr-c": ("dtdr.retrievers.clustering", "DTDRClustering"),
     "dtdr-l": ("dtdr.retrievers.linear", "DTDRLinear"),
+    "dtdr-f": ("dtdr.retrievers.factored.retriever", "DTDRFactored"),
 }
 
 NAMES = tuple(_REGISTRY)

@@ -1,0 +1,122 @@
+"""The plans of demonstrations as tool indices: all that is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import ModelError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """A teacher-forced step: position of its plan, calls before it, acceptable next tools."""
+
+    plan: int
+    history: tuple[int, ...]
+    acceptable: tuple[int, ...]
+
+
+class PlanLog:
+    """Calls and dependencies of plans.
+
+    Attributes:
+        calls: one tuple of tool indices a plan.
+        needs: for each call of each plan, the positions of the calls it depends on.
+        tools: size of the vocabulary; its last index is the end of plan.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[tuple[int, ...]],
+        needs: Sequence[tuple[tuple[int, ...], ...]],
+        tools: int,
+    ) -> None:
+        self.calls = list(calls)
+        self.needs = list(needs)
+        self.tools = tools
+
+    @classmethod
+    def of(cls, demonstrations: Sequence[Demonstration], index: Mapping[str, int]) -> Self:
+        """The plans of demonstrations."""
+        return cls(
+            [tuple(index[name] for name in item.plan.tools) for item in demonstrations],
+            [
+                tuple(tuple(sorted(sources)) for sources in item.plan.dependencies)
+                for item in demonstrations
+            ],
+            len(index),
+        )
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def subset(self, positions: Sequence[int] | npt.NDArray[np.intp]) -> PlanLog:
+        """The plans at some positions."""
+        return PlanLog(
+            [self.calls[position] for position in positions],
+            [self.needs[position] for position in positions],
+            self.tools,
+        )
+
+    def steps(self) -> Iterator[PlanStep]:
+        """Every step of every plan, as ``Plan.steps`` gives them."""
+        for position, (calls, needs) in enumerate(zip(self.calls, self.needs, strict=True)):
+            for done in range(len(calls) + 1):
+                ready = {
+                    calls[later]
+                    for later in range(done, len(calls))
+                    if all(source < done for source in needs[later])
+                }
+                acceptable = tuple(sorted(ready)) or (self.tools - 1,)
+                yield PlanStep(position, calls[:done], acceptable)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Shape (plans, tools): how often each plan calls each tool."""
+        found = np.zeros((len(self), self.tools), np.int64)
+        for row, calls in zip(found, self.calls, strict=True):
+            np.add.at(row, list(calls), 1)
+        return found
+
+    def state(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save: flat calls, calls a plan, and (plan, call, needed call) triples."""
+        edges = [
+            (plan, later, source)
+            for plan, needs in enumerate(self.needs)
+            for later, sources in enumerate(needs)
+            for source in sources
+        ]
+        return {
+            f"{prefix}calls": np.array([tool for calls in self.calls for tool in calls], np.int32),
+            f"{prefix}lengths": np.array([len(calls) for calls in self.calls], np.int32),
+            f"{prefix}edges": np.array(edges, np.int32).reshape(-1, 3),
+        }
+
+    @classmethod
+    def restore(cls, state: Arrays, prefix: str, tools: int) -> Self:
+        """The plans that ``state`` gave.
+
+        Raises:
+            ModelError: the arrays do not fit together or the vocabulary.
+        """
+        flat, lengths = state[f"{prefix}calls"], state[f"{prefix}lengths"]
+        edges = state[f"{prefix}edges"]
+        if lengths.sum() != len(flat) or (len(flat) and not 0 <= flat.min() <= flat.max() < tools):
+            raise ModelError("the plans of the model do not fit its tools; fit it again")
+        ends = np.cumsum(lengths).tolist()
+        names = flat.tolist()
+        calls = [
+            tuple(names[end - length : end])
+            for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
+        needs: list[list[tuple[int, ...]]] = [[()] * len(item) for item in calls]
+        for plan, later, source in edges.tolist():
+            needs[plan][later] = (*needs[plan][later], source)
+        return cls(calls, [tuple(item) for item in needs], tools)

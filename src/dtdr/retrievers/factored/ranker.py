@@ -1,0 +1,138 @@
+"""One small network, shared by all tools, that scores the candidates of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.retrievers.factored.features import Candidates
+from dtdr.retrievers.factored.network import Adam, cosine, log_softmax
+
+Array = npt.NDArray[Any]
+
+_HIDDEN = 32
+_EPOCHS = 40
+_BATCH = 128
+_DROPPED = 0.1
+_MAX_PASSES = 400_000
+"""Steps times epochs: 10,000 steps get all 40 epochs, more get fewer."""
+ARRAYS = ("mean", "scale", "linear", "hidden", "hidden_bias", "output")
+
+
+class CandidateRanker:
+    """``score = features l + relu(features W + b) o`` on standardised features.
+
+    Starts as the next-tool network alone and learns what the other features add.
+
+    Args:
+        parameters: ``mean`` and ``scale`` (features,), ``linear`` l (features, 1), ``hidden`` W
+            (features, 32), ``hidden_bias`` b (32,), ``output`` o (32, 1).
+    """
+
+    def __init__(self, parameters: dict[str, Array]) -> None:
+        self.parameters = parameters
+
+    @classmethod
+    def fit(cls, features: Array, right: Array, seed: int) -> CandidateRanker:
+        """Maximise the probability of acceptable candidates taken together.
+
+        The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
+        as good as with the probability spread over all of them, and the best probability means
+        how likely an acceptable tool was found.
+
+        Args:
+            features: shape (steps, k, features), from held-out plans.
+            right: shape (steps, k): whether a candidate is acceptable, at least one a step.
+            seed: weights and order of the steps.
+        """
+        rng = np.random.default_rng(seed)
+        steps, k, width = features.shape
+        mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+        inputs = ((features - mean) / scale).astype(np.float32)
+        values: dict[str, Array] = {
+            "hidden": rng.standard_normal((width, _HIDDEN), np.float32) / np.float32(width**0.5),
+            "hidden_bias": np.zeros(_HIDDEN, np.float32),
+            "output": rng.standard_normal((_HIDDEN, 1), np.float32) * np.float32(0.05),
+            "linear": np.zeros((width, 1), np.float32),
+        }
+        values["linear"][0] = scale[0]  # the first feature is the network's log probability
+        adam = Adam(values)
+        batches = -(-steps // _BATCH)
+        epochs = max(3, min(_EPOCHS, _MAX_PASSES // max(steps, 1)))
+        for epoch in range(epochs):
+            order = rng.permutation(steps)
+            for number in range(batches):
+                chosen = order[number * _BATCH : (number + 1) * _BATCH]
+                rows = inputs[chosen].reshape(-1, width)
+                before = rows @ values["hidden"] + values["hidden_bias"]
+                drawn = rng.random(before.shape, np.float32) > _DROPPED
+                kept = drawn * np.float32(1 / (1 - _DROPPED))
+                active = np.maximum(before, 0) * kept
+                logits = (active @ values["output"] + rows @ values["linear"]).reshape(-1, k)
+                chances = np.exp(log_softmax(logits))
+                wanted = chances * right[chosen] + np.float32(1e-12) * right[chosen]
+                wanted /= wanted.sum(axis=1, keepdims=True)
+                error = ((chances - wanted) / len(chosen)).reshape(-1, 1).astype(np.float32)
+                back = (error @ values["output"].T) * kept * (before > 0)
+                found: dict[str, Any] = {
+                    "hidden": rows.T @ back,
+                    "hidden_bias": back.sum(axis=0),
+                    "output": active.T @ error,
+                    "linear": rows.T @ error,
+                }
+                adam.step(found, cosine(5e-3, (epoch + number / batches) / epochs))
+        return cls(values | {"mean": mean, "scale": scale})
+
+    def log_probabilities(self, features: Array) -> Array:
+        """Of the candidates of one step; shape (k,)."""
+        values = self.parameters
+        rows = (features - values["mean"]) / values["scale"]
+        active = np.maximum(rows @ values["hidden"] + values["hidden_bias"], 0)
+        return log_softmax((active @ values["output"] + rows @ values["linear"])[:, 0])
+
+
+def probabilities(rankers: Sequence[CandidateRanker], step: Candidates) -> Array:
+    """Of every tool; shape (tools,), float64.
+
+    Tools outside the shortlist share a small mass in the order of the next-tool network, each
+    below every candidate. Without any ranker, the network alone decides.
+    """
+    if not rankers:
+        return np.exp(step.log_next.astype(np.float64))
+    scores = sum(ranker.log_probabilities(step.features) for ranker in rankers) / len(rankers)
+    outside = step.log_next.astype(np.float64)
+    floor = min(float(np.min(scores)), float(np.log(1e-5))) - float(outside.max())
+    logits = outside + floor
+    logits[step.tools] = scores
+    result: Array = np.exp(log_softmax(logits))
+    return result
+
+
+def state(rankers: Sequence[CandidateRanker], width: int) -> dict[str, Array]:
+    """The arrays to save, one ranker a row."""
+    shapes = {
+        "mean": (width,),
+        "scale": (width,),
+        "linear": (width, 1),
+        "hidden": (width, _HIDDEN),
+        "hidden_bias": (_HIDDEN,),
+        "output": (_HIDDEN, 1),
+    }
+    return {
+        f"ranker.{name}": np.stack([ranker.parameters[name] for ranker in rankers])
+        if rankers
+        else np.zeros((0, *shapes[name]), np.float32)
+        for name in ARRAYS
+    }
+
+
+def restore(get: Callable[[str], Array]) -> list[CandidateRanker]:
+    """The rankers that ``state`` gave."""
+    stacked = {name: get(f"ranker.{name}") for name in ARRAYS}
+    return [
+        CandidateRanker({name: array[number] for name, array in stacked.items()})
+        for number in range(len(stacked["mean"]))
+    ]

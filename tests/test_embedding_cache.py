@@ -14,6 +14,7 @@ from dtdr.encoders import cache
 from dtdr.encoders.base import Encoder, length_one
 from dtdr.encoders.cache import CachedEncoder, CacheWarning
 from dtdr.errors import EncoderError, InputError
+from dtdr.files import cache_folder
 
 TEXTS = ["one", "two", "", "Köln 🙂", "half \ud800", "x" * 100_000]
 
@@ -241,9 +242,9 @@ def test_a_limit_below_1_is_refused():
 
 
 def test_the_default_folder_is_in_the_home_folder(monkeypatch, folder):
-    assert cache.cache_folder() == folder
+    assert cache_folder() == folder
     monkeypatch.delenv("DTDR_CACHE")
-    assert cache.cache_folder() == Path.home() / ".cache" / "dtdr"
+    assert cache_folder() == Path.home() / ".cache" / "dtdr"
 
 
 def test_threads_share_one_encoder():

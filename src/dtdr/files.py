@@ -13,6 +13,14 @@ from typing import IO
 
 from dtdr.errors import OutputError
 
+CACHE_VARIABLE = "DTDR_CACHE"
+
+
+def cache_folder() -> Path:
+    """Where downloads and embeddings are kept: ``$DTDR_CACHE``, or ``~/.cache/dtdr``."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen) if chosen else Path.home() / ".cache" / "dtdr"
+
 
 @contextlib.contextmanager
 def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[IO[str]]:

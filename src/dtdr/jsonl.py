@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dtdr.demonstrations import Demonstration, Tool, unique_tools
-from dtdr.errors import InputError
+from dtdr.errors import InputError, OutputError
 from dtdr.files import replacing_file
 
 
@@ -40,7 +40,13 @@ class SeenIds:
 
     def add(self, identifier: str) -> bool:
         """Remember an id; False when it was there before."""
-        cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
+        try:
+            cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
+        except sqlite3.OperationalError as error:
+            raise OutputError(
+                f"cannot keep the ids seen so far ({error}); free space in the temporary folder, "
+                "or set TMPDIR to another"
+            ) from error
         return cursor.rowcount == 1
 
     def close(self) -> None:

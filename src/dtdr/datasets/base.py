@@ -11,6 +11,7 @@ from typing import Any
 
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
+from dtdr.files import cache_folder
 from dtdr.jsonl import BadRecords, SeenIds
 
 Read = Callable[[Path, BadRecords | None], Iterator[Demonstration]]
@@ -89,10 +90,9 @@ def canonical_name(name: str) -> str:
     return name.strip().replace("-", "_")
 
 
-def cache_folder() -> Path:
-    """Where downloaded sets are kept: ``datasets`` in ``$DTDR_CACHE`` or ``~/.cache/dtdr``."""
-    cache = os.environ.get("DTDR_CACHE")
-    return (Path(cache) if cache else Path.home() / ".cache" / "dtdr") / "datasets"
+def download_folder() -> Path:
+    """Where downloaded sets are kept."""
+    return cache_folder() / "datasets"
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
@@ -109,7 +109,7 @@ def data_folders(data_dir: str | Path | None = None) -> list[Path]:
         checkout = Path(__file__).resolve().parents[3]
         if (checkout / "pyproject.toml").exists():
             folders.append(checkout.parent / "shared" / "data")
-    return list(dict.fromkeys([*folders, cache_folder()]))
+    return list(dict.fromkeys([*folders, download_folder()]))
 
 
 def find_file(source: Source, data_dir: str | Path | None = None) -> tuple[Path, Path]:

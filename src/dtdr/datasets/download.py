@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from dtdr.datasets.base import Source, cache_folder
+from dtdr.datasets.base import Source, download_folder
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
 
 Fetch = Callable[..., str]
@@ -34,7 +34,7 @@ def download(source: Source, *, force: bool = False, fetch: Fetch | None = None)
         OutputError: the set is there already, or the cache cannot be written.
         DtdrError: there is no network, or the hub does not give the file.
     """
-    cache = cache_folder()
+    cache = download_folder()
     if source.hub is None:
         raise InputError(
             f"dataset {source.name!r} is on no hub; get it from {source.origin} and put it at "
@@ -78,7 +78,7 @@ def _hub_download() -> Fetch:
         except OSError as error:
             raise DtdrError(
                 f"cannot download: {host} cannot be reached ({error.strerror or error}); check the "
-                f"network, or put the files below {cache_folder()} yourself"
+                f"network, or put the files below {download_folder()} yourself"
             ) from error
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     found: Fetch = hf_hub_download

@@ -28,10 +28,10 @@ import numpy.typing as npt
 
 from dtdr.encoders.base import Encoder, Floats32, Vectors, with_progress
 from dtdr.errors import EncoderError, InputError
+from dtdr.files import cache_folder
 
 Result = TypeVar("Result")
 
-FOLDER_VARIABLE = "DTDR_CACHE"
 DEFAULT_MAX_BYTES = 2**30
 """1 GiB holds about 600,000 vectors of 384 dimensions."""
 
@@ -47,12 +47,6 @@ _SCHEMA = (
 
 class CacheWarning(UserWarning):
     """The cache, or a part of it, could not be used; results are the same without it."""
-
-
-def cache_folder() -> Path:
-    """``$DTDR_CACHE``, or ``~/.cache/dtdr``."""
-    chosen = os.environ.get(FOLDER_VARIABLE)
-    return Path(chosen) if chosen else Path("~/.cache/dtdr").expanduser()
 
 
 def clear(folder: str | Path | None = None) -> None:

@@ -1,5 +1,7 @@
 """dtdr-f: its parts one by one, and the whole against other retrievers."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -248,6 +250,16 @@ def test_a_loaded_model_has_the_same_rankings_and_guide_to_the_last_bit(fitted, 
             assert left.confidence == right.confidence
             assert left.select(coverage=0.9).tools == right.select(coverage=0.9).tools
     assert (fitted.guide_.tokens == restored.guide_.tokens).all()
+
+
+def test_loading_and_ranking_import_neither_scikit_learn_nor_onnxruntime(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    script = (
+        "import sys, dtdr; dtdr.load(sys.argv[1]).rank('play it');"
+        "print(sorted({'sklearn', 'onnxruntime', 'networkx'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "model")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_prediction_sets_cover_about_as_often_as_asked(fitted):

@@ -55,7 +55,9 @@ class DTDRFactored(Retriever):
         kernel: use the Markov chains.
         need: use the need network.
         descriptions: use descriptions of tools, where there are any.
-        grouped: keep demonstrations of one ``group`` in one fold.
+        grouped: keep demonstrations of one ``group`` in one fold. For queries whose groups were
+            never demonstrated: on TRAJECT split by tool sequence, validation MRR is .660 with it
+            and .589 without, and the error of ``Ranking.confidence`` .04 and .36.
         seed: of weights, folds and order of examples.
 
     Raises:

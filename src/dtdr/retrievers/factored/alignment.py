@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 BINS = 32
 """Parts that a query is divided into."""
 _MAX_WORDS = 400
-"""Words of a query that are looked at; the longest query of the five public sets has fewer."""
+"""Words of a query that are looked at; the longest query of four public sets has 291."""
 _RIDGE = 0.3
 _MAX_PLANS = 3_000
 """Plans that the words' weights are learned from: the dual problem is cubic in them."""

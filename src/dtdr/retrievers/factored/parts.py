@@ -72,7 +72,7 @@ class PreparedQuery:
 
 
 def epochs_for(plans: int) -> int:
-    """Passes over so many plans: 40, and fewer above 1,300, where 40 gain nothing."""
+    """Passes over so many plans: 40, and fewer above 1,300."""
     return (
         _EPOCHS if plans <= _FULL_EPOCHS else max(3, int(_EPOCHS * (_FULL_EPOCHS / plans) ** 0.6))
     )

@@ -1,0 +1,130 @@
+"""Whether a query is like the demonstrations': how many of its turns of phrase they hold."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.encoders.base import MAX_CHARACTERS
+from dtdr.encoders.lexical import words
+from dtdr.errors import ModelError
+from dtdr.retrievers.familiarity import floor_of
+
+Hashes = npt.NDArray[np.uint32]
+
+ARRAYS = ("known", "floor")
+"""Names, after the prefix, of the arrays of ``Familiarity.state``."""
+
+_LEFT_OUT = 5_000
+"""Queries that are scored without themselves to set the floor; more would not move it."""
+_HIGHEST_FLOOR = 0.6
+"""A query is familiar with this share of known runs, however uniform the demonstrations: where
+they come from templates, the floor would be .96 and one changed word too much. On the five
+validation sets the floor is .37 to .63 without it."""
+_START, _END = 0x3243F6A8, 0x885A308D
+_FIRST, _SECOND, _THIRD = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D)
+
+
+class Familiarity:
+    """Share of a query's pairs and triples of neighbouring words that are known from training.
+
+    Each run of words counts as its 32-bit hash: what users wrote is not kept, and with a million
+    runs an unknown one is taken for known once in 4,000 times.
+
+    The score was chosen on validation parts of the training sides of TinyAgent, T-Eval, UltraTool
+    and TRAJECT (random and by sequence), against the other sets' training queries and gibberish;
+    lowest and mean AUROC: .984 and .999; pairs alone .979 and .998, single words .913 and .980;
+    smoothed likelihood of pairs .979 and .996, of characters .654 and .966; cosine with the
+    nearest five queries .957 and .991. Runs of four words too: .985 and .999. Learned from 100
+    queries: .957 and .992, 10 queries: .911 and .974.
+
+    Attributes:
+        known: shape (n,), rising: hashes of the runs of words in the training queries.
+        floor: queries that score below are unlike the training queries.
+    """
+
+    def __init__(self, known: Hashes, floor: float) -> None:
+        self.known = known
+        self.floor = floor
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], groups: Sequence[str] | None = None) -> Self:
+        """Learn the runs of words of queries, and the floor from each query without itself.
+
+        Args:
+            texts: the training queries; equal ones count once.
+            groups: one a query: whose queries are left out together, where new queries will be of
+                new groups. An empty name is a group of its own.
+        """
+        members: dict[str, list[str]] = {}
+        for number, text in enumerate(texts):
+            members.setdefault((groups[number] if groups else "") or f"\0{text}", []).append(text)
+        runs = [[_runs(text) for text in dict.fromkeys(found)] for found in members.values()]
+        owned = [np.unique(np.concatenate([run for two in group for run in two])) for group in runs]
+        known, counts = np.unique(np.concatenate(owned), return_counts=True)
+        shared = known[counts > 1]
+        step = -(-len(runs) // _LEFT_OUT)
+        scores = [_share(shared, *two) for group in runs[::step] for two in group]
+        found = floor_of(np.array(scores)) if len(runs) > 1 else None
+        # A query without any known run is unlike the demonstrations, however few they are.
+        lowest = float(np.finfo(np.float32).tiny)
+        return cls(known, min(max(found or 0.0, lowest), _HIGHEST_FLOOR))
+
+    def score(self, query: str) -> float:
+        """Familiarity of a query, from 0 to 1."""
+        return _share(self.known, *_runs(query))
+
+    def update(self, texts: Sequence[str]) -> None:
+        """Learn further queries; the floor stays."""
+        found = [run for text in texts for run in _runs(text)]
+        if found:
+            # A new array, so that a thread that is scoring keeps its own.
+            self.known = np.union1d(self.known, np.concatenate(found))
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def state(self, prefix: str = "familiarity.") -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save."""
+        return {f"{prefix}known": self.known, f"{prefix}floor": np.array([self.floor])}
+
+    @classmethod
+    def restore(cls, get: Callable[[str], npt.NDArray[Any]], prefix: str = "familiarity.") -> Self:
+        """What ``state`` gave.
+
+        Args:
+            get: the array of a name.
+            prefix: of the names.
+
+        Raises:
+            ModelError: the arrays are none of ``state``.
+        """
+        known, floor = get(f"{prefix}known"), get(f"{prefix}floor")
+        if known.ndim != 1 or known.dtype != np.uint32 or floor.shape != (1,):
+            raise ModelError("the arrays of familiarity are damaged; fit the model again")
+        return cls(known, float(floor[0]))
+
+
+def _runs(text: str) -> tuple[Hashes, Hashes]:
+    """Hashes of the pairs and of the triples of words, start and end of the text counting too."""
+    crc = zlib.crc32
+    found = [crc(word.encode("utf-8", "surrogatepass")) for word in words(text[:MAX_CHARACTERS])]
+    one = np.array([_START, *found, _END], np.uint32)
+    two = one[:-1] * _FIRST + one[1:] * _SECOND
+    return two, two[:-1] * _THIRD + one[2:]
+
+
+def _share(known: Hashes, *runs: Hashes) -> float:
+    """Mean over the lengths of the share of runs that are known."""
+    if not len(known):
+        return 0.0
+    total = 0.0
+    for hashes in runs:
+        if len(hashes):
+            places = known.searchsorted(hashes)
+            hits = known.take(places, mode="clip") == hashes
+            total += int(np.count_nonzero(hits)) / len(hashes)
+    return total / len(runs)

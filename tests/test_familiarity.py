@@ -1,0 +1,188 @@
+"""How much a query is like the demonstrations' queries, as dtdr-f tells it."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dtdr import datasets
+from dtdr.datasets.splits import default_split
+from dtdr.errors import ModelError
+from dtdr.evaluation.metrics.auroc import auroc
+from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.familiarity import FALSE_ALARMS, floor_of
+
+SETS = ("tinyagent", "t_eval", "ultratool", "traject_bench")
+OPENINGS = ("please mail", "could you mail", "write to", "send word to", "ring up", "text")
+PEOPLE = ("Ann", "Bob", "Chiara", "Dmitri", "Eun-ji", "my manager", "the team")
+TOPICS = ("the report", "our meeting", "the slides", "lunch", "the budget", "my notes")
+
+
+def requests(count, seed):
+    """Requests of one kind: somebody is to be told of something."""
+    draw = random.Random(seed)
+    return [
+        f"{draw.choice(OPENINGS)} {draw.choice(PEOPLE)} about {draw.choice(TOPICS)} "
+        f"and then {draw.choice(OPENINGS)} {draw.choice(PEOPLE)} too"
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Familiarity.fit(requests(200, 0))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " \n\t",
+        "asdf",
+        "kj ww qpz vnt xxlk oo",
+        "🙂🙂🙂",
+        "\ud800",
+        "\0",
+        "Envoie un courriel à Marie",
+        "请给小明发一封邮件",
+        "What is the tallest mountain of Peru?",
+        "word " * 40_000,
+    ],
+)
+def test_queries_of_another_kind_are_below_the_floor(fitted, query):
+    assert 0 <= fitted.score(query) < fitted.floor
+
+
+def test_new_queries_of_the_same_kind_are_above_the_floor(fitted):
+    scores = np.array([fitted.score(query) for query in requests(500, 1)])
+    assert np.mean(scores < fitted.floor) <= 2 * FALSE_ALARMS
+
+
+def test_a_known_query_is_wholly_familiar(fitted):
+    assert fitted.score(requests(200, 0)[7]) == 1
+
+
+def test_words_in_another_order_are_less_familiar(fitted):
+    query = requests(1, 3)[0]
+    shuffled = " ".join(random.Random(0).sample(query.split(), len(query.split())))
+    assert fitted.score(shuffled) < fitted.score(query)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=5), st.text(max_size=40))
+def test_any_texts_give_a_score_from_0_to_1(texts, query):
+    fitted = Familiarity.fit(texts)
+    assert 0 <= fitted.score(query) <= 1
+    assert 0 < fitted.floor <= 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_few_demonstrations_are_enough_to_tell_gibberish(count):
+    fitted = Familiarity.fit(requests(count, 0))
+    assert fitted.score("qwv lkj zzt") < fitted.floor
+    assert fitted.score(requests(count, 0)[0]) >= fitted.floor
+
+
+def test_equal_queries_do_not_make_every_other_one_unfamiliar():
+    fitted = Familiarity.fit([requests(1, 0)[0]] * 300)
+    assert fitted.score(requests(1, 0)[0].replace("about", "regarding")) >= fitted.floor
+
+
+def test_each_query_is_judged_without_its_group():
+    texts = [f"kind {number} of thing {number} in place {number}" for number in range(60)]
+    pairs = [text for text in texts for _ in range(2)]
+    twins = [f"{text} {'now' if place % 2 else 'soon'}" for place, text in enumerate(pairs)]
+    groups = [str(place // 2) for place in range(len(twins))]
+    assert Familiarity.fit(twins, groups).floor < Familiarity.fit(twins).floor
+
+
+def test_unnamed_groups_are_groups_of_their_own():
+    texts = requests(100, 0)
+    assert Familiarity.fit(texts, [""] * 100).floor == Familiarity.fit(texts).floor
+
+
+def test_learning_on_makes_the_learned_kind_familiar(fitted):
+    grown = Familiarity(fitted.known, fitted.floor)
+    query = "dim the lights of the kitchen at nine"
+    assert grown.score(query) < grown.floor
+    grown.update([query, query.replace("kitchen", "hall")])
+    assert grown.score(query.replace("nine", "noon")) >= grown.floor
+    assert grown.floor == fitted.floor
+    assert fitted.score(query) < fitted.floor
+    before = grown.known
+    grown.update([])
+    assert grown.known is before
+
+
+def test_learning_on_is_the_same_as_learning_at_once():
+    texts = requests(50, 0)
+    grown = Familiarity.fit(texts[:30])
+    for text in texts[30:]:
+        grown.update([text])
+    np.testing.assert_array_equal(grown.known, Familiarity.fit(texts).known)
+
+
+def test_saved_and_restored_scores_the_same(fitted):
+    restored = Familiarity.restore(fitted.state("f.").__getitem__, "f.")
+    assert restored.floor == fitted.floor
+    assert [restored.score(query) for query in requests(50, 5)] == [
+        fitted.score(query) for query in requests(50, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"f.known": np.zeros(3)}, {"f.known": np.zeros((2, 2), np.uint32)}, {"f.floor": np.zeros(2)}],
+)
+def test_damaged_arrays_are_refused(fitted, damage):
+    with pytest.raises(ModelError, match="fit the model again"):
+        Familiarity.restore((fitted.state("f.") | damage).__getitem__, "f.")
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_held_out_queries_are_told_from_those_of_other_sets(name, data_dir):
+    test_side = {}
+    for other in SETS:
+        dataset = datasets.load(other, data_dir=data_dir)
+        split = default_split(dataset, data_dir, 0)
+        test_side[other] = [item.query for item in split.testing(dataset.demonstrations)]
+        if other == name:
+            train = [item.query for item in split.training(dataset.demonstrations)]
+    fitted = Familiarity.fit(train)
+    scores = {key: [fitted.score(query) for query in queries] for key, queries in test_side.items()}
+    for other in SETS:
+        if other != name:
+            assert auroc(scores[name], scores[other]) >= 0.97
+
+
+def test_one_changed_word_is_no_other_kind(fitted):
+    for query in requests(20, 8):
+        assert fitted.score(query.replace("about", "regarding")) >= fitted.floor
+
+
+def test_one_score_has_no_floor():
+    assert floor_of(np.array([0.5])) is None
+
+
+def floor(scores):
+    found = floor_of(scores)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("count", [10, 30, 100, 1_000])
+def test_the_floor_keeps_its_share_of_false_alarms(count):
+    draw = np.random.default_rng(0)
+    alarms = [np.mean(draw.normal(size=400) < floor(draw.normal(size=count))) for _ in range(400)]
+    assert np.mean(alarms) == pytest.approx(FALSE_ALARMS, abs=0.005)
+
+
+def test_with_enough_scores_the_floor_holds_for_any_distribution():
+    draw = np.random.default_rng(0)
+    alarms = [
+        np.mean(draw.exponential(size=400) ** 3 < floor(draw.exponential(size=99) ** 3))
+        for _ in range(400)
+    ]
+    assert np.mean(alarms) == pytest.approx(FALSE_ALARMS, abs=0.005)

@@ -1,0 +1,1 @@
+"""The lab: suites of runs, kept by content, and one report that is rebuilt from their logs."""

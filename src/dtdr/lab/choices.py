@@ -1,0 +1,230 @@
+"""From suites and a user's options to cells: what is there, what is left out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dtdr import datasets, encoders
+from dtdr.datasets import Dataset
+from dtdr.datasets.base import canonical_name
+from dtdr.errors import InputError, MissingExtraError, unknown_choice
+from dtdr.lab import data
+from dtdr.lab.cells import NEEDS_LLM, Cell, unique
+from dtdr.lab.data import DataPlace
+from dtdr.lab.models import short_name
+from dtdr.lab.naming import resolve_retriever
+from dtdr.lab.suite import ALL, ORDER, Suite, read_suite
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asked for beside the suites; None leaves a suite's own choices.
+
+    Attributes:
+        quick: the suites' small form.
+        file: a demonstrations.jsonl file to take the place of every data set.
+        tools: its tools.
+        data_dir: where published sets lie.
+        datasets: names of published sets.
+        seeds: how many splits.
+        retrievers: names, or ``module:Class``.
+        encoders: names.
+        llms: names of models.
+        plans: use only so many plans of each set.
+    """
+
+    quick: bool = False
+    file: Path | None = None
+    tools: Path | None = None
+    data_dir: Path | None = None
+    datasets: Sequence[str] | None = None
+    seeds: int | None = None
+    retrievers: Sequence[str] | None = None
+    encoders: Sequence[str] | None = None
+    llms: Sequence[str] = ()
+    plans: int | None = None
+
+
+@dataclass
+class Chosen:
+    """A suite, its cells, and what was left out of it, with the reason."""
+
+    suite: Suite
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+class Library:
+    """The data sets of a lab, each read and hashed once."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._hashes: dict[str, str] = {}
+        self.places: dict[str, DataPlace] = {}
+        self.missing: dict[str, str] = {}
+
+    def get(self, name: str) -> Dataset | None:
+        """A set; None where a suite names one that is not there.
+
+        Raises:
+            InputError: the set was asked for by name, or cannot be read.
+        """
+        name = canonical_name(name)
+        if name in self.missing:
+            return None
+        options = self._options
+        folder = None if options.data_dir is None else str(options.data_dir)
+        place = DataPlace(name, data_dir=folder)
+        if options.file is not None and name == own_name(options.file):
+            tools = None if options.tools is None else str(options.tools)
+            place = DataPlace(name, str(options.file), tools)
+        elif name not in datasets.NAMES:
+            raise unknown_choice("dataset", name, datasets.NAMES)
+        try:
+            found = data.load(place)
+        except InputError as error:
+            named = options.file is not None or name in map(canonical_name, options.datasets or ())
+            if named or "was not found" not in str(error):
+                raise
+            self.missing[name] = f"dataset {name}: it is not here ({_where(name)})"
+            return None
+        self.places[name] = place
+        return found
+
+    def sha256(self, name: str) -> str:
+        """Content hash of a set that ``get`` gave."""
+        name = canonical_name(name)
+        if name not in self._hashes:
+            self._hashes[name] = data.content_sha256(data.load(self.places[name]))
+        return self._hashes[name]
+
+
+def own_name(file: Path) -> str:
+    """What a file of the user's own is called in tables."""
+    name = canonical_name(file.stem)
+    return f"{name}_file" if name in datasets.NAMES else name
+
+
+def choose(asked: Sequence[str], options: Options, library: Library) -> list[Chosen]:
+    """The suites that were asked for, with their cells.
+
+    Raises:
+        InputError: a name is unknown, or nothing is left to run.
+    """
+    everything = ALL in asked
+    names = list(ORDER) if everything else list(dict.fromkeys(asked))
+    found = []
+    for name in names:
+        suite = read_suite(name, quick=options.quick)
+        if everything and (suite.is_optional or (suite.needs_llm and not options.llms)):
+            continue
+        if suite.needs_llm and not options.llms:
+            raise InputError(
+                f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
+            )
+        found.append(_cells(_with_options(suite, options), options, library))
+    if not any(item.cells for item in found):
+        reasons = "; ".join(dict.fromkeys(reason for item in found for reason in item.left_out))
+        raise InputError(f"there is nothing to run: {reasons or 'no suite has a run'}")
+    return found
+
+
+def _with_options(suite: Suite, options: Options) -> Suite:
+    own = None if options.file is None else [own_name(options.file)]
+    for name in options.retrievers or ():
+        resolve_retriever(name)
+    for name in options.encoders or ():
+        encoders.encoder_class(name)
+    return suite.with_choices(
+        dataset=own or options.datasets,
+        seed=None if options.seeds is None else list(range(options.seeds)),
+        retriever=options.retrievers,
+        encoder=options.encoders,
+        plans=None if options.plans is None else [options.plans],
+    )
+
+
+def _cells(suite: Suite, options: Options, library: Library) -> Chosen:
+    chosen = Chosen(suite)
+    left_out: dict[str, None] = {}
+    found: list[Cell] = []
+    for spec in _with_models(suite, options):
+        dataset = library.get(spec["dataset"])
+        reason = ""
+        if dataset is None:
+            reason = library.missing[canonical_name(spec["dataset"])]
+        elif "queries" in spec and library.get(spec["queries"]) is None:
+            reason = library.missing[canonical_name(spec["queries"])]
+        else:
+            reason = _cannot_run(spec, dataset)
+        if reason:
+            left_out[reason] = None
+            continue
+        if spec.get("queries") == spec["dataset"] or not _applies(spec, dataset):
+            continue
+        found.append(Cell.of(_complete(spec, library)))
+    chosen.cells = unique(found)
+    chosen.left_out = [reason for reason in left_out if reason]
+    return chosen
+
+
+def _with_models(suite: Suite, options: Options) -> Iterator[dict[str, Any]]:
+    for spec in suite.specs():
+        if spec["kind"] in NEEDS_LLM or (spec["kind"] == "prompts" and options.llms):
+            for name in options.llms:
+                yield {**spec, "llm": short_name(name)}
+        else:
+            yield spec
+
+
+def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
+    if "retriever" in spec:
+        chosen = resolve_retriever(spec["retriever"])
+        if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
+            return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
+    if "encoder" in spec:
+        return _missing_encoder(spec["encoder"])
+    return ""
+
+
+def _applies(spec: Mapping[str, Any], dataset: Dataset | None) -> bool:
+    if spec.get("split") != "group" or dataset is None:
+        return True
+    return len({item.group for item in dataset.demonstrations}) > 1
+
+
+def _missing_encoder(name: str) -> str:
+    if name == "endpoint":
+        return "encoder endpoint: it needs the address of a server"
+    try:
+        encoders.create(name, cache=False)
+    except MissingExtraError as error:
+        return str(error)
+    return ""
+
+
+def _complete(spec: Mapping[str, Any], library: Library) -> dict[str, Any]:
+    found = dict(spec)
+    found["dataset"] = canonical_name(spec["dataset"])
+    found["data"] = library.sha256(spec["dataset"])
+    if "queries" in spec:
+        found["queries_data"] = library.sha256(spec["queries"])
+    if "retriever" in spec and "encoder" in spec:
+        chosen = resolve_retriever(spec["retriever"])
+        if not chosen.uses_encoder or spec["encoder"] == encoders.DEFAULT:
+            # One and the same run, whichever suite it is asked for in.
+            del found["encoder"]
+    if not found.get("parameters"):
+        found.pop("parameters", None)
+    if spec["kind"] == "statistics":
+        for key in ("split", "seed"):
+            found.pop(key, None)
+    return found
+
+
+def _where(name: str) -> str:
+    source = datasets.SOURCES.get(name)
+    return "" if source is None else f"get it from {source.origin}"

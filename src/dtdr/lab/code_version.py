@@ -1,0 +1,84 @@
+"""Which code a result depends on, as one hash: comments and docstrings do not count."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = "dtdr"
+
+
+@cache
+def code_version(*modules: str) -> str:
+    """Hash of the given modules and of all modules of this package that they import.
+
+    Registries (``__init__`` modules) are left out: a line more in one changes no result. What
+    they lead to is named by the caller.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(_closure(modules)):
+        digest.update(f"{name}\0{_code(name)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _closure(modules: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _path(name)
+        if name in found or path is None or path.name == "__init__.py":
+            continue
+        found.add(name)
+        waiting.extend(_imports(name))
+    return found
+
+
+@cache
+def _imports(name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_imported(_tree(name))))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Modules of this package that a module imports anywhere, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
+            yield str(node.module)
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == PACKAGE)
+
+
+@cache
+def _code(name: str) -> str:
+    tree = _tree(name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # Every bare text is dropped, not only the first: attributes are documented below.
+            node.body = [
+                item
+                for item in node.body
+                if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+            ] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _tree(name: str) -> ast.Module:
+    path = _path(name)
+    return ast.parse("" if path is None else path.read_text(encoding="utf-8"))
+
+
+@cache
+def _path(name: str) -> Path | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a function or class of a module, no module
+        return None
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        return None
+    return Path(found.origin)

@@ -1,0 +1,128 @@
+"""The data of a lab: sets by name or file, their hash, and what a report must know of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dtdr import datasets
+from dtdr.datasets import Dataset
+from dtdr.datasets.splits import Split, group_split, paper_split
+from dtdr.errors import InputError, unknown_choice
+from dtdr.jsonl import read_demonstrations, read_tools
+from dtdr.retrievers.base import END_TOOL
+
+CHARACTERS_PER_TOKEN = 4
+"""Stated count where no tokenizer is at hand: English text and JSON take 3.5 to 4.5 characters a
+token in common vocabularies."""
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where a set is: a registered name, or a file of the user's own."""
+
+    name: str
+    file: str | None = None
+    tools: str | None = None
+    data_dir: str | None = None
+
+
+@lru_cache(maxsize=16)
+def load(place: DataPlace) -> Dataset:
+    """Read a set.
+
+    Raises:
+        InputError: no set has that name, or it cannot be read.
+    """
+    if place.file is None:
+        if datasets.base.canonical_name(place.name) not in datasets.NAMES:
+            raise unknown_choice("dataset", place.name, datasets.NAMES)
+        return datasets.load(place.name, data_dir=place.data_dir)
+    path = Path(place.file)
+    beside = Path(place.tools) if place.tools else path.parent / "tools.json"
+    demonstrations = list(read_demonstrations(path))
+    return Dataset(
+        name=place.name,
+        title=path.name,
+        demonstrations=demonstrations,
+        tools=read_tools(beside) if place.tools or beside.is_file() else (),
+        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+        source=path.name,
+        licence="",
+    )
+
+
+def content_sha256(dataset: Dataset) -> str:
+    """Hash of the demonstrations and tools as they are learned from, wherever they were read."""
+    digest = hashlib.sha256()
+    for demonstration in dataset.demonstrations:
+        digest.update(_line(demonstration.to_dict()))
+    for tool in dataset.tools:
+        digest.update(_line(tool.to_dict()))
+    return digest.hexdigest()
+
+
+def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
+    """What a report says about a set, as JSON."""
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "plans": len(dataset),
+        "tools": len(dataset.tools),
+        "synthetic": dataset.synthetic,
+        "source": dataset.source,
+        "licence": dataset.licence,
+        "note": dataset.note,
+        "sha256": sha256,
+        "described": sum(bool(tool.description) for tool in dataset.tools),
+    }
+
+
+def card(dataset: Dataset) -> dict[str, Any]:
+    """Queries by plan, and what it costs to show each tool, so that a report needs no data set."""
+    called = {name for item in dataset.demonstrations for name in item.plan.tools}
+    costs = {
+        tool.name: shown_tokens(json.dumps(tool.to_dict(), ensure_ascii=False))
+        for tool in (*dataset.tools, END_TOOL)
+    }
+    for name in called - costs.keys():
+        costs[name] = shown_tokens(name)
+    return {
+        "queries": {item.id: item.query for item in dataset.demonstrations},
+        "tokens": dict(sorted(costs.items())),
+    }
+
+
+def shown_tokens(text: str) -> int:
+    """Tokens of a text by the stated count, at least 1."""
+    return max(1, -(-len(text) // CHARACTERS_PER_TOKEN))
+
+
+def first_plans(dataset: Dataset, plans: int | None) -> Dataset:
+    """The set cut to its first plans, for quick runs."""
+    if plans is None or plans >= len(dataset):
+        return dataset
+    return replace(dataset, demonstrations=dataset.demonstrations[:plans])
+
+
+def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
+    """The split that a cell is about: ``paper`` or ``group``, drawn with the cell's seed.
+
+    Raises:
+        InputError: the set cannot be split.
+    """
+    draw = group_split if spec.get("split") == "group" else paper_split
+    try:
+        return draw(dataset.demonstrations, int(spec.get("seed", 0)))
+    except InputError as error:
+        raise InputError(f"dataset {dataset.name!r}: {error}") from error
+
+
+def _line(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text.encode("utf-8", "surrogatepass") + b"\n"

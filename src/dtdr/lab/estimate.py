@@ -1,0 +1,74 @@
+"""How long runs take: from what earlier runs took, or else from rough rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from dtdr.errors import OutputError
+from dtdr.files import replacing_file
+from dtdr.lab.cells import ALONE, Cell
+from dtdr.lab.store import Store
+
+SECONDS_PER_1000_PLANS = {"dtdr-f": 60.0, "dtdr-l": 4.0, "dtdr-c": 4.0, "lr": 2.0}
+"""Of a set with 16 tools, measured on one busy core; other retrievers take about a second. Only
+the estimate shown at the start depends on these."""
+
+OTHERS = 1.0
+START = 2.0
+"""Seconds until a fresh process has imported what it needs."""
+
+
+class Estimates:
+    """Seconds a cell is expected to take; measured ones are kept in the cache folder."""
+
+    def __init__(self, store: Store, sizes: Mapping[str, tuple[int, int]]) -> None:
+        self._path = store.folder / "seconds.json"
+        self._sizes = sizes
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            self._known = {str(name): float(value) for name, value in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            self._known = {}
+
+    def seconds(self, cell: Cell) -> float:
+        """What one cell is expected to take."""
+        known = self._known.get(_name(cell))
+        if known is not None:
+            return known
+        plans, tools = self._sizes.get(str(cell.spec["dataset"]), (1000, 20))
+        plans = min(plans, int(cell.spec.get("plans", plans)))
+        share = min(1.0, cell.spec.get("demonstrations", plans) / max(1, 0.7 * plans))
+        each = SECONDS_PER_1000_PLANS.get(str(cell.spec.get("retriever")), OTHERS)
+        found = each * plans / 1000 * share * max(1.0, tools / 50) ** 0.8
+        return found + (2 * START if cell.kind in ALONE else 0.2)
+
+    def total(self, cells: Iterable[Cell], workers: int) -> float:
+        """Wall-clock seconds of many cells."""
+        side_by_side = alone = 0.0
+        for cell in cells:
+            if cell.kind in ALONE or "llm" in cell.spec:
+                alone += self.seconds(cell)
+            else:
+                side_by_side += self.seconds(cell)
+        return side_by_side / workers + alone
+
+    def add(self, cell: Cell, seconds: float) -> None:
+        """Remember what a cell took."""
+        if seconds > 0:
+            self._known[_name(cell)] = round(seconds, 2)
+
+    def save(self) -> None:
+        """Keep what was measured; a cache that cannot be written costs the estimate only."""
+        try:
+            with replacing_file(self._path) as stream:
+                json.dump(dict(sorted(self._known.items())), stream, indent=0)
+        except OutputError:
+            return
+
+
+def _name(cell: Cell) -> str:
+    """A cell but for its seed and what changes its time little."""
+    spec = cell.spec
+    keys = ("kind", "retriever", "dataset", "encoder", "demonstrations", "plans", "icl", "llm")
+    return "|".join(str(spec.get(key, "")) for key in keys)

@@ -1,0 +1,87 @@
+"""From a cell's description to a retriever and the demonstrations that it learns from."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import InputError
+from dtdr.lab.naming import resolve_retriever
+from dtdr.ranking import Floats
+from dtdr.retrievers.base import History, Retriever
+
+
+def make_retriever(spec: Mapping[str, Any], train: int) -> Retriever:
+    """The cell's retriever, not fitted yet; its seed is that of the split.
+
+    A text ``"n/10"`` among the parameters stands for that share of the training side.
+
+    Raises:
+        InputError: the retriever does not take a parameter.
+    """
+    chosen = resolve_retriever(str(spec["retriever"]))
+    accepted = inspect.signature(chosen).parameters
+    given = {key: _number(value, train) for key, value in spec.get("parameters", {}).items()}
+    history = spec.get("history")
+    if history is not None and "order" in accepted:
+        given["order"] = history
+    elif history is not None:
+        chosen = forgetful(chosen, history)
+    if "encoder" in spec and "encoder" in accepted:
+        given["encoder"] = spec["encoder"]
+    if "seed" in accepted:
+        given["seed"] = int(spec.get("seed", 0))
+    try:
+        return chosen(**given)
+    except TypeError as error:
+        raise InputError(f"retriever {spec['retriever']!r}: {error}") from error
+
+
+def forgetful(chosen: type[Retriever], calls: int) -> type[Retriever]:
+    """The retriever when it sees the last calls of a history only.
+
+    One that writes the history into a text (dtdr-l) learns and ranks that way; any other learned
+    with whole histories and ranks with cut ones.
+    """
+    from dtdr.retrievers.linear import DTDRLinear
+
+    def cut(history: History) -> History:
+        return history[max(0, len(history) - calls) :]
+
+    if issubclass(chosen, DTDRLinear):
+        linear = chosen
+
+        class ForgetfulLinear(linear):  # type: ignore[valid-type, misc]
+            def _written(self, history: History) -> str:
+                return str(super()._written(cut(history)))
+
+        return ForgetfulLinear
+
+    base = chosen
+
+    class Forgetful(base):  # type: ignore[valid-type, misc]
+        def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+            found: Floats = super()._probabilities(prepared, [cut(item) for item in histories])
+            return found
+
+    return Forgetful
+
+
+def some_of(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demonstration]:
+    """As many demonstrations as the cell learns from; more of one seed contain the fewer."""
+    wanted = spec.get("demonstrations")
+    order = list(train)
+    if wanted is None or wanted >= len(order):
+        return order
+    random.Random(int(spec.get("seed", 0))).shuffle(order)
+    return order[:wanted]
+
+
+def _number(value: Any, train: int) -> Any:
+    if isinstance(value, str) and (found := re.fullmatch(r"n(?:/([1-9]\d*))?", value)):
+        return max(1, train // int(found.group(1) or 1))
+    return value

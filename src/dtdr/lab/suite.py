@@ -1,0 +1,208 @@
+"""Suites: small TOML files that say which runs there are; every list in one multiplies."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.lab.cells import KINDS, NEEDS_LLM
+
+ORDER = (
+    "retrieval",
+    "plan-length",
+    "ablations",
+    "thresholds",
+    "encoders",
+    "shifts",
+    "prompts",
+    "datasets",
+    "efficiency",
+    "downstream",
+    "icl",
+    "weights",
+    "peers",
+)
+"""The suites that come with the package, in the order of the report."""
+
+ALL = "all"
+_GRID = {
+    "dataset": str,
+    "split": str,
+    "seed": int,
+    "retriever": str,
+    "encoder": str,
+    "parameters": dict,
+    "demonstrations": int,
+    "history": int,
+    "shift": str,
+    "queries": str,
+    "icl": str,
+    "select": str,
+    "top": int,
+    "llm": str,
+    "steps": int,
+    "size": int,
+    "plans": int,
+    "peer": str,
+}
+"""Keys of a ``[[runs]]`` table and of what type each value, or each member of its list, is."""
+
+SPLITS = ("paper", "group")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite.
+
+    Attributes:
+        name: what users type.
+        title: of its section in the report.
+        section: which part of the report shows it.
+        about: what is measured, and how.
+        differs: what differs from the paper.
+        runs: grids: each value is a list of choices, all of which are combined.
+    """
+
+    name: str
+    title: str
+    section: str
+    about: str
+    differs: str
+    runs: tuple[Mapping[str, tuple[Any, ...]], ...]
+
+    @property
+    def needs_llm(self) -> bool:
+        """Whether any run asks an LLM."""
+        return any(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the suite installs packages of others; it is run when named only."""
+        return any("peer" in grid["kind"] for grid in self.runs)
+
+    def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
+        """The suite with other choices for keys that a grid has; None leaves them.
+
+        Retrievers take the place of those of a grid, but where the grid gives them parameters:
+        those are about its own, so only they are kept.
+        """
+        grids = []
+        for grid in self.runs:
+            changed = dict(grid)
+            for key, values in choices.items():
+                if values is None or not (key in grid or key == "plans"):
+                    continue
+                if key == "retriever" and "parameters" in grid:
+                    values = [value for value in grid[key] if value in values]
+                changed[key] = tuple(values)
+            if all(changed.values()):
+                grids.append(changed)
+        return replace(self, runs=tuple(grids))
+
+    def specs(self) -> Iterator[dict[str, Any]]:
+        """Every combination, once; a retriever that uses no encoder is not repeated for each."""
+        for grid in self.runs:
+            for values in itertools.product(*grid.values()):
+                yield dict(zip(grid, values, strict=True))
+
+
+def names() -> list[str]:
+    """Every suite that comes with the package."""
+    return list(ORDER)
+
+
+def read_suite(name: str, *, quick: bool = False) -> Suite:
+    """A suite by its name, or from a TOML file of the user's own.
+
+    Raises:
+        InputError: there is no such suite, or the file is no suite.
+    """
+    if name in ORDER:
+        text = resources.files("dtdr.lab").joinpath(f"suites/{name}.toml").read_text("utf-8")
+        return _parse(text, name, f"suite {name!r}", quick)
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise unknown_choice("suite", name, (*ORDER, ALL, "a file.toml"))
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8, so it is no suite") from error
+    return _parse(text, path.stem, str(path), quick)
+
+
+def _parse(text: str, name: str, where: str, quick: bool) -> Suite:
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not TOML ({error})") from error
+    known = {"title", "section", "about", "differs", "runs", "quick"}
+    for key in value:
+        if key not in known:
+            raise InputError(f"{where} has an unknown key {key!r}; a suite has {_list(known)}")
+    grids = value.get("runs")
+    if not isinstance(grids, list) or not grids:
+        raise InputError(f"{where} has no [[runs]]; give at least one")
+    runs = tuple(_grid(grid, where) for grid in grids)
+    suite = Suite(
+        name,
+        str(value.get("title", name)),
+        str(value.get("section", "retrieval")),
+        " ".join(str(value.get("about", "")).split()),
+        " ".join(str(value.get("differs", "")).split()),
+        runs,
+    )
+    changes = value.get("quick")
+    if quick and isinstance(changes, dict):
+        choices = _grid(changes, where)
+        del choices["kind"]
+        suite = replace(suite, runs=tuple(_quick(grid, choices) for grid in runs))
+        suite = suite.with_choices(plans=choices.get("plans"))
+        suite = replace(suite, runs=tuple(grid for grid in suite.runs if all(grid.values())))
+    return suite
+
+
+def _quick(
+    grid: Mapping[str, tuple[Any, ...]], choices: Mapping[str, tuple[Any, ...]]
+) -> dict[str, tuple[Any, ...]]:
+    """A grid with fewer choices: of retrievers, those of the grid that are named."""
+    found = dict(grid)
+    for key, values in choices.items():
+        if key == "retriever" and key in grid:
+            found[key] = tuple(value for value in grid[key] if value in values)
+        elif key in grid:
+            found[key] = values
+    return found
+
+
+def _grid(grid: object, where: str) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(grid, dict):
+        raise InputError(f"{where}: 'runs' must be a list of tables: [[runs]]")
+    found: dict[str, tuple[Any, ...]] = {}
+    for key, value in {"kind": "rank", **grid}.items():
+        choices = tuple(value) if isinstance(value, list) else (value,)
+        if key == "kind":
+            for choice in choices:
+                if choice not in KINDS:
+                    raise unknown_choice(f"kind of run in {where}", str(choice), KINDS)
+        elif key not in _GRID:
+            raise InputError(f"{where} has an unknown key {key!r} in runs; it takes {_list(_GRID)}")
+        elif not choices or not all(type(choice) is _GRID[key] for choice in choices):
+            raise InputError(f"{where}: {key!r} must be one or more of {_GRID[key].__name__}")
+        if key == "split":
+            for choice in choices:
+                if choice not in SPLITS:
+                    raise unknown_choice(f"split in {where}", choice, SPLITS)
+        found[key] = choices
+    return found
+
+
+def _list(names: Any) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,19 @@
+"""Masks out: a ranking turned into the tools that an agent is shown, on whatever it runs.
+
+``policy`` decides which tools are shown and why, ``mask`` ranks for a transcript and fails open;
+``openai`` and ``anthropic`` write the decision into requests; every other module is a framework.
+"""
+
+from dtdr.integrations.mask import ToolMask, ToolRun
+from dtdr.integrations.policy import Narrower, ToolPolicy, ToolSelection
+from dtdr.integrations.transcript import Transcript, Turn
+
+__all__ = [
+    "Narrower",
+    "ToolMask",
+    "ToolPolicy",
+    "ToolRun",
+    "ToolSelection",
+    "Transcript",
+    "Turn",
+]

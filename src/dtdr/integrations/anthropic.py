@@ -1,0 +1,328 @@
+"""Masks in Anthropic's requests: filtered, or constant tools with deferred loading.
+
+Needs no package: requests are JSON. Shapes are those of anthropic 2.11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.integrations.mask import ToolMask
+from dtdr.integrations.messages import (
+    as_json,
+    checked_names,
+    hint_text,
+    token_costs,
+    transcript_of,
+)
+from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.transcript import Transcript
+
+Form = Literal["filtered", "deferred", "hint", "hint-weighted"]
+
+LOADER = "load_tools"
+"""Name of the tool whose results carry the references to deferred tools."""
+
+
+def tool_name(tool: object) -> str | None:
+    """The name of a tool of the user's own; None for tools that Anthropic defines."""
+    record = as_json(tool)
+    if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
+        return None
+    name = record.get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def tool_names(tools: Sequence[object]) -> tuple[str, ...]:
+    """The names of those tools that have one, in their order.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    return checked_names(map(tool_name, tools))
+
+
+def transcript(body: Mapping[str, Any]) -> Transcript:
+    """The conversation of a request."""
+    return transcript_of(body["messages"])
+
+
+def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
+    """Which tools of a request are shown.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tools = body.get("tools") or ()
+    return mask.select(tool_names(tools), lambda: transcript(body), costs=_costs(tools))
+
+
+def filtered(
+    tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
+) -> list[Any]:
+    """The tools that are shown, in their order; tools without a name of the user's stay.
+
+    A cache breakpoint on a tool that is left out moves to the nearest one before it that stays.
+
+    Args:
+        tools: the request's ``tools``.
+        selection: what the step shows.
+        keep: names that stay in any case.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tool_names(tools)
+    return _without(
+        tools,
+        lambda name: not selection.shows(name) and name not in keep,
+        lambda tool: None,
+    )
+
+
+def deferred(
+    tools: Sequence[Any], known: Collection[str], *, always_include: Collection[str] = ()
+) -> list[Any]:
+    """The same array for every step of every run: known tools are loaded when referred to.
+
+    Args:
+        tools: the request's ``tools``.
+        known: names that the retriever knows; others are loaded from the start.
+        always_include: names that are loaded from the start too.
+
+    Returns:
+        ``tools``, the known ones with ``defer_loading``, and the tool ``load_tools``, in whose
+        results the references stand. Cache breakpoints of deferred tools move to the nearest tool
+        before them that is not.
+
+    Raises:
+        InputError: two tools share a name, or one has the name of the loader.
+    """
+    names = tool_names(tools)
+    if LOADER in names:
+        raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
+    waiting = frozenset(known) - frozenset(always_include)
+    return _without(
+        [_LOADER_TOOL, *tools],
+        lambda name: name in waiting,
+        lambda tool: {**tool, "defer_loading": True},
+    )
+
+
+def references(names: Iterable[str]) -> list[dict[str, str]]:
+    """Content of a tool result that loads deferred tools."""
+    return [{"type": "tool_reference", "tool_name": name} for name in names]
+
+
+def load(names: Sequence[str], number: int) -> list[dict[str, Any]]:
+    """Two messages that load deferred tools as if the model had asked for them.
+
+    The model is spared the round trip of a search: what it will need is there before it asks.
+
+    Args:
+        names: the tools to load.
+        number: tells this load from the conversation's others; part of its id.
+    """
+    identifier = f"toolu_dtdr_{number:04d}"
+    return [
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": identifier, "name": LOADER, "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": identifier,
+                    "content": references(names),
+                }
+            ],
+        },
+    ]
+
+
+def with_loads(
+    messages: Sequence[Any],
+    tools: Sequence[Any],
+    mask: ToolMask,
+    *,
+    also: Collection[str] = (),
+) -> list[Any]:
+    """The conversation with a load in front of every answer for which tools became needed.
+
+    Worked out anew from the conversation each time, and the same each time, so that the cached
+    start of the prompt stays what it was. What is loaded stays loaded. A tool that an answer
+    calls is loaded before it in any case.
+
+    Args:
+        messages: the request's ``messages``, as the user keeps them: without loads.
+        tools: the request's ``tools``, all of them.
+        mask: retriever and policy.
+        also: names to load for the next answer, whatever their rank.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    names = tool_names(tools)
+    deferrable = frozenset(mask.retriever.vocabulary) - frozenset(mask.policy.always_include)
+    deferrable &= frozenset(names)
+    answers = [
+        position
+        for position, message in enumerate(messages)
+        if _field(message, "role") == "assistant"
+    ]
+    selections = mask.select_each(
+        names,
+        lambda: [transcript_of(messages[:position]) for position in [*answers, len(messages)]],
+        len(answers) + 1,
+        costs=_costs(tools),
+    )
+    loads: dict[int, list[str]] = {}
+    loaded: set[str] = set()
+    for position, selection in zip([*answers, len(messages)], selections, strict=True):
+        wanted = set(selection.shown)
+        wanted.update(_called(messages[position]) if position < len(messages) else also)
+        loads[position] = [name for name in names if name in (wanted & deferrable) - loaded]
+        loaded.update(loads[position])
+    found: list[Any] = []
+    count = 0
+    for position in range(len(messages) + 1):
+        if new := loads.get(position):
+            count += 1
+            found += load(new, count)
+        found += messages[position : position + 1]
+    return found
+
+
+def with_hint(
+    messages: Sequence[Any], selection: ToolSelection, *, weighted: bool = False
+) -> list[Any]:
+    """The conversation with the soft mask as the last block of its last message of the user.
+
+    Send it, do not keep it: the next step has its own.
+    """
+    found = list(messages)
+    text = hint_text(selection, weighted=weighted)
+    if not text:
+        return found
+    block = {"type": "text", "text": text}
+    last = as_json(found[-1]) if found else None
+    if last is None or last.get("role") != "user":
+        return [*found, {"role": "user", "content": [block]}]
+    content = last.get("content", "")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    found[-1] = {**last, "content": [*blocks, block]}
+    return found
+
+
+def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
+    """The request with a selection written into it; the given one is not changed.
+
+    ``deferred`` needs the conversation's earlier steps too; use ``masked`` for it.
+
+    Raises:
+        InputError: an unknown form, or two tools that share a name.
+    """
+    if form not in get_args(Form) or form == "deferred":
+        raise unknown_choice("form", form, [name for name in get_args(Form) if name != "deferred"])
+    changed = dict(body)
+    tools = body.get("tools")
+    if not tools:
+        return changed
+    if form == "filtered":
+        changed["tools"] = filtered(tools, selection, keep=_forced(body))
+    else:
+        changed["messages"] = with_hint(
+            body["messages"], selection, weighted=form == "hint-weighted"
+        )
+    return changed
+
+
+def masked(body: Mapping[str, Any], mask: ToolMask, form: Form = "deferred") -> dict[str, Any]:
+    """A request that shows the tools which the next step needs.
+
+    Args:
+        body: the keywords of ``messages.create``.
+        mask: retriever and policy.
+        form: ``deferred`` keeps ``tools`` constant and loads what is needed in the conversation,
+            so that the prompt cache holds; ``filtered`` works with every model; ``hint`` and
+            ``hint-weighted`` keep all tools and write the preferred ones behind the conversation.
+
+    Raises:
+        InputError: an unknown form, or two tools that share a name.
+    """
+    if form != "deferred":
+        return apply(body, select(body, mask), form)
+    changed = dict(body)
+    if tools := body.get("tools"):
+        changed["messages"] = with_loads(body["messages"], tools, mask, also=_forced(body))
+        changed["tools"] = deferred(
+            tools, mask.retriever.vocabulary, always_include=mask.policy.always_include
+        )
+    return changed
+
+
+async def amasked(
+    body: Mapping[str, Any], mask: ToolMask, form: Form = "deferred"
+) -> dict[str, Any]:
+    """``masked`` in a thread of its own."""
+    return await asyncio.to_thread(masked, body, mask, form)
+
+
+_LOADER_TOOL: dict[str, Any] = {
+    "name": LOADER,
+    "description": "Loads the tools that the next steps need. Called automatically.",
+    "input_schema": {"type": "object", "properties": {}},
+}
+
+
+def _without(
+    tools: Sequence[Any],
+    leaves: Callable[[str], bool],
+    instead: Callable[[Mapping[str, Any]], Any],
+) -> list[Any]:
+    """Tools that leave are replaced or left out; their cache breakpoints stay."""
+    found: list[Any] = []
+    last = None
+    for tool in tools:
+        name = tool_name(tool)
+        if name is None or not leaves(name):
+            last = len(found)
+            found.append(tool)
+            continue
+        record = dict(as_json(tool))
+        breakpoint_ = record.pop("cache_control", None)
+        if breakpoint_ is not None and last is not None:
+            found[last] = {"cache_control": breakpoint_, **as_json(found[last])}
+        if (other := instead(record)) is not None:
+            found.append(other)
+    return found
+
+
+def _costs(tools: Sequence[Any]) -> dict[str, int]:
+    return token_costs({name: tool for tool in tools if (name := tool_name(tool)) is not None})
+
+
+def _forced(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tool that the request itself forces: without it the request would be refused."""
+    choice = body.get("tool_choice")
+    name = choice.get("name") if isinstance(choice, Mapping) else None
+    return (name,) if isinstance(name, str) else ()
+
+
+def _called(message: object) -> tuple[str, ...]:
+    """The tools that an answer calls; Anthropic's own blocks are no concern of ``tools``."""
+    content = _field(message, "content")
+    blocks = content if isinstance(content, list) else []
+    return tuple(
+        str(_field(block, "name")) for block in blocks if _field(block, "type") == "tool_use"
+    )
+
+
+def _field(value: object, key: str) -> Any:
+    record = as_json(value)
+    return record.get(key) if isinstance(record, Mapping) else None

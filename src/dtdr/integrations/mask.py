@@ -1,0 +1,193 @@
+"""Ranks for a transcript and applies a policy; shows everything when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from dtdr.errors import InputError
+from dtdr.integrations.policy import Narrower, ToolPolicy, ToolSelection, unique_names
+from dtdr.integrations.transcript import Transcript, Turns
+from dtdr.retrievers.base import Retriever
+
+logger = logging.getLogger("dtdr.integrations")
+
+
+class ToolMask:
+    """A fitted retriever and a policy; what every integration asks which tools to show.
+
+    Holds nothing of any run, so that one object serves all runs and threads: what a sticky policy
+    needs is worked out from the transcript, by going through its steps again.
+
+    Args:
+        retriever: a fitted one, or the folder of a model.
+        policy: what is shown.
+        turns: how several user messages make a query; as the demonstrations were cut.
+
+    Raises:
+        InputError: the retriever cannot serve the policy.
+        ModelError: the folder holds no usable model.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever | str | Path,
+        policy: ToolPolicy | None = None,
+        *,
+        turns: Turns = "split",
+    ) -> None:
+        if not isinstance(retriever, Retriever):
+            from dtdr.api import load
+
+            retriever = load(retriever)
+        self.retriever = retriever
+        self.policy = policy or ToolPolicy()
+        self.policy.check(retriever.guide_)
+        self.turns: Turns = turns
+        Transcript().states(turns)
+
+    def select(
+        self,
+        names: Sequence[str],
+        transcript: Transcript | Callable[[], Transcript],
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> ToolSelection:
+        """Which tools are shown at the next step.
+
+        Whatever goes wrong in ranking is logged as a warning of ``dtdr.integrations``, and every
+        tool is shown.
+
+        Args:
+            names: the named tools that are available, in the order they are given to the model.
+            transcript: the conversation so far, or what reads it, so that a conversation that
+                cannot be read fails open as well.
+            costs: tokens of each tool's definition; needed for ``token_budget``.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        narrower = Narrower(self.policy)
+        try:
+            if not isinstance(transcript, Transcript):
+                transcript = transcript()
+            states = transcript.states(self.turns, last_only=self.policy.sticky == "none")
+            if not states or not states[-1].query:
+                return _open(narrower, names, "the transcript holds no message of a user")
+            rankings = self.retriever.rank_batch(
+                [state.query for state in states], [state.history for state in states]
+            )
+            called = transcript.called
+            for ranking in rankings:
+                selection = narrower.narrow(names, ranking, called, costs=costs)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return _open(narrower, names, _reason(error))
+        return selection
+
+    def select_each(
+        self,
+        names: Sequence[str],
+        transcripts: Callable[[], Sequence[Transcript]],
+        count: int,
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> list[ToolSelection]:
+        """``select`` for several states of one conversation, oldest first, in one go.
+
+        Args:
+            names: the named tools that are available.
+            transcripts: reads the conversation up to each of the states.
+            count: how many states there are.
+            costs: tokens of each tool's definition.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        narrower = Narrower(self.policy)
+        try:
+            read = transcripts()
+            states = [transcript.state(self.turns) for transcript in read]
+            rankings = self.retriever.rank_batch(
+                [state.query for state in states], [state.history for state in states]
+            )
+            return [
+                narrower.narrow(names, ranking, transcript.called, costs=costs)
+                if state.query
+                else narrower.open(names, "the transcript holds no message of a user")
+                for ranking, transcript, state in zip(rankings, read, states, strict=True)
+            ]
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return [_open(narrower, names, _reason(error))] * count
+
+    async def aselect(
+        self,
+        names: Sequence[str],
+        transcript: Transcript | Callable[[], Transcript],
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> ToolSelection:
+        """``select`` in a thread of its own, so that an encoder on the network blocks no loop."""
+        return await asyncio.to_thread(self.select, names, transcript, costs=costs)
+
+    def run(self, query: str) -> ToolRun:
+        """A run of one query, for a loop that says itself what was called."""
+        return ToolRun(self, query)
+
+
+class ToolRun:
+    """One query, encoded once, the calls made for it, and the sets shown.
+
+    >>> run = mask.run("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
+    >>> run.select(names).shown                           # doctest: +SKIP
+    >>> run.call("open_file")                             # doctest: +SKIP
+    """
+
+    def __init__(self, mask: ToolMask, query: str) -> None:
+        self._mask = mask
+        self._narrower = Narrower(mask.policy)
+        self.query = query
+        self.history: tuple[str, ...] = ()
+        self._failure = ""
+        try:
+            if not query.strip():
+                raise InputError("the query is empty")
+            self._session = mask.retriever.session(query)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            self._failure = _reason(error)
+
+    def call(self, tool: str) -> Self:
+        """Tell the run that a tool was called."""
+        self.history = (*self.history, tool)
+        if not self._failure:
+            self._session.call(tool)
+        return self
+
+    def select(
+        self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
+    ) -> ToolSelection:
+        """Which tools are shown now; as ``ToolMask.select``.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        if self._failure:
+            return _open(self._narrower, names, self._failure)
+        try:
+            return self._narrower.narrow(names, self._session.rank(), self.history, costs=costs)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return _open(self._narrower, names, _reason(error))
+
+
+def _open(narrower: Narrower, names: Sequence[str], failure: str) -> ToolSelection:
+    logger.warning("showing all %d tools: %s", len(names), failure)
+    return narrower.open(names, failure)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

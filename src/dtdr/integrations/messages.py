@@ -1,0 +1,101 @@
+"""What providers' requests have in common: reading a conversation, and the hint at its end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dtdr.errors import InputError
+from dtdr.integrations.policy import ToolSelection, unique_names
+from dtdr.integrations.transcript import Transcript, TranscriptBuilder
+from dtdr.prompting.render import quoted
+
+CHARACTERS_PER_TOKEN = 4
+"""The usual rule of thumb for JSON in English; providers give no tokenizer for definitions."""
+
+
+def transcript_of(messages: Iterable[object]) -> Transcript:
+    """The turns of a conversation.
+
+    Reads what the trace formats read, with the same rules, so that an agent's steps look to the
+    retriever as its logs did: messages of OpenAI, Anthropic and others, and items of the
+    responses API. Objects of the providers' packages are read as well as JSON.
+    """
+    from dtdr.traces.base import Said
+    from dtdr.traces.messages import Asked, items_of
+
+    builder = TranscriptBuilder()
+    waiting: list[str] = []
+    for message in messages:
+        record = as_json(message)
+        if not isinstance(record, Mapping):
+            raise InputError(f"a message must be a JSON object, not {type(record).__name__}")
+        kind = str(record.get("type", "message"))
+        if kind == "reasoning":
+            continue
+        if kind.endswith("_call") and "role" not in record:
+            # Items of the responses API; built-in tools are calls named after their item.
+            waiting.append(str(record.get("name") or kind.removesuffix("_call")))
+            continue
+        if waiting:
+            builder.model(waiting)
+            waiting = []
+        if kind.endswith("_output") and "role" not in record:
+            continue
+        calls: list[str] = []
+        for item in items_of(dict(record)):
+            if isinstance(item, Said):
+                builder.user(item.text)
+            elif isinstance(item, Asked):
+                calls.append(item.tool)
+        if calls or record.get("role") in ("assistant", "model"):
+            builder.model(calls)
+    if waiting:
+        builder.model(waiting)
+    return builder.build()
+
+
+def as_json(value: object) -> Any:
+    """An object of a provider's package as the JSON that it stands for."""
+    dump = getattr(value, "model_dump", None)
+    return dump(exclude_none=True) if callable(dump) else value
+
+
+def token_costs(definitions: Mapping[str, object]) -> dict[str, int]:
+    """About how many prompt tokens each tool's definition takes: its JSON by characters."""
+    return {
+        name: math.ceil(len(json.dumps(as_json(tool), default=str)) / CHARACTERS_PER_TOKEN)
+        for name, tool in definitions.items()
+    }
+
+
+def checked_names(found: Iterable[str | None]) -> tuple[str, ...]:
+    """The names among ``found``.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    return unique_names(name for name in found if name is not None)
+
+
+def hint_text(selection: ToolSelection, *, weighted: bool = False) -> str:
+    """A soft mask in words (paper, "ICL Methods"): all tools stay, those found are preferred.
+
+    Empty when nothing is known to prefer.
+
+    Args:
+        selection: what a step shows.
+        weighted: write each tool's probability beside it.
+    """
+    if not selection.preferred:
+        return ""
+    names = ", ".join(
+        quoted(name) + (f" ({selection.weights[name]:.3f})" if weighted else "")
+        for name in selection.preferred
+    )
+    return (
+        "In similar runs these tools came next; prefer them unless the request clearly needs "
+        f"another: {names}"
+    )

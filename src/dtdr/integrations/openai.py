@@ -1,0 +1,228 @@
+"""Masks in OpenAI's requests: chat completions and responses, filtered or safe for the cache.
+
+Needs no package: requests are JSON. Shapes are those of openai 3.52.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.integrations.mask import ToolMask
+from dtdr.integrations.messages import (
+    as_json,
+    checked_names,
+    hint_text,
+    token_costs,
+    transcript_of,
+)
+from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.transcript import Transcript
+
+Api = Literal["chat", "responses"]
+Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
+
+
+def tool_name(tool: object) -> str | None:
+    """The name of a function or custom tool; None for built-in tools, MCP servers, namespaces."""
+    record = as_json(tool)
+    if not isinstance(record, Mapping):
+        return None
+    kind = record.get("type", "function")
+    if kind not in ("function", "custom"):
+        return None
+    nested = record.get(kind)
+    name = nested.get("name") if isinstance(nested, Mapping) else record.get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def tool_names(tools: Sequence[object]) -> tuple[str, ...]:
+    """The names of those tools that have one, in their order.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    return checked_names(map(tool_name, tools))
+
+
+def transcript(body: Mapping[str, Any]) -> Transcript:
+    """The conversation of a request of either API."""
+    if _api(body) == "chat":
+        return transcript_of(body["messages"])
+    entered = body["input"]
+    if isinstance(entered, str):
+        return Transcript.of(entered)
+    return transcript_of(entered)
+
+
+def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
+    """Which tools of a request are shown.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tools = body.get("tools") or ()
+    named = {name: tool for tool in tools if (name := tool_name(tool)) is not None}
+    return mask.select(tool_names(tools), lambda: transcript(body), costs=token_costs(named))
+
+
+def filtered(
+    tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
+) -> list[Any]:
+    """The tools that are shown, untouched and in their order; tools without a name stay.
+
+    Args:
+        tools: the request's ``tools``.
+        selection: what the step shows.
+        keep: names that stay in any case.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tool_names(tools)
+    return [
+        tool
+        for tool in tools
+        if selection.shows(name := tool_name(tool)) or (name is not None and name in keep)
+    ]
+
+
+def allowed_tools(
+    tools: Sequence[Any],
+    selection: ToolSelection,
+    *,
+    api: Api = "chat",
+    choice: Any = None,
+) -> Any:
+    """The ``tool_choice`` that allows the shown tools, while ``tools`` stays as it was.
+
+    Args:
+        tools: the request's ``tools``, all of them.
+        selection: what the step shows.
+        api: the chat-completions and the responses API write this differently.
+        choice: the request's own ``tool_choice``. ``required`` becomes the mode; ``none``, a
+            single forced tool and a list that allows none of the shown tools stay as they are;
+            another list is cut down to the shown tools.
+
+    Returns:
+        ``{"type": "allowed_tools", …}``; the request's own choice where nothing is hidden.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tool_names(tools)
+    shown = [_reference(tool, api) for tool in filtered(tools, selection)]
+    hidden = len(shown) < len(tools)
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools", choice)
+        given = [tool for tool in inner.get("tools", ()) if selection.shows(tool_name(tool))]
+        return _choice(given, inner.get("mode", "auto"), api) if given and hidden else choice
+    if not hidden or choice not in (None, "auto", "required"):
+        return choice if choice is not None else "auto"
+    return _choice(shown, choice or "auto", api)
+
+
+def with_hint(
+    messages: Sequence[Any] | str, selection: ToolSelection, *, weighted: bool = False
+) -> list[Any]:
+    """The conversation with the soft mask as its last message, so that its start stays cached.
+
+    Send it, do not keep it: the next step has its own. Works for either API (role ``developer``
+    is ``system`` to models that do not know it, so ``system`` is what is written).
+    """
+    given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    text = hint_text(selection, weighted=weighted)
+    return [*given, {"role": "system", "content": text}] if text else list(given)
+
+
+def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
+    """The request with a selection written into it; the given one is not changed.
+
+    Raises:
+        InputError: an unknown form, two tools that share a name, or a body of neither API.
+    """
+    if form not in get_args(Form):
+        raise unknown_choice("form", form, get_args(Form))
+    api = _api(body)
+    changed = dict(body)
+    tools = body.get("tools")
+    if not tools:
+        return changed
+    choice = body.get("tool_choice")
+    if form == "filtered":
+        keep = _named(choice)
+        changed["tools"] = filtered(tools, selection, keep=keep)
+    elif form == "allowed-tools":
+        decided = allowed_tools(tools, selection, api=api, choice=choice)
+        if choice is not None or decided != "auto":
+            changed["tool_choice"] = decided
+    else:
+        key = "messages" if api == "chat" else "input"
+        changed[key] = with_hint(body[key], selection, weighted=form == "hint-weighted")
+    return changed
+
+
+def masked(body: Mapping[str, Any], mask: ToolMask, form: Form = "allowed-tools") -> dict[str, Any]:
+    """A request of either API that shows the tools which the next step needs.
+
+    Args:
+        body: the keywords of ``chat.completions.create`` or ``responses.create``.
+        mask: retriever and policy.
+        form: ``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds;
+            ``filtered`` works with every compatible server; ``hint`` and ``hint-weighted`` keep
+            all tools and write the preferred ones behind the conversation.
+
+    Raises:
+        InputError: an unknown form, two tools that share a name, or a body of neither API.
+    """
+    return apply(body, select(body, mask), form)
+
+
+async def amasked(
+    body: Mapping[str, Any], mask: ToolMask, form: Form = "allowed-tools"
+) -> dict[str, Any]:
+    """``masked`` in a thread of its own."""
+    return await asyncio.to_thread(masked, body, mask, form)
+
+
+def _api(body: Mapping[str, Any]) -> Api:
+    if "messages" in body:
+        return "chat"
+    if "input" in body:
+        return "responses"
+    raise InputError("the request has neither 'messages' (chat) nor 'input' (responses)")
+
+
+def _reference(tool: object, api: Api) -> dict[str, Any]:
+    """How ``allowed_tools`` names a tool."""
+    record = as_json(tool)
+    kind = record.get("type", "function")
+    name = tool_name(record)
+    if name is not None:
+        return (
+            {"type": kind, kind: {"name": name}} if api == "chat" else {"type": kind, "name": name}
+        )
+    found = {"type": kind}
+    for key in ("server_label", "name"):
+        if isinstance(record.get(key), str):
+            found[key] = record[key]
+    return found
+
+
+def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
+    allowed = {"mode": mode, "tools": tools}
+    if api == "chat":
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return {"type": "allowed_tools", **allowed}
+
+
+def _named(choice: Any) -> frozenset[str]:
+    """The tools that a request's own ``tool_choice`` names: without them it would be refused."""
+    if not isinstance(choice, Mapping):
+        return frozenset()
+    if choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools", choice)
+        return frozenset(filter(None, map(tool_name, inner.get("tools", ()))))
+    return frozenset(filter(None, (tool_name(choice),)))

@@ -1,0 +1,286 @@
+"""Which of the available tools are shown at a step, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.plan import END
+from dtdr.planning.mask import COVERAGE, TOP_K
+from dtdr.ranking import Guide, Ranking
+
+Sticky = Literal["none", "grow", "confidence"]
+Reason = Literal["ranked", "kept", "called", "always", "unknown", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """How many tools are shown, which always are, and when the set may change.
+
+    Without ``top_k``, ``coverage``, ``threshold`` or ``token_budget``: what suits the retriever,
+    which is a calibrated coverage of 95 % where it has one, else its own threshold, else its five
+    best tools. Whatever is given: tools that were called, and tools that the retriever does not
+    know, are shown, and so is at least one tool that it does know.
+
+    Attributes:
+        top_k: at most so many ranked tools; the end of plan does not count.
+        coverage: the fewest tools that hold an acceptable one this often, in (0, 1).
+        threshold: only tools above this probability, in [0, 1).
+        token_budget: as many ranked tools as fit into so many tokens of tool definitions, after
+            those that are shown in any case.
+        always_include: names that are shown whatever their rank.
+        sticky: ``none`` follows the ranking at every step; ``grow`` never takes a tool away
+            within a run; ``confidence`` keeps the set until the ranking gives another set a
+            probability higher by more than ``tolerance``.
+        tolerance: for ``confidence``, in [0, 1].
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    top_k: int | None = None
+    coverage: float | None = None
+    threshold: float | None = None
+    token_budget: int | None = None
+    always_include: Collection[str] = ()
+    sticky: Sticky = "none"
+    tolerance: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.always_include, str):
+            raise InputError(
+                f"always_include is the text {self.always_include!r}; give a list of tool names"
+            )
+        for name in ("top_k", "token_budget"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1")
+        if self.coverage is not None and not 0 < self.coverage < 1:
+            raise InputError(f"coverage is {self.coverage}; it must be between 0 and 1")
+        if self.threshold is not None and not 0 <= self.threshold < 1:
+            raise InputError(f"threshold is {self.threshold}; it must be in [0, 1)")
+        if self.sticky not in get_args(Sticky):
+            raise unknown_choice("sticky policy", self.sticky, get_args(Sticky))
+        if not 0 <= self.tolerance <= 1:
+            raise InputError(f"tolerance is {self.tolerance}; it must be in [0, 1]")
+
+    def check(self, guide: Guide) -> None:
+        """Find out before the first step that a retriever cannot serve this policy.
+
+        Raises:
+            InputError: coverage is asked of a retriever that is not calibrated.
+        """
+        if self.coverage is not None:
+            guide.probability_for(self.coverage)
+
+    def ranked(
+        self,
+        ranking: Ranking,
+        names: Collection[str],
+        *,
+        costs: Mapping[str, int] | None = None,
+        spent: int = 0,
+    ) -> tuple[str, ...]:
+        """The tools that the ranking alone would show, best first; at least one where it can.
+
+        Args:
+            ranking: every tool that the retriever knows.
+            names: the tools that are available.
+            costs: tokens of each tool's definition; needed for ``token_budget``.
+            spent: tokens of the tools that are shown in any case.
+
+        Raises:
+            InputError: the retriever is not calibrated for ``coverage``, or ``token_budget`` is
+                asked without costs.
+        """
+        wanted = set(names) - {END}
+        top_k, cut = self.top_k, ranking
+        if self.threshold is not None or self.coverage is not None:
+            cut = ranking.select(threshold=self.threshold, coverage=self.coverage)
+        elif top_k is None and self.token_budget is None:
+            if ranking.guide.held_out is not None and len(ranking.guide.held_out):
+                cut = ranking.select(coverage=COVERAGE)
+            elif ranking.threshold is not None:
+                cut = ranking.select()
+            else:
+                top_k = TOP_K
+        found = [name for name in cut.tools if name in wanted]
+        if not found:
+            found = [name for name in ranking.tools if name in wanted][:1]
+        found = found[:top_k]
+        if self.token_budget is None:
+            return tuple(found)
+        if costs is None:
+            raise InputError("token_budget needs the costs of the tools; use top_k instead")
+        fitting = 0
+        for name in found:
+            spent += costs.get(name, 0)
+            if spent > self.token_budget:
+                break
+            fitting += 1
+        return tuple(found[: max(1, fitting)])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSelection:
+    """What a step shows, and why.
+
+    Attributes:
+        names: the named tools that were available, in their order.
+        shown: those that are shown, in the same order; empty only where none was available.
+        reasons: for each tool that is shown: ``ranked``; else ``called``, ``always`` or
+            ``unknown``, which are shown whatever their rank; else ``kept`` from an earlier step by
+            a sticky policy; or ``open`` when everything is shown because ranking failed.
+        weights: probabilities of the shown tools that the retriever knows, best first.
+        failure: why everything is shown; empty when nothing failed.
+        changed: whether another set was shown at the step before; False at the first.
+    """
+
+    names: tuple[str, ...]
+    shown: tuple[str, ...]
+    reasons: Mapping[str, Reason]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    failure: str = ""
+    changed: bool = False
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The named tools that are not shown, in their order."""
+        return tuple(name for name in self.names if name not in self.reasons)
+
+    @property
+    def preferred(self) -> tuple[str, ...]:
+        """The tools that are shown for their rank, now or at an earlier step, best first."""
+        return tuple(name for name in self.weights if self.reasons[name] in ("ranked", "kept"))
+
+    def shows(self, name: str | None) -> bool:
+        """Whether a tool stays; one without a name, or that was not asked about, does."""
+        return name is None or name in self.reasons or name not in self.names
+
+    def refusal(self, name: str) -> str | None:
+        """For a guard at execution time: what to answer to a call of a hidden tool, else None.
+
+        A model can call what it was not shown: hidden is not forbidden. Whether that is an error
+        is the caller's to say.
+        """
+        if self.shows(name):
+            return None
+        return (
+            f"The tool {name!r} cannot be used at this step. "
+            f"Tools that can be used now: {', '.join(self.shown)}."
+        )
+
+
+class Narrower:
+    """Applies a policy step after step of one run; remembers what a sticky policy needs.
+
+    Args:
+        policy: what is shown.
+        kept: the set that a sticky policy goes on from, such as ``kept`` of an earlier object.
+    """
+
+    def __init__(self, policy: ToolPolicy | None = None, *, kept: Iterable[str] = ()) -> None:
+        self.policy = policy or ToolPolicy()
+        self.kept: tuple[str, ...] = tuple(kept)
+        self._shown: tuple[str, ...] | None = None
+
+    def narrow(
+        self,
+        names: Sequence[str],
+        ranking: Ranking,
+        called: Iterable[str] = (),
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> ToolSelection:
+        """Decide one step.
+
+        Args:
+            names: the named tools that are available, in the order they are given to the model.
+            ranking: what the retriever says about this step.
+            called: every tool that the transcript refers to, in whatever order.
+            costs: tokens of each tool's definition; needed for ``token_budget``.
+
+        Raises:
+            InputError: two tools share a name, or the ranking cannot serve the policy.
+        """
+        available = frozenset(unique_names(names))
+        probability = dict(ranking)
+        fixed: dict[str, Reason] = {}
+        referred = set(called)
+        for name in names:
+            if name not in probability:
+                fixed[name] = "unknown"
+            elif name in referred:
+                fixed[name] = "called"
+            elif name in self.policy.always_include:
+                fixed[name] = "always"
+        spent = sum((costs or {}).get(name, 0) for name in fixed)
+        ranked = self.policy.ranked(ranking, available, costs=costs, spent=spent)
+        kept = self._stick(ranked, available, probability)
+        reasons: dict[str, Reason] = {}
+        for name in names:
+            if name in ranked and name in kept:
+                reasons[name] = "ranked"
+            elif name in fixed:
+                reasons[name] = fixed[name]
+            elif name in kept:
+                reasons[name] = "kept"
+        weights = {name: share for name, share in probability.items() if name in reasons}
+        return self._selection(names, reasons, weights)
+
+    def open(self, names: Sequence[str], failure: str) -> ToolSelection:
+        """Show everything, because ranking failed; the sticky set stays as it was.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        return self._selection(names, dict.fromkeys(names, "open"), {}, failure)
+
+    def _stick(
+        self,
+        ranked: tuple[str, ...],
+        available: Collection[str],
+        probability: Mapping[str, float],
+    ) -> Collection[str]:
+        if self.policy.sticky == "none":
+            self.kept = ranked
+        elif self.policy.sticky == "grow":
+            # What is not available now may be again: it stays remembered.
+            self.kept = tuple(dict.fromkeys((*self.kept, *ranked)))
+        else:
+            still = [name for name in self.kept if name in available and name in probability]
+            mass = sum(probability[name] for name in still)
+            best = sum(probability[name] for name in ranked)
+            if not still or best > mass + self.policy.tolerance:
+                self.kept = ranked
+        return frozenset(self.kept)
+
+    def _selection(
+        self,
+        names: Sequence[str],
+        reasons: Mapping[str, Reason],
+        weights: Mapping[str, float],
+        failure: str = "",
+    ) -> ToolSelection:
+        shown = tuple(reasons)
+        changed = self._shown is not None and set(self._shown) != set(shown)
+        self._shown = shown
+        return ToolSelection(tuple(names), shown, reasons, weights, failure, changed)
+
+
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, once it is sure that none stands there twice.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    seen: set[str] = set()
+    found = tuple(names)
+    for name in found:
+        if name in seen:
+            raise InputError(f"two tools are named {name!r}; tool names must be unique")
+        seen.add(name)
+    return found

@@ -20,9 +20,11 @@ from dtdr.cli import (
     fit,
     import_,
     inspect,
+    mcp,
     plan,
     prompt,
     rank,
+    serve,
 )
 from dtdr.cli.output import WIDTH, note
 from dtdr.errors import DtdrError
@@ -43,7 +45,10 @@ app.command("inspect")(inspect.inspect)
 app.command("import")(import_.import_traces)
 app.command("prompt")(prompt.prompt)
 app.command("plan")(plan.plan)
+app.command("mcp")(mcp.mcp)
 app.add_typer(data.app, name="data")
+app.command("serve")(serve.serve)
+app.add_typer(serve.keys, name="keys")
 
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 """What typer raises for misuse; its place differs between versions of typer."""

@@ -1,0 +1,29 @@
+"""An MCP gateway: between a client and its servers, it shows the tools that are needed next.
+
+Needs the official SDK: ``pip install 'dtdr[mcp]'``. See ``docs/gateway.md``.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from dtdr.errors import MissingExtraError
+
+if find_spec("mcp") is None or find_spec("mcp_types") is None:
+    raise MissingExtraError("the MCP gateway", "mcp", "mcp")
+
+from dtdr.gateway.gateway import Gateway, GatewayOptions
+from dtdr.gateway.serving import GatewayServer, serve_http, serve_stdio
+from dtdr.gateway.specs import UpstreamSpec, parse_rest, parse_upstream, read_config
+
+__all__ = [
+    "Gateway",
+    "GatewayOptions",
+    "GatewayServer",
+    "UpstreamSpec",
+    "parse_rest",
+    "parse_upstream",
+    "read_config",
+    "serve_http",
+    "serve_stdio",
+]

@@ -1,0 +1,159 @@
+"""What the gateway remembers of each client: the query, the calls so far, the tools it sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from dtdr.integrations.policy import Narrower
+from dtdr.traces.base import TracedCall
+
+INTENT_KEY = "dtdr/intent"
+"""``_meta`` key of a request: what the user wants, in the user's words."""
+
+SESSION_KEY = "dtdr/session"
+"""``_meta`` key of a request: which conversation it belongs to."""
+
+MAX_CLIENTS = 10_000
+
+Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(eq=False)
+class ClientState:
+    """One client's conversation.
+
+    Attributes:
+        intent: what the user wants, where the client said so.
+        searches: texts the agent searched with in this run.
+        calls: the run's calls, in the order they were made.
+        called: names of the tools called in this conversation, each once.
+        found: names of the tools that searches brought up in this run, each once.
+        shown: names of the tools in the list that the client was last given or told of.
+        narrower: remembers the ranked tools that were shown in this run; None before the first.
+        wire: the channel for notifications; None until the first request.
+        log_level: least severe log message that the client asked for; None: all.
+    """
+
+    key: str
+    intent: str = ""
+    searches: list[str] = field(default_factory=list)
+    calls: list[TracedCall] = field(default_factory=list)
+    called: dict[str, None] = field(default_factory=dict)
+    found: dict[str, None] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    told: tuple[str, ...] | None = None
+    narrower: Narrower | None = None
+    wire: ServerSession | None = None
+    is_modern: bool = False
+    log_level: types.LoggingLevel | None = None
+    subscriptions: set[str] = field(default_factory=set)
+    running: int = 0
+    touched: float = field(default_factory=time.monotonic)
+    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    ranking: anyio.Lock = field(default_factory=anyio.Lock)
+    ranked_for: object = None
+
+    def __post_init__(self) -> None:
+        self.listen = ListenHandler(self.bus)
+
+    def query(self, stand_in: str) -> str:
+        """What the next tools are ranked for: the intent, else the last search, else a stand-in."""
+        return self.intent or (self.searches[-1] if self.searches else stand_in)
+
+    def start_over(self) -> list[TracedCall]:
+        """Begin another run; gives back the calls of the one that ended."""
+        ended, self.calls = self.calls, []
+        self.searches = []
+        self.found = {}
+        self.narrower = None
+        return ended
+
+
+class Clients:
+    """The clients by their key: one over stdio, one a session over HTTP.
+
+    Args:
+        ended: called with the state of a client that is forgotten.
+        idle_seconds: how long a client without a request is remembered.
+    """
+
+    def __init__(self, ended: Callable[[ClientState], None], idle_seconds: float) -> None:
+        self._states: dict[str, ClientState] = {}
+        self._ended = ended
+        self._idle_seconds = idle_seconds
+
+    def __iter__(self) -> Any:
+        return iter(tuple(self._states.values()))
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def of(self, context: Context) -> ClientState:
+        """The state of the client that sent a request."""
+        key = client_key(context)
+        state = self._states.pop(key, None)
+        if state is None:
+            self.forget_idle()
+            while len(self._states) >= MAX_CLIENTS:
+                self._ended(self._states.pop(next(iter(self._states))))
+            state = ClientState(key)
+        self._states[key] = state  # put last: the first is the one longest untouched
+        state.touched = time.monotonic()
+        state.wire = context.session
+        state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return state
+
+    def forget_idle(self) -> None:
+        """Forget the clients that have been silent for too long."""
+        horizon = time.monotonic() - self._idle_seconds
+        for key, state in tuple(self._states.items()):
+            if state.touched > horizon:
+                break
+            if not state.running:
+                del self._states[key]
+                self._ended(state)
+
+    def forget_all(self) -> None:
+        """Forget every client."""
+        states, self._states = self._states, {}
+        for state in states.values():
+            self._ended(state)
+
+
+def client_key(context: Context) -> str:
+    """Which client sent a request.
+
+    The conversation that its ``_meta`` names; else the session of 2025-era HTTP; else, for the
+    sessionless HTTP of 2026-07-28, the credential, address and name of the client together; over
+    stdio there is one client.
+    """
+    meta: Mapping[str, Any] = context.meta or {}
+    named = meta.get(SESSION_KEY)
+    request = context.request
+    headers = getattr(request, "headers", None)
+    if headers is None:
+        return f"named {named}" if isinstance(named, str) else "stdio"
+    owner = f"{headers.get('authorization', '')} {_address(request)}"
+    if isinstance(named, str):
+        return f"named {owner} {named}"
+    session = headers.get("mcp-session-id")
+    if session:
+        return f"session {session}"
+    about = context.session.client_params
+    name = "" if about is None else f"{about.client_info.name} {about.client_info.version}"
+    return f"client {owner} {name}"
+
+
+def _address(request: Any) -> str:
+    client = getattr(request, "client", None)
+    return "" if client is None else str(client.host)

@@ -1,0 +1,308 @@
+"""Stands between MCP clients and their servers, and shows each client the few tools it needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.abc import TaskGroup
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.shared.subscriptions import ResourceUpdated as ResourceUpdatedEvent
+
+from dtdr.gateway.asking import ask
+from dtdr.gateway.catalog import Catalog
+from dtdr.gateway.clients import Clients, ClientState, Context
+from dtdr.gateway.learning import Learner, Recorder
+from dtdr.gateway.ranker import Ranker
+from dtdr.gateway.specs import UpstreamSpec, require_distinct
+from dtdr.gateway.upstream import InputAnswer, Upstream
+from dtdr.integrations.policy import ToolPolicy
+from dtdr.retrievers.base import Retriever
+from dtdr.traces.base import TracedCall
+from dtdr.traces.mcp import MCP
+
+logger = logging.getLogger("dtdr.mcp")
+
+SEARCH_TOOL = "search_tools"
+
+_LEVELS: tuple[types.LoggingLevel, ...] = (
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+)  # fmt: skip
+
+
+DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """How the gateway chooses and learns.
+
+    Attributes:
+        policy: how many ranked tools are shown and when they may change. ``grow``, the default,
+            keeps a tool that was shown until the run ends, so that the list changes less often and
+            the client's prompt cache holds longer. ``always_include`` are names as clients see
+            them; of tools that the model does not know, too.
+        query: what is ranked for while the client has not said what the user wants. The default is
+            the text that ``dtdr import mcp`` gives such runs, so that models fitted on MCP logs
+            rank as they learned.
+        learn: file that the demonstrations of passed calls are appended to; None learns nothing.
+        redact: scrub secrets and personal data from it.
+        run_gap: seconds without a call that end a run.
+        connect_seconds: how long a server may take to connect.
+        wait_seconds: how long a call waits for a server that is away before it fails.
+        idle_seconds: how long an HTTP client without requests is remembered.
+    """
+
+    policy: ToolPolicy = DEFAULT_POLICY
+    query: str = MCP.default_query
+    learn: Path | None = None
+    redact: bool = True
+    run_gap: float = 300.0
+    connect_seconds: float = 30.0
+    wait_seconds: float = 5.0
+    idle_seconds: float = 1800.0
+
+
+class Gateway:
+    """The state behind one served endpoint; ``running`` keeps its servers connected.
+
+    Args:
+        retriever: a fitted model.
+        specs: the servers behind the gateway.
+        options: how it chooses and learns.
+
+    Raises:
+        InputError: there is no server, two share a name, or the model cannot do what is asked.
+        OutputError: the file to learn into cannot be written.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        specs: Sequence[UpstreamSpec],
+        options: GatewayOptions | None = None,
+    ) -> None:
+        self.options = options = options or GatewayOptions()
+        learner = None
+        if options.learn is not None:
+            recorder = Recorder(options.learn, stand_in=options.query, redact=options.redact)
+            learner = Learner(recorder, retriever)
+        self.learns = learner is not None
+        self.ranker = Ranker(retriever, options.policy, learner)
+        self.catalog = Catalog(self.ranker.knows, reserved=(SEARCH_TOOL,))
+        self.clients = Clients(self._forgotten, options.idle_seconds)
+        self.upstreams = {
+            spec.name: Upstream(
+                spec,
+                self,
+                connect_seconds=options.connect_seconds,
+                wait_seconds=options.wait_seconds,
+            )
+            for spec in require_distinct(specs)
+        }
+        self.version = 0
+        """Grows whenever the catalog changes."""
+        self._tasks: TaskGroup | None = None
+        self._ended: list[tuple[list[str], list[TracedCall]]] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the servers connected while the block runs; yields when each was tried once."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for upstream in self.upstreams.values():
+                    tasks.start_soon(upstream.run)
+                tasks.start_soon(self._tidy)
+                with anyio.move_on_after(self.options.connect_seconds):
+                    for upstream in self.upstreams.values():
+                        await upstream.tried.wait()
+                self._report()
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self.clients.forget_all()
+            with anyio.CancelScope(shield=True):
+                await self._learn()
+
+    @property
+    def instructions(self) -> str:
+        """What the client's model should know: of the search tool, and from each server."""
+        parts = [
+            f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
+            "the tools it finds are then listed and can be called."
+        ]
+        parts += [
+            f"## {upstream.name}\n{upstream.instructions}"
+            for upstream in self.upstreams.values()
+            if upstream.instructions
+        ]
+        return "\n\n".join(parts)
+
+    # -- what a client sees --------------------------------------------------------------------
+
+    async def refresh(self, state: ClientState) -> None:
+        """Bring the list of tools that a client sees up to date."""
+        async with state.ranking:
+            history = [call.tool for call in state.calls]
+            query = state.query(self.options.query)
+            basis = (
+                query, tuple(history), tuple(state.found), tuple(state.called), self.version,
+                self.ranker.generation,
+            )  # fmt: skip
+            if basis == state.ranked_for:
+                return
+            state.shown = self._arranged(state, await self._ranked(state, query, history))
+            state.ranked_for = basis
+
+    def soon_refresh(self, state: ClientState) -> None:
+        """Bring a client's list up to date in the background and tell the client of changes."""
+        if self._tasks is not None:
+            self._tasks.start_soon(self._refresh_and_tell, state)
+
+    async def _refresh_and_tell(self, state: ClientState) -> None:
+        try:
+            await self.refresh(state)
+            if state.told is not None and state.told != state.shown:
+                state.told = state.shown
+                await state.bus.publish(ToolsListChanged())
+                if state.wire is not None and not state.is_modern:
+                    await state.wire.send_tool_list_changed()
+        except Exception:
+            logger.exception("could not bring a client's list of tools up to date")
+
+    async def _ranked(
+        self, state: ClientState, query: str, history: Sequence[str]
+    ) -> Sequence[str]:
+        """Names to show by the ranking; all of them where ranking failed or there are few."""
+        few = self.options.policy.top_k
+        if few is not None and len(self.catalog) <= few:
+            return self.catalog.names()
+        if state.narrower is None:
+            state.narrower = self.ranker.narrower()
+        known = self.catalog.model_names()
+        selected = await self.ranker.select(state.narrower, known, query, history)
+        if selected is None:
+            return self.catalog.names()
+        return [name for item in selected for name in self.catalog.of_model_name(item)]
+
+    def _arranged(self, state: ClientState, ranked: Sequence[str]) -> tuple[str, ...]:
+        """What is shown, in an order that leaves what stood there before in its place."""
+        always = self.options.policy.always_include
+        wanted = dict.fromkeys([*always, *state.called, *state.found, *ranked])
+        former = [name for name in state.shown if name in wanted]
+        return tuple(name for name in dict.fromkeys([*former, *wanted]) if name in self.catalog)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def end_run(self, state: ClientState) -> None:
+        """Begin another run for a client, and learn from the one that ended."""
+        texts = [state.intent] if state.intent else list(state.searches)
+        calls = state.start_over()
+        if calls:
+            self._ended.append((texts, calls))
+            if self._tasks is not None:
+                self._tasks.start_soon(self._learn)
+
+    def _forgotten(self, state: ClientState) -> None:
+        self.end_run(state)
+
+    async def _learn(self) -> None:
+        while self._ended:
+            texts, calls = self._ended.pop(0)
+            await self.ranker.learn(texts, calls)
+
+    async def _tidy(self) -> None:
+        while True:
+            await anyio.sleep(60)
+            self.clients.forget_idle()
+
+    # -- what upstreams say ------------------------------------------------------------------------
+
+    async def tools_changed(self, upstream: Upstream) -> None:
+        """See ``Listener``."""
+        offers = {item.name: item.tools for item in self.upstreams.values()}
+        up = [item.name for item in self.upstreams.values() if item.is_up]
+        self.catalog.rebuild(offers, up)
+        self.version += 1
+        for state in self.clients:
+            self.soon_refresh(state)
+
+    async def announce(self, upstream: Upstream, note: types.ServerNotification) -> None:
+        """See ``Listener``."""
+        if isinstance(note, types.LoggingMessageNotification):
+            await self._log(upstream, note)
+            return
+        for state in self.clients:
+            if isinstance(note, types.ResourceUpdatedNotification):
+                # A server may tell of a part of what was subscribed to.
+                uri = note.params.uri
+                if not any(uri.startswith(known) for known in state.subscriptions):
+                    continue
+                await state.bus.publish(ResourceUpdatedEvent(uri))
+            elif isinstance(note, types.ResourceListChangedNotification):
+                await state.bus.publish(ResourcesListChanged())
+            elif isinstance(note, types.PromptListChangedNotification):
+                await state.bus.publish(PromptsListChanged())
+            if state.wire is not None and not state.is_modern:
+                await state.wire.send_notification(note)
+
+    async def _log(self, upstream: Upstream, note: types.LoggingMessageNotification) -> None:
+        """Pass a log message to the clients whose calls the server is working on, else to all."""
+        severity = _LEVELS.index(note.params.level)
+        callers: list[Context] = list(upstream.callers)
+        for context in callers:
+            state = self.clients.of(context)
+            level: Any = state.log_level
+            if state.is_modern:
+                level = (context.meta or {}).get(types.LOG_LEVEL_META_KEY, "")
+            if level is None or (level in _LEVELS and _LEVELS.index(level) <= severity):
+                await context.session.send_notification(note, context.request_id)
+        if callers:
+            return
+        for state in self.clients:
+            wants = state.log_level is None or _LEVELS.index(state.log_level) <= severity
+            if wants and state.wire is not None and not state.is_modern:
+                await state.wire.send_notification(note)
+
+    def lowest_level(self) -> types.LoggingLevel:
+        """The least severe level that any client asked for."""
+        asked = [state.log_level for state in self.clients if state.log_level is not None]
+        return min(asked, key=_LEVELS.index, default="info")
+
+    async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
+        """See ``Listener``; the question goes to the client whose call it can only be about."""
+        waiting: dict[int, Any] = {}
+        for context in upstream.callers:
+            waiting[id(self.clients.of(context))] = context
+        if len(waiting) != 1:
+            reason = "no client's call is" if not waiting else "calls of several clients are"
+            return types.ErrorData(
+                code=types.INVALID_REQUEST,
+                message=f"the gateway cannot tell whom to ask: {reason} being worked on",
+            )
+        (context,) = waiting.values()
+        return await ask(context, request)
+
+    def _report(self) -> None:
+        up = [upstream for upstream in self.upstreams.values() if upstream.is_up]
+        known = sum(
+            tool is not None and tool.known_as is not None
+            for tool in map(self.catalog.get, self.catalog.names())
+        )
+        logger.info(
+            "%d of %d servers are connected; %d tools, %d of them known to the model",
+            len(up), len(self.upstreams), len(self.catalog), known,
+        )  # fmt: skip
+        for name in self.options.policy.always_include:
+            if self.catalog.owner(name) is None:
+                logger.warning("no server has the tool %r that is always to be shown", name)

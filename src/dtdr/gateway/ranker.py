@@ -1,0 +1,97 @@
+"""Asks the model which tools come next, off the event loop, and learns from ended runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+
+from dtdr.gateway.learning import Learner
+from dtdr.integrations.policy import Narrower, ToolPolicy
+from dtdr.plan import END
+from dtdr.retrievers.base import Retriever
+from dtdr.traces.base import TracedCall
+
+logger = logging.getLogger("dtdr.mcp")
+
+
+class Ranker:
+    """Ranks in a worker thread; ranking and learning never run at the same time.
+
+    Args:
+        retriever: a fitted model.
+        policy: how many tools are shown, and when the set may change.
+        learner: given, told of every run that ends.
+
+    Raises:
+        InputError: the policy asks for a coverage that the model is not calibrated for.
+    """
+
+    def __init__(
+        self, retriever: Retriever, policy: ToolPolicy, learner: Learner | None = None
+    ) -> None:
+        policy.check(retriever.guide_)
+        self._retriever = retriever
+        self._policy = policy
+        self._learner = learner
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self.generation = 0
+        """Grows when the model has learned, so that rankings made before are known as old."""
+
+    def knows(self, tool: str) -> bool:
+        """Whether the model has a tool of that name."""
+        return tool != END and self._retriever.index(tool) >= 0
+
+    def narrower(self) -> Narrower:
+        """What remembers the shown tools of one run."""
+        return Narrower(self._policy)
+
+    async def select(
+        self, narrower: Narrower, names: Sequence[str], query: str, history: Sequence[str]
+    ) -> tuple[str, ...] | None:
+        """Model names worth showing, best first.
+
+        None when the model failed: everything is to be shown then, since a gateway that hides
+        tools by mistake is worse than one that hides none.
+
+        Args:
+            narrower: of the run.
+            names: what the model calls the tools that there are.
+            query: what the user wants.
+            history: model names of the calls so far, oldest first.
+        """
+        try:
+            return await anyio.to_thread.run_sync(
+                self._select, narrower, names, query, history, limiter=self._one_at_a_time
+            )
+        except Exception:
+            logger.exception("the model could not rank; every tool is shown")
+            return None
+
+    def _select(
+        self, narrower: Narrower, names: Sequence[str], query: str, history: Sequence[str]
+    ) -> tuple[str, ...]:
+        return narrower.narrow(names, self._retriever.rank(query, history)).preferred
+
+    async def rank(self, query: str, history: Sequence[str]) -> tuple[str, ...]:
+        """Every model name, best first, end of plan left out; empty when the model failed."""
+        try:
+            ranking = await anyio.to_thread.run_sync(
+                self._retriever.rank, query, history, limiter=self._one_at_a_time
+            )
+        except Exception:
+            logger.exception("the model could not rank; the search goes by words alone")
+            return ()
+        return tuple(tool for tool in ranking.tools if tool != END)
+
+    async def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
+        """Tell the learner, if there is one, of a run that ended."""
+        if self._learner is None or not calls:
+            return
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(
+                self._learner.learn, list(texts), list(calls), limiter=self._one_at_a_time
+            )
+        if self._learner.can_update:
+            self.generation += 1

@@ -1,0 +1,246 @@
+"""Which servers stand behind the gateway: named on the command line or in a config file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dtdr.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+# Programs that run another: the server's name is what they are told to run.
+_LAUNCHERS = {
+    "npx",
+    "npm",
+    "bunx",
+    "uvx",
+    "uv",
+    "pipx",
+    "python",
+    "python3",
+    "node",
+    "docker",
+    "deno",
+}
+_LAUNCHER_WORDS = {"run", "exec", "tool", "x", "-m"}
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSpec:
+    """One MCP server to connect to: a command that speaks over stdio, or a streamable HTTP URL.
+
+    Attributes:
+        name: letters, digits, ``-`` and ``_``; prefixes the names of tools that collide.
+        command: the program and its arguments; empty for a URL.
+        url: where the server listens; empty for a command.
+        env: environment variables added for the command.
+        inherit_env: the command gets the whole environment of the gateway, not only ``PATH``,
+            ``HOME`` and the like.
+        cwd: the command's working folder.
+        headers: HTTP headers sent with every request.
+
+    Raises:
+        InputError: the name cannot be used, or there is not exactly one of command and URL.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    inherit_env: bool = False
+    cwd: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(
+                f"upstream name {self.name!r} must be 1 to 32 letters, digits, '-' or '_'"
+            )
+        if bool(self.command) == bool(self.url):
+            raise InputError(f"upstream {self.name!r} needs either a command or a URL")
+
+
+def parse_upstream(text: str) -> UpstreamSpec:
+    """An upstream from ``name=command and arguments`` or ``name=https://…``.
+
+    Raises:
+        InputError: there is no name, or nothing behind it.
+    """
+    name, equals, target = text.partition("=")
+    if not equals or not target.strip():
+        raise InputError(
+            f"--upstream {text!r} must be NAME='command arguments' or NAME=https://server/mcp"
+        )
+    if _is_url(target):
+        return UpstreamSpec(name.strip(), url=target.strip())
+    return UpstreamSpec(name.strip(), command=_split(target), inherit_env=True)
+
+
+def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
+    """Upstreams from the words after ``--``.
+
+    ``--`` again separates upstreams. Where the first word of one is a URL, each of its words is
+    an upstream; everything else is one command with its arguments.
+
+    Raises:
+        InputError: nothing stands between two ``--``, or a command follows URLs.
+    """
+    found: list[UpstreamSpec] = []
+    for group in _groups(words):
+        if not group:
+            raise InputError("nothing stands between two '--'; write: dtdr mcp MODEL -- SERVER")
+        if not _is_url(group[0]):
+            found.append(UpstreamSpec(_command_name(group), command=tuple(group), inherit_env=True))
+            continue
+        for word in group:
+            if not _is_url(word):
+                raise InputError(f"{word!r} follows a URL but is none; put '--' before a command")
+            found.append(UpstreamSpec(_clean(urlsplit(word).hostname or "server"), url=word))
+    return _numbered(found)
+
+
+def read_config(path: str | Path) -> list[UpstreamSpec]:
+    """Upstreams of a JSON file with ``mcpServers``, as MCP clients write it.
+
+    An entry is ``{"command", "args", "env", "cwd"}`` or ``{"url", "headers"}``; ``${NAME}`` and
+    ``${NAME:-default}`` in its texts are environment variables; ``"disabled": true`` skips it.
+
+    Raises:
+        InputError: the file cannot be read, or an entry is no server.
+    """
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON") from error
+    servers = value.get("mcpServers", value.get("servers")) if isinstance(value, dict) else None
+    if not isinstance(servers, dict):
+        raise InputError(f'{path} must hold {{"mcpServers": {{"name": {{"command": …}}}}}}')
+    return [
+        _entry(path, str(name), entry)
+        for name, entry in servers.items()
+        if not (isinstance(entry, dict) and entry.get("disabled") is True)
+    ]
+
+
+def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
+    """The specs, which must be at least one and have different names.
+
+    Raises:
+        InputError: there is none, or two share a name.
+    """
+    found = tuple(specs)
+    if not found:
+        raise InputError(
+            "name at least one upstream: dtdr mcp MODEL -- COMMAND, --upstream NAME=…, or --config"
+        )
+    seen: set[str] = set()
+    for spec in found:
+        if spec.name in seen:
+            raise InputError(f"two upstreams are named {spec.name!r}; names must differ")
+        seen.add(spec.name)
+    return found
+
+
+def _entry(path: str | Path, name: str, entry: object) -> UpstreamSpec:
+    if not isinstance(entry, dict):
+        raise InputError(f"{path}: server {name!r} must be a JSON object")
+    url, command = entry.get("url", ""), entry.get("command", "")
+    arguments = entry.get("args", [])
+    if not isinstance(url, str) or not isinstance(command, str):
+        raise InputError(f"{path}: 'url' and 'command' of server {name!r} must be texts")
+    if not isinstance(arguments, list) or not all(isinstance(item, str) for item in arguments):
+        raise InputError(f"{path}: 'args' of server {name!r} must be a list of texts")
+    cwd = entry.get("cwd")
+    return UpstreamSpec(
+        _clean(name),
+        command=tuple(_expanded(path, item) for item in (command, *arguments)) if command else (),
+        url=_expanded(path, url),
+        env=_texts(path, name, "env", entry),
+        cwd=_expanded(path, cwd) if isinstance(cwd, str) else None,
+        headers=_texts(path, name, "headers", entry),
+    )
+
+
+def _texts(path: str | Path, name: str, key: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    value = entry.get(key, {})
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise InputError(f"{path}: {key!r} of server {name!r} must be an object of texts")
+    return {str(variable): _expanded(path, item) for variable, item in value.items()}
+
+
+def _expanded(path: str | Path, text: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1], match[2])
+        if found is None:
+            raise InputError(f"{path} uses ${{{match[1]}}}, which is not set in the environment")
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
+def _groups(words: Sequence[str]) -> list[list[str]]:
+    groups: list[list[str]] = [[]]
+    for word in words:
+        if word == "--":
+            groups.append([])
+        else:
+            groups[-1].append(word)
+    return groups if words else []
+
+
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"the command {command!r} cannot be split: {error}".lower()) from error
+
+
+def _is_url(text: str) -> bool:
+    return text.strip().startswith(("http://", "https://"))
+
+
+def _command_name(words: Sequence[str]) -> str:
+    """The server's name in a command: ``npx -y @scope/server-git@1.2`` is ``server-git``."""
+    program = Path(words[0]).stem
+    chosen = program
+    if program in _LAUNCHERS or re.fullmatch(r"python[\d.]*", program):
+        chosen = next(
+            (
+                word
+                for word in words[1:]
+                if not word.startswith("-") and word not in _LAUNCHER_WORDS
+            ),
+            program,
+        )
+    package = chosen.rstrip("/").rpartition("/")[2]
+    return _clean(re.sub(r"(?:@|==|:).*$|\.(?:py|js|ts|mjs)$", "", package))
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:32] or "server"
+
+
+def _numbered(specs: Sequence[UpstreamSpec]) -> list[UpstreamSpec]:
+    """The specs with ``-2``, ``-3`` behind names that were taken."""
+    taken: set[str] = set()
+    result: list[UpstreamSpec] = []
+    for spec in specs:
+        name, number = spec.name, 1
+        while name in taken:
+            number += 1
+            name = f"{spec.name[:28]}-{number}"
+        taken.add(name)
+        result.append(
+            UpstreamSpec(name, spec.command, spec.url, spec.env, spec.inherit_env, spec.cwd)
+        )
+    return result

@@ -1,0 +1,198 @@
+"""``tools/list`` and ``tools/call``: the shown tools, the search tool, and calls passed through."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from dtdr.gateway.clients import INTENT_KEY, ClientState, Context
+from dtdr.gateway.gateway import SEARCH_TOOL, Gateway
+from dtdr.gateway.relay import relay
+from dtdr.gateway.upstream import RawResult, UnavailableError
+from dtdr.traces.base import TracedCall
+from dtdr.traces.messages import output_of
+
+SEARCH_LIMIT = 10
+"""Tools that a search brings up unless it says how many."""
+
+MOST_FOUND = 50
+
+MAX_CALLS = 1_000
+"""A run of more calls is cut here, so that the memory of a client that never pauses is bounded."""
+
+UNAVAILABLE_KEY = "dtdr/unavailable"
+"""``_meta`` key of a result that stands in for that of a server that is away."""
+
+SEARCH_DEFINITION: dict[str, Any] = {
+    "name": SEARCH_TOOL,
+    "description": (
+        "Find tools that are not listed. Say in a sentence what you want to do; the tools found "
+        "are returned, added to your list, and can be called by their names at once."
+    ),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What you want to do, in plain words."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_FOUND,
+                "default": SEARCH_LIMIT,
+                "description": "How many tools to return at most.",
+            },
+        },
+        "required": ["query"],
+    },
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+}
+
+
+class ToolHandlers:
+    """Answers clients' requests about tools.
+
+    Args:
+        gateway: what stands behind.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> RawResult:
+        """The search tool and the tools that this client is shown now."""
+        gateway = self._gateway
+        state = gateway.clients.of(context)
+        self._hear_intent(state, context)
+        await gateway.refresh(state)
+        state.told = state.shown
+        found = (gateway.catalog.get(name) for name in state.shown)
+        return {"tools": [SEARCH_DEFINITION, *(tool.definition for tool in found if tool)]}
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
+        """The result of the upstream's tool, shown or hidden, or of the search.
+
+        Raises:
+            MCPError: there is no such tool, or the upstream's own error.
+        """
+        state = self._gateway.clients.of(context)
+        self._hear_intent(state, context)
+        if params.name == SEARCH_TOOL:
+            return await self._search(state, params.arguments or {})
+        owner = self._gateway.catalog.owner(params.name)
+        if owner is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        call = self._begun(state, params)
+        self._gateway.soon_refresh(state)
+        state.running += 1
+        try:
+            result = await self._passed(context, owner, params)
+            call.failed = result.get("isError") is True
+            if self._gateway.learns and result.get("resultType") != "input_required":
+                call.output = output_of(result)
+            return result
+        except BaseException:
+            call.failed = True
+            raise
+        finally:
+            call.ended = time.monotonic()
+            state.running -= 1
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments, for the SDK's check of headers against them."""
+        tool = self._gateway.catalog.get(name)
+        return None if tool is None else tool.definition.get("inputSchema")
+
+    async def _passed(
+        self, context: Context, owner: tuple[str, str], params: types.CallToolRequestParams
+    ) -> RawResult:
+        """Send a call on, once; a server that is away is an error that the agent can read."""
+        upstream = self._gateway.upstreams[owner[0]]
+        is_modern = self._gateway.clients.of(context).is_modern
+        try:
+            result = await relay(context, upstream, {"name": owner[1]}, is_modern=is_modern)
+        except UnavailableError as error:
+            return {
+                "content": [{"type": "text", "text": str(error)}],
+                "isError": True,
+                "_meta": {UNAVAILABLE_KEY: error.upstream},
+            }
+        if not is_modern and not isinstance(result.get("structuredContent", {}), dict):
+            # Before 2026-07-28 only objects are structured content.
+            return {key: value for key, value in result.items() if key != "structuredContent"}
+        return result
+
+    def _begun(self, state: ClientState, params: types.CallToolRequestParams) -> TracedCall:
+        """Note that a call is made; one that only answers a server's questions is not another."""
+        gateway = self._gateway
+        tool = gateway.catalog.model_name(params.name)
+        if params.input_responses is not None or params.request_state is not None:
+            for call in reversed(state.calls):
+                if call.tool == tool:
+                    return call
+        now = time.monotonic()
+        last = max((call.ended or call.started for call in state.calls), default=now)
+        paused = not state.running and now - last > gateway.options.run_gap
+        if paused or len(state.calls) >= MAX_CALLS:
+            gateway.end_run(state)
+        call = TracedCall(tool, params.arguments or {}, now, id=str(len(state.calls) + 1))
+        state.calls.append(call)
+        state.called[params.name] = None
+        return call
+
+    def _hear_intent(self, state: ClientState, context: Context) -> None:
+        """Take up what the client says the user wants; another intent begins another run."""
+        intent = (context.meta or {}).get(INTENT_KEY)
+        if not isinstance(intent, str) or not intent.strip() or intent == state.intent:
+            return
+        if state.intent:
+            self._gateway.end_run(state)
+        state.intent = intent
+
+    async def _search(self, state: ClientState, arguments: Mapping[str, Any]) -> RawResult:
+        """Tools for a text, which the client sees from now on."""
+        gateway = self._gateway
+        query, limit = arguments.get("query"), arguments.get("limit", SEARCH_LIMIT)
+        if not isinstance(query, str) or not query.strip():
+            return _problem("'query' is missing: say what you want to do")
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST_FOUND:
+            return _problem(f"'limit' is {limit!r}; it must be a number from 1 to {MOST_FOUND}")
+        state.searches.append(query)
+        names = await self._found(query, limit, [call.tool for call in state.calls])
+        state.found.update(dict.fromkeys(names))
+        gateway.soon_refresh(state)
+        found = [tool for name in names if (tool := gateway.catalog.get(name)) is not None]
+        shown = [
+            {
+                "name": tool.name,
+                "description": tool.definition.get("description", ""),
+                "inputSchema": tool.definition.get("inputSchema", {}),
+            }
+            for tool in found
+        ]
+        text = json.dumps({"tools": shown}, ensure_ascii=False)
+        return {"content": [{"type": "text", "text": text}], "structuredContent": {"tools": shown}}
+
+    async def _found(self, query: str, limit: int, history: list[str]) -> list[str]:
+        """The tools whose words match best and those the model ranks best, in turns.
+
+        Words find the tools that the model never saw, the model those that are said otherwise.
+        """
+        catalog = self._gateway.catalog
+        by_words = catalog.search(query, limit)
+        ranked = await self._gateway.ranker.rank(query, history)
+        by_model = [name for item in ranked for name in catalog.of_model_name(item)][:limit]
+        turns = [
+            name
+            for place in range(limit)
+            for source in (by_words, by_model)
+            for name in source[place : place + 1]
+        ]
+        return list(dict.fromkeys(turns))[:limit]
+
+
+def _problem(text: str) -> RawResult:
+    return {"content": [{"type": "text", "text": text}], "isError": True}

@@ -1,0 +1,195 @@
+"""A small MCP server for the tests: ``python server.py '{"tools": 100, …}'``.
+
+Keys of the JSON object on its command line:
+    tools: how many tools named ``<prefix>tool_0`` …; each answers with its name and arguments.
+    prefix: begins their names.
+    names: more tools, ``{name: description}``.
+    journal: a file; every call that is carried out appends the value of its ``id`` argument.
+    http: a port; serves streamable HTTP there instead of standard input and output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
+
+ANY = {"type": "object", "properties": {"id": {"type": "string"}}}
+SPECIAL = {
+    "slow": "Works until it is cancelled, reporting progress.",
+    "fail": "Answers with an error of its own.",
+    "refuse": "Answers with a protocol error.",
+    "log": "Writes to the log, then answers.",
+    "ask": "Asks the user for a name, then answers.",
+    "grow": "Adds a tool to the server.",
+    "touch": "Changes the resource memo://note.",
+}
+
+
+def build(options: dict[str, Any]) -> Server[Any]:
+    """The server that the options describe."""
+    prefix = options.get("prefix", "")
+    tools = {
+        f"{prefix}tool_{number}": f"Does the work number {number} of {prefix or 'all'}."
+        for number in range(options.get("tools", 0))
+    }
+    tools.update(options.get("names", {}))
+    if options.get("special", False):
+        tools.update(SPECIAL)
+    journal = Path(options["journal"]) if "journal" in options else None
+    bus = InMemorySubscriptionBus()
+
+    def text(value: object) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=str(value))])
+
+    async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
+        definitions = [
+            types.Tool(name=name, description=description, input_schema=ANY)
+            for name, description in tools.items()
+        ]
+        # Two pages, so that the gateway has to ask for the second.
+        half = len(definitions) // 2
+        if params.cursor is None and half:
+            return types.ListToolsResult(tools=definitions[:half], next_cursor="second")
+        return types.ListToolsResult(tools=definitions[half:] if half else definitions)
+
+    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        name, arguments = params.name, params.arguments or {}
+        if name not in tools:
+            raise MCPError(types.INVALID_PARAMS, f"this server has no {name}")
+        if journal is not None and name != "slow":
+            with journal.open("a") as stream:
+                stream.write(f"{arguments.get('id')}\n")
+        if name == "slow":
+            try:
+                for step in range(1, 200):
+                    await ctx.session.report_progress(step, 200, f"step {step}")
+                    await anyio.sleep(0.05)
+            except anyio.get_cancelled_exc_class():
+                if journal is not None:
+                    with journal.open("a") as stream:
+                        stream.write("cancelled\n")
+                raise
+        if name == "fail":
+            failed = text("the disk of the server is full")
+            failed.is_error = True
+            return failed
+        if name == "refuse":
+            raise MCPError(-32099, "refused by the server", {"why": "test"})
+        if name == "log":
+            note = types.LoggingMessageNotification(
+                params=types.LoggingMessageNotificationParams(
+                    level="warning", data="written by the server", logger="disk"
+                )
+            )
+            await ctx.session.send_notification(note, ctx.request_id)
+        if name == "ask":
+            return await ask(ctx, params)
+        if name == "grow":
+            tools[f"{prefix}grown_{len(tools)}"] = "A tool that came later."
+            await bus.publish(ToolsListChanged())
+            await ctx.session.send_tool_list_changed()
+        if name == "touch":
+            await bus.publish(ResourceUpdated("memo://note"))
+            await ctx.session.send_resource_updated("memo://note")
+        return text(json.dumps({"tool": name, **arguments}))
+
+    async def ask(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        if ctx.protocol_version < "2026":
+            answer = await ctx.session.elicit_form("Who?", schema, ctx.request_id)
+            return text((answer.content or {}).get("name"))
+        if params.input_responses:
+            answer = params.input_responses["who"]
+            return text((answer.content or {}).get("name"))
+        form = types.ElicitRequestFormParams(message="Who?", requested_schema=schema)
+        return types.InputRequiredResult(
+            input_requests={"who": types.ElicitRequest(params=form)}, request_state="state"
+        )
+
+    async def list_resources(ctx: Any, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[types.Resource(uri=f"memo://{prefix}note", name="note")]
+        )
+
+    async def list_templates(ctx: Any, params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(uri_template=f"memo://{prefix}day/{{day}}", name="day")
+            ]
+        )
+
+    async def read(ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        if not params.uri.startswith(f"memo://{prefix}"):
+            raise MCPError(-32002, "Resource not found")
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=params.uri, text=f"{prefix}: {params.uri}")]
+        )
+
+    async def subscribe(ctx: Any, params: Any) -> types.EmptyResult:
+        return types.EmptyResult()
+
+    async def list_prompts(ctx: Any, params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(name="greet"),
+                types.Prompt(name=f"{prefix}only"),
+            ]
+        )
+
+    async def get_prompt(ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        message = types.TextContent(type="text", text=f"{prefix} {params.name}")
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=message)])
+
+    async def complete(ctx: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(
+            completion=types.Completion(values=[f"{prefix}{params.argument.value}"])
+        )
+
+    async def set_level(ctx: Any, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        return types.EmptyResult()
+
+    server: Server[Any] = Server(
+        f"test {prefix}",
+        instructions=f"Instructions of {prefix}." if prefix else None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=subscribe,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=complete,
+        on_subscriptions_listen=ListenHandler(bus),
+    )
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
+    return server
+
+
+async def serve(options: dict[str, Any]) -> None:
+    """Serve until the client leaves."""
+    server = build(options)
+    changes = NotificationOptions(True, True, True)
+    if "http" in options:
+        app = server.streamable_http_app(host="127.0.0.1")
+        config = uvicorn.Config(app, port=options["http"], log_level="error")
+        await uvicorn.Server(config).serve()
+        return
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options(changes))
+
+
+if __name__ == "__main__":
+    anyio.run(serve, json.loads(sys.argv[1]) if len(sys.argv) > 1 else {})

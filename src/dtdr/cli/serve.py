@@ -1,0 +1,174 @@
+"""``dtdr serve``: ranking over HTTP; ``dtdr keys``: who may ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.output import console, note, print_json
+from dtdr.errors import InputError
+from dtdr.server.settings import DEFAULT_HOST, DEFAULT_PORT, Limits, Settings, named_models
+
+keys = typer.Typer(
+    name="keys",
+    help="Make, list and revoke the keys of a server.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys.")]
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL…", help="Model folders, each FOLDER or NAME=FOLDER."),
+    ],
+    host: Annotated[
+        str, typer.Option("--host", help="Address; anything but loopback needs --keys.")
+    ] = DEFAULT_HOST,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", help="Port; 0 takes a free one.")
+    ] = DEFAULT_PORT,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--keys", metavar="FILE", help="Ask for a key of this file."),
+    ] = None,
+    watch: Annotated[
+        float,
+        typer.Option(
+            "--watch", metavar="S", help="Reload a changed model folder within S seconds; 0: never."
+        ),
+    ] = 2.0,
+    save: Annotated[
+        float,
+        typer.Option(
+            "--save-learned",
+            metavar="S",
+            help="Write what feedback taught back to the folder every S seconds and at the end; "
+            "0: only when asked.",
+        ),
+    ] = 0.0,
+    feedback_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--feedback-log", metavar="FILE", help="Append feedback to this demonstrations.jsonl."
+        ),
+    ] = None,
+    log_queries: Annotated[
+        bool, typer.Option("--log-queries", help="Let logs and spans hold the text of queries.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Log failures only, not every request.")
+    ] = False,
+    max_body: Annotated[
+        int, typer.Option("--max-body", metavar="BYTES", help="Largest body of a request.")
+    ] = Limits.body_bytes,
+    max_tools: Annotated[
+        int, typer.Option("--max-tools", metavar="N", help="Most tools in a request for a mask.")
+    ] = Limits.tools,
+    max_history: Annotated[
+        int, typer.Option("--max-history", metavar="N", help="Most calls in a history.")
+    ] = Limits.history,
+    max_sessions: Annotated[
+        int, typer.Option("--max-sessions", metavar="N", help="Most open sessions.")
+    ] = Limits.sessions,
+    session_seconds: Annotated[
+        float,
+        typer.Option(
+            "--session-seconds", metavar="S", help="Drop a session after S seconds without use."
+        ),
+    ] = Limits.session_seconds,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load everything, say what would be served, and exit.")
+    ] = False,
+) -> None:
+    """Rank over HTTP; the page /docs describes every endpoint.
+
+    Example: dtdr serve mail=models/mail home=models/home
+    """
+    from dtdr.server import create_app, require_server
+    from dtdr.server import serve as run
+
+    settings = Settings(
+        models=named_models(models),
+        host=host,
+        port=port,
+        keys=key_file,
+        limits=Limits(
+            body_bytes=max_body,
+            tools=max_tools,
+            history=max_history,
+            sessions=max_sessions,
+            session_seconds=session_seconds,
+        ),
+        watch_seconds=watch,
+        save_seconds=save,
+        feedback_log=feedback_log,
+        log_queries=log_queries,
+        log_requests=not quiet,
+    )
+    require_server()
+    if check:
+        create_app(settings)
+        note(f"ready to serve {', '.join(settings.models)} on {host} port {port}")
+        return
+    run(settings, listening=lambda address: note(f"listening on {address} (page: {address}/docs)"))
+
+
+@keys.command("create")
+def create(
+    file: KEY_FILE,
+    role: Annotated[
+        Literal["rank", "admin"],
+        typer.Option("--role", help="admin may also teach, save and reload models."),
+    ] = "rank",
+    about: Annotated[str, typer.Option("--note", help="Whose key this is.")] = "",
+) -> None:
+    """Make a key, print it once, and keep its hash.
+
+    Example: dtdr keys create keys.json --role admin --note "nightly refit"
+    """
+    from dtdr.server.keys import create_key
+
+    key, entry = create_key(file, role=role, note=about)
+    typer.echo(key)
+    note(f"key {entry.id} ({entry.role}) is in {file}, as a hash; it cannot be shown again")
+
+
+@keys.command("list")
+def list_keys(file: KEY_FILE, as_json: options.JSON = False) -> None:
+    """List the keys of a file, without the keys themselves."""
+    from dtdr.evaluation.tables import Column, Table
+    from dtdr.server.keys import read_keys
+
+    rows = [
+        {"id": key.id, "role": key.role, "created": key.created, "note": key.note}
+        for key in read_keys(file)
+    ]
+    if as_json:
+        print_json({"keys": rows})
+        return
+    columns = [
+        Column("Key", "id"),
+        Column("Role", "role"),
+        Column("Created", "created"),
+        Column("Note", "note"),
+    ]
+    console().print(Table(columns, rows).to_rich())
+
+
+@keys.command("revoke")
+def revoke(
+    file: KEY_FILE, identifier: Annotated[str, typer.Argument(metavar="KEY", help="Its id.")]
+) -> None:
+    """Take a key out of a file; a running server notices within seconds."""
+    from dtdr.server.keys import revoke_key
+
+    if not identifier.strip():
+        raise InputError("give the id of a key; see: dtdr keys list FILE")
+    revoke_key(file, identifier)
+    note(f"key {identifier} is no longer in {file}")

@@ -1,0 +1,56 @@
+"""Ranking over HTTP: ``dtdr serve MODEL…``, or ``create_app(settings)`` under any ASGI server.
+
+Everything beside the ranking is somebody else's well-kept work: FastAPI for routes, validation
+and the OpenAPI document, uvicorn for HTTP, prometheus_client for metrics.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dtdr.errors import MissingExtraError
+from dtdr.server.settings import Limits, Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def require_server() -> None:
+    """Check that the packages of the extra are there.
+
+    Raises:
+        MissingExtraError: one is missing.
+    """
+    for package in _NEEDED:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise MissingExtraError("the HTTP server", "server", package) from error
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, with its models loaded.
+
+    Raises:
+        InputError: the settings contradict themselves.
+        ModelError: a model folder cannot be used.
+        MissingExtraError: the extra ``server`` is not installed.
+    """
+    require_server()
+    from dtdr.server.app import create_app as create
+
+    return create(settings)
+
+
+def serve(settings: Settings, **given: Any) -> None:
+    """Serve until SIGINT or SIGTERM; see ``dtdr.server.run.serve``."""
+    require_server()
+    from dtdr.server.run import serve as run
+
+    run(settings, **given)
+
+
+__all__ = ["Limits", "Settings", "create_app", "require_server", "serve"]

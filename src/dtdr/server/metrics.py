@@ -1,0 +1,88 @@
+"""Metrics in Prometheus' text format, in a registry of the server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class Metrics:
+    """What the server counts. No label ever holds what a client chose freely."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._registry = registry
+        self.requests = Counter(
+            "dtdr_requests",
+            "Requests answered.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "dtdr_request_seconds",
+            "From the end of a request's body to the end of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.rankings = Counter("dtdr_rankings", "Steps ranked.", ["model"], registry=registry)
+        self.rank_seconds = Histogram(
+            "dtdr_rank_seconds",
+            "Time to rank one step, waiting included.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.unfamiliar = Counter(
+            "dtdr_unfamiliar_queries",
+            "Steps whose query is unlike the demonstrations.",
+            ["model"],
+            registry=registry,
+        )
+        self.learned = Counter(
+            "dtdr_learned_demonstrations",
+            "Demonstrations learned from feedback.",
+            ["model"],
+            registry=registry,
+        )
+        self.reloads = Counter(
+            "dtdr_reloads", "Reloads of a model folder.", ["model", "outcome"], registry=registry
+        )
+        self.generation = Gauge(
+            "dtdr_model_generation", "Snapshot that is served.", ["model"], registry=registry
+        )
+        self.unsaved = Gauge(
+            "dtdr_unsaved_demonstrations",
+            "Demonstrations learned and not yet saved.",
+            ["model"],
+            registry=registry,
+        )
+        self.sessions = Gauge("dtdr_sessions_open", "Open sessions.", registry=registry)
+        self.expired = Counter("dtdr_sessions_expired", "Sessions expired.", registry=registry)
+        self.refused_keys = Counter(
+            "dtdr_refused_keys", "Requests without a valid key.", registry=registry
+        )
+
+    def count_sessions(self, count: Callable[[], int]) -> None:
+        """Read the number of open sessions when metrics are asked for."""
+        self.sessions.set_function(count)
+
+    def text(self) -> bytes:
+        """All metrics, as Prometheus reads them."""
+        return generate_latest(self._registry)

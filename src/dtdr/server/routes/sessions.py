@@ -1,0 +1,92 @@
+"""``/v1/sessions``: one query, encoded once, and the calls made for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Request
+
+from dtdr.server import schemas
+from dtdr.server.sessions import ServedSession
+from dtdr.server.spans import ranking_span
+from dtdr.server.state import State, owner_of, state_of
+
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+
+Identifier = Annotated[str, Path(min_length=1, max_length=64)]
+
+
+@router.post("", status_code=201)
+async def create(request: Request, given: schemas.SessionRequest) -> schemas.SessionResponse:
+    """Open a session."""
+    state = state_of(request)
+    model = state.shelf.find(given.model)
+    state.check_query(given.query)
+    state.check_history(given.history)
+    session = state.sessions.open(model, given.query, given.history, owner_of(request))
+    return await _response(state, session, given.rank)
+
+
+@router.get("/{session}")
+async def show(request: Request, session: Identifier) -> schemas.SessionResponse:
+    """What a session knows."""
+    state = state_of(request)
+    return await _response(state, state.sessions.find(session, owner_of(request)), None)
+
+
+@router.post("/{session}/call")
+async def call(
+    request: Request, session: Identifier, given: schemas.CallRequest
+) -> schemas.SessionResponse:
+    """Tell a session that tools were called."""
+    state = state_of(request)
+    found = state.sessions.find(session, owner_of(request))
+    state.sessions.call(found, given.tools)
+    return await _response(state, found, given.rank)
+
+
+@router.post("/{session}/rank")
+async def rank(
+    request: Request,
+    session: Identifier,
+    given: Annotated[schemas.Selection | None, Body()] = None,
+) -> schemas.RankResponse:
+    """Rank the tools for the next step of a session."""
+    state = state_of(request)
+    found = state.sessions.find(session, owner_of(request))
+    return await _rank(state, found, given or schemas.Selection())
+
+
+@router.delete("/{session}", status_code=204)
+async def delete(request: Request, session: Identifier) -> None:
+    """Close a session."""
+    state_of(request).sessions.close(session, owner_of(request))
+
+
+async def _rank(
+    state: State, session: ServedSession, selection: schemas.Selection
+) -> schemas.RankResponse:
+    model = session.model
+    with ranking_span(
+        model.name, model.current.retriever.name, log_queries=state.settings.log_queries
+    ) as span:
+        started = time.perf_counter()
+        snapshot, ranking = await session.rank()
+        state.count(model, ranking, time.perf_counter() - started)
+        response = state.response(model, snapshot, session.history, ranking, selection)
+        shown = [(item.tool, item.probability) for item in response.tools]
+        span.done(session.query, len(session.history), ranking, shown)
+    return response
+
+
+async def _response(
+    state: State, session: ServedSession, selection: schemas.Selection | None
+) -> schemas.SessionResponse:
+    return schemas.SessionResponse.model_construct(
+        session=session.id,
+        model=session.model.name,
+        history=list(session.history),
+        expires_in=state.settings.limits.session_seconds,
+        ranking=None if selection is None else await _rank(state, session, selection),
+    )

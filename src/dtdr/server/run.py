@@ -1,0 +1,68 @@
+"""Listening: uvicorn, one process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from dtdr.errors import InputError
+from dtdr.server import logs
+from dtdr.server.app import create_app
+from dtdr.server.settings import Settings
+
+_STOP_SECONDS = 20
+"""Requests under way may take so long to end when the server is told to stop."""
+
+
+def serve(settings: Settings, *, listening: Callable[[str], None] = lambda _: None) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        settings: see there.
+        listening: called with the address once connections are accepted.
+
+    Raises:
+        InputError: the address cannot be listened on, or the settings contradict themselves.
+        ModelError: a model folder cannot be used.
+    """
+    logs.configure()
+    app = create_app(settings)
+    listener = _listen(settings)
+    host, port = listener.getsockname()[:2]
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=65_536,
+    )
+    listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host = settings.host.strip("[]")
+    try:
+        family = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"cannot listen on {settings.host}: {_text(error)}") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"cannot listen on {settings.host} port {settings.port}: {_text(error)}; "
+            "choose another --port, or 0 for a free one"
+        ) from error
+    return listener
+
+
+def _text(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

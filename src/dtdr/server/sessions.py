@@ -1,0 +1,152 @@
+"""Open sessions: a query that is encoded once, and the calls made for it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from dtdr.ranking import Ranking
+from dtdr.retrievers.base import Session
+from dtdr.server.answers import RefusedError
+from dtdr.server.models import ServedModel, Snapshot
+from dtdr.server.settings import Limits
+
+
+class ServedSession:
+    """One query on one model.
+
+    Follows its model: after a reload the query is encoded once more and the calls are told again,
+    so that an old snapshot is kept by no one.
+    """
+
+    def __init__(self, model: ServedModel, query: str, history: Sequence[str], owner: str) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.model = model
+        self.query = query
+        self.history = list(history)
+        self.owner = owner
+        self.used = 0.0
+        self._lock = asyncio.Lock()
+        self._prepared: tuple[int, Session] | None = None
+        self._told = 0
+
+    async def rank(self) -> tuple[Snapshot, Ranking]:
+        """The ranking for the next step, and the snapshot that made it."""
+        async with self._lock:
+            snapshot = self.model.current
+            return snapshot, await snapshot.run(self._rank, snapshot)
+
+    def forget(self) -> None:
+        """Let go of what was prepared with a snapshot that was replaced."""
+        self._prepared = None
+
+    def _rank(self, snapshot: Snapshot) -> Ranking:
+        prepared = self._prepared
+        if prepared is None or prepared[0] != snapshot.generation:
+            prepared = (snapshot.generation, snapshot.retriever.session(self.query))
+            self._prepared = prepared
+            self._told = 0
+        session = prepared[1]
+        for tool in self.history[self._told :]:
+            session.call(tool)
+            self._told += 1
+        return session.rank()
+
+
+class SessionStore:
+    """The open sessions, least recently used first.
+
+    Args:
+        limits: how many, how long, and calls in each.
+        clock: seconds that only grow; another one in tests.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._open: OrderedDict[str, ServedSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(
+        self, model: ServedModel, query: str, history: Sequence[str], owner: str
+    ) -> ServedSession:
+        """A new session.
+
+        Raises:
+            RefusedError: too many are open.
+        """
+        self.expire()
+        if len(self._open) >= self._limits.sessions:
+            oldest = next(iter(self._open.values()))
+            wait = max(1, int(oldest.used + self._limits.session_seconds - self._clock()) + 1)
+            raise RefusedError(
+                429,
+                f"{len(self._open)} sessions are open, which is the limit; delete those that are "
+                "done, or use /v1/rank",
+                headers={"retry-after": str(min(wait, 60))},
+            )
+        session = ServedSession(model, query, history, owner)
+        session.used = self._clock()
+        self._open[session.id] = session
+        return session
+
+    def find(self, identifier: str, owner: str) -> ServedSession:
+        """An open session, whose time to live starts anew.
+
+        Raises:
+            RefusedError: there is none of that id that belongs to the owner.
+        """
+        self.expire()
+        session = self._open.get(identifier)
+        if session is None or session.owner != owner:
+            raise RefusedError(
+                404,
+                "no such session is open; it was deleted, expired "
+                f"({self._limits.session_seconds:g} s without a request) or belongs to another key",
+            )
+        session.used = self._clock()
+        self._open.move_to_end(identifier)
+        return session
+
+    def call(self, session: ServedSession, tools: Sequence[str]) -> None:
+        """Tell a session what was called.
+
+        Raises:
+            RefusedError: its history would grow too long; nothing was added.
+        """
+        if len(session.history) + len(tools) > self._limits.history:
+            raise RefusedError(
+                422, f"the history would hold more than {self._limits.history} calls"
+            )
+        session.history.extend(tools)
+
+    def close(self, identifier: str, owner: str) -> None:
+        """Drop a session.
+
+        Raises:
+            RefusedError: there is none of that id that belongs to the owner.
+        """
+        del self._open[self.find(identifier, owner).id]
+
+    def forget(self, model: ServedModel) -> None:
+        """Let go of a snapshot of a model that was replaced, so that its memory is free."""
+        for session in self._open.values():
+            if session.model is model:
+                session.forget()
+
+    def expire(self) -> int:
+        """Drop the sessions that nobody used for too long; returns how many."""
+        limit = self._clock() - self._limits.session_seconds
+        count = 0
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            if oldest.used > limit:
+                break
+            del self._open[oldest.id]
+            count += 1
+        return count

@@ -1,0 +1,127 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dtdr.errors import InputError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8756
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all sessions together, may ask for.
+
+    Attributes:
+        body_bytes: of a request. 1 MB holds the definitions of 2,000 tools at 500 bytes each.
+        body_seconds: for a request's body to arrive.
+        tools: in one request to a mask endpoint.
+        history: calls of one history or session.
+        query_characters: of one query; encoders read no more than 32,768.
+        batch: steps in one request to ``/v1/rank/batch``.
+        demonstrations: in one request to ``/v1/feedback``.
+        sessions: open at a time.
+        session_seconds: without a request before a session is dropped.
+    """
+
+    body_bytes: int = 1_000_000
+    body_seconds: float = 30.0
+    tools: int = 2_000
+    history: int = 1_000
+    query_characters: int = 32_768
+    batch: int = 256
+    demonstrations: int = 256
+    sessions: int = 10_000
+    session_seconds: float = 1_800.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise InputError(f"the limit {name} is {value}; it must be more than 0")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is started with.
+
+    Attributes:
+        models: folders by the name that requests use.
+        host: address to listen on; anything but loopback needs ``keys``.
+        port: 0 takes a free one.
+        keys: file of API keys that ``dtdr keys create`` wrote; None: no key is asked for.
+        limits: see there.
+        watch_seconds: between looks at the model folders; 0 does not look.
+        save_seconds: at most every so many seconds, what feedback taught a model is written back
+            to its folder, and once more when the server stops; 0: only when asked.
+        feedback_log: file that every demonstration from feedback is appended to.
+        log_queries: whether logs and spans may hold the text of queries.
+        log_requests: whether every request is logged, or those that fail only.
+    """
+
+    models: dict[str, Path]
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    keys: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    watch_seconds: float = 2.0
+    save_seconds: float = 0.0
+    feedback_log: Path | None = None
+    log_queries: bool = False
+    log_requests: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InputError("there is no model to serve; name at least one model folder")
+        if not 0 <= self.port <= 65_535:
+            raise InputError(f"the port is {self.port}; it must be between 0 and 65535")
+        if self.watch_seconds < 0 or self.save_seconds < 0:
+            raise InputError("seconds between looks, and between saves, must not be negative")
+        if self.keys is None and not is_loopback(self.host):
+            raise InputError(
+                f"{self.host} can be reached from other machines; pass --keys FILE "
+                "(made by: dtdr keys create FILE), or listen on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; names other than localhost count as not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def named_models(given: Iterable[str]) -> dict[str, Path]:
+    """Folders by name from ``name=folder`` or ``folder``, whose own name is taken then.
+
+    Raises:
+        InputError: a name is empty, holds other characters than letters, digits, ``.``, ``_`` and
+            ``-``, or is given twice.
+    """
+    models: dict[str, Path] = {}
+    for item in given:
+        name, equals, folder = item.partition("=")
+        if not equals:
+            name, folder = Path(item).resolve().name, item
+        if not name or not set(name) <= _NAME:
+            raise InputError(
+                f"{name!r} cannot name a model; use letters, digits, '.', '_' and '-', "
+                "as in: dtdr serve mail=models/mail"
+            )
+        if name in models:
+            raise InputError(
+                f"two models are named {name!r}; name them apart: first=a/model second=b/model"
+            )
+        if not folder:
+            raise InputError(f"model {name!r} has no folder; write {name}=FOLDER")
+        models[name] = Path(folder)
+    return models

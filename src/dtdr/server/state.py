@@ -1,0 +1,148 @@
+"""What every route of one server shares."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from dtdr.ranking import Ranking
+from dtdr.server import schemas
+from dtdr.server.answers import RefusedError
+from dtdr.server.keys import ApiKey, KeyFile
+from dtdr.server.metrics import Metrics
+from dtdr.server.models import ServedModel, Shelf, Snapshot
+from dtdr.server.sessions import SessionStore
+from dtdr.server.settings import Settings
+from dtdr.server.spans import ranking_span
+
+
+@dataclass
+class State:
+    """Settings, models, sessions, keys and metrics of one server."""
+
+    settings: Settings
+    shelf: Shelf
+    sessions: SessionStore
+    metrics: Metrics
+    keys: KeyFile | None = None
+    stopping: bool = False
+    feedback_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def rank(
+        self,
+        model: ServedModel,
+        query: str,
+        history: Sequence[str],
+        selection: schemas.Selection,
+    ) -> schemas.RankResponse:
+        """Rank one step of one query."""
+        snapshot = model.current
+        with ranking_span(
+            model.name, snapshot.retriever.name, log_queries=self.settings.log_queries
+        ) as span:
+            started = time.perf_counter()
+            ranking = await snapshot.run(snapshot.retriever.rank, query, history)
+            self.count(model, ranking, time.perf_counter() - started)
+            response = self.response(model, snapshot, history, ranking, selection)
+            shown = [(item.tool, item.probability) for item in response.tools]
+            span.done(query, len(history), ranking, shown)
+        return response
+
+    def count(self, model: ServedModel, ranking: Ranking, seconds: float) -> None:
+        """Count a ranking."""
+        self.metrics.rankings.labels(model.name).inc()
+        self.metrics.rank_seconds.labels(model.name).observe(seconds)
+        if not ranking.is_familiar:
+            self.metrics.unfamiliar.labels(model.name).inc()
+
+    def response(
+        self,
+        model: ServedModel,
+        snapshot: Snapshot,
+        history: Sequence[str],
+        ranking: Ranking,
+        selection: schemas.Selection,
+    ) -> schemas.RankResponse:
+        """A ranking as it is sent; probabilities are those over all tools."""
+        index = snapshot.retriever.index
+        unknown = list(dict.fromkeys(name for name in history if index(name) < 0))
+        tools = [
+            schemas.RankedTool.model_construct(tool=tool, probability=round(probability, 6))
+            for tool, probability in ranking.top(chosen(ranking, selection))
+        ]
+        return schemas.RankResponse.model_construct(
+            model=model.name,
+            generation=snapshot.generation,
+            tools=tools,
+            confidence=round(ranking.confidence, 6),
+            familiar=ranking.is_familiar,
+            unknown_tools=unknown,
+        )
+
+    def check_history(self, history: Sequence[str]) -> None:
+        """Refuse a history that is too long."""
+        limit = self.settings.limits.history
+        if len(history) > limit:
+            raise RefusedError(422, f"the history holds {len(history)} calls; the limit is {limit}")
+
+    def check_query(self, query: str) -> None:
+        """Refuse a query that is blank or too long."""
+        if not query.strip():
+            raise RefusedError(422, "the query is empty; say what the user asked for")
+        limit = self.settings.limits.query_characters
+        if len(query) > limit:
+            raise RefusedError(422, f"the query has {len(query)} characters; the limit is {limit}")
+
+
+def chosen(ranking: Ranking, selection: schemas.Selection) -> int:
+    """How many of the best tools a selection keeps, at least one.
+
+    Raises:
+        InputError: the model is not calibrated for what was asked.
+    """
+    bounds = (selection.threshold, selection.coverage, selection.token_budget)
+    if all(bound is None for bound in bounds):
+        return selection.top_k or schemas.DEFAULT_TOP_K
+    return len(
+        ranking.select(
+            top_k=selection.top_k,
+            threshold=selection.threshold,
+            coverage=selection.coverage,
+            token_budget=selection.token_budget,
+        )
+    )
+
+
+def state_of(request: Request) -> State:
+    """The state of the server that a request came to."""
+    state: State = request.app.state.dtdr
+    return state
+
+
+def key_of(request: Request) -> ApiKey | None:
+    """The key that a request was made with; None where no key is asked for."""
+    key: ApiKey | None = request.scope.get("dtdr.key")
+    return key
+
+
+def owner_of(request: Request) -> str:
+    """Who a session belongs to."""
+    key = key_of(request)
+    return "" if key is None else key.id
+
+
+def require_admin(request: Request) -> None:
+    """Refuse a key that may only rank.
+
+    Raises:
+        RefusedError: the key has another role.
+    """
+    key = key_of(request)
+    if key is not None and key.role != "admin":
+        raise RefusedError(
+            403, "this key may only rank; make one with: dtdr keys create FILE --role admin"
+        )

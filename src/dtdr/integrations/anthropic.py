@@ -155,8 +155,8 @@ def with_loads(
     """The conversation with a load in front of every answer for which tools became needed.
 
     Worked out anew from the conversation each time, and the same each time, so that the cached
-    start of the prompt stays what it was. What is loaded stays loaded. A tool that an answer
-    calls is loaded before it in any case.
+    start of the prompt stays what it was. What is loaded stays loaded, and a tool that was called
+    without having been loaded is loaded after that call.
 
     Args:
         messages: the request's ``messages``, as the user keeps them: without loads.
@@ -185,7 +185,8 @@ def with_loads(
     loaded: set[str] = set()
     for position, selection in zip([*answers, len(messages)], selections, strict=True):
         wanted = set(selection.shown)
-        wanted.update(_called(messages[position]) if position < len(messages) else also)
+        if position == len(messages):
+            wanted.update(also)
         loads[position] = [name for name in names if name in (wanted & deferrable) - loaded]
         loaded.update(loads[position])
     found: list[Any] = []
@@ -312,15 +313,6 @@ def _forced(body: Mapping[str, Any]) -> tuple[str, ...]:
     choice = body.get("tool_choice")
     name = choice.get("name") if isinstance(choice, Mapping) else None
     return (name,) if isinstance(name, str) else ()
-
-
-def _called(message: object) -> tuple[str, ...]:
-    """The tools that an answer calls; Anthropic's own blocks are no concern of ``tools``."""
-    content = _field(message, "content")
-    blocks = content if isinstance(content, list) else []
-    return tuple(
-        str(_field(block, "name")) for block in blocks if _field(block, "type") == "tool_use"
-    )
 
 
 def _field(value: object, key: str) -> Any:

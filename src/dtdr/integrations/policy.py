@@ -81,7 +81,7 @@ class ToolPolicy:
         names: Collection[str],
         *,
         costs: Mapping[str, int] | None = None,
-        spent: int = 0,
+        shown: Collection[str] = (),
     ) -> tuple[str, ...]:
         """The tools that the ranking alone would show, best first; at least one where it can.
 
@@ -89,7 +89,7 @@ class ToolPolicy:
             ranking: every tool that the retriever knows.
             names: the tools that are available.
             costs: tokens of each tool's definition; needed for ``token_budget``.
-            spent: tokens of the tools that are shown in any case.
+            shown: the tools that are shown in any case; they count against the budget first.
 
         Raises:
             InputError: the retriever is not calibrated for ``coverage``, or ``token_budget`` is
@@ -114,9 +114,10 @@ class ToolPolicy:
             return tuple(found)
         if costs is None:
             raise InputError("token_budget needs the costs of the tools; use top_k instead")
+        spent = sum(costs.get(name, 0) for name in shown)
         fitting = 0
         for name in found:
-            spent += costs.get(name, 0)
+            spent += 0 if name in shown else costs.get(name, 0)
             if spent > self.token_budget:
                 break
             fitting += 1
@@ -216,8 +217,7 @@ class Narrower:
                 fixed[name] = "called"
             elif name in self.policy.always_include:
                 fixed[name] = "always"
-        spent = sum((costs or {}).get(name, 0) for name in fixed)
-        ranked = self.policy.ranked(ranking, available, costs=costs, spent=spent)
+        ranked = self.policy.ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
         reasons: dict[str, Reason] = {}
         for name in names:

@@ -1,0 +1,329 @@
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dtdr
+from dtdr.errors import InputError
+from dtdr.integrations import Narrower, ToolMask, ToolPolicy, Transcript, Turn
+from dtdr.integrations.transcript import State, TranscriptBuilder
+from dtdr.plan import END
+from dtdr.ranking import Guide, Ranking
+from dtdr.retrievers.clustering import DTDRClustering
+from tests import small_data
+from tests.mask_strategies import (
+    FOREIGN,
+    KNOWN,
+    available,
+    called,
+    costs,
+    policies,
+    rankings,
+    transcripts,
+)
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, retriever="dtdr-c")
+
+
+SMALL = tuple(tool.name for tool in small_data.TOOLS)
+QUERY = "Mail Ann the summary of q3.pdf"
+
+
+# -- every policy, every step --------------------------------------------------------------------
+
+
+@given(policies, available, rankings(), called, costs)
+def test_what_is_shown_is_an_ordered_part_of_what_is_available(
+    policy, names, ranking, history, prices
+):
+    found = Narrower(policy).narrow(names, ranking, history, costs=prices)
+
+    assert list(found.shown) == [name for name in names if name in found.shown]
+    assert list(found.hidden) == [name for name in names if name not in found.shown]
+    assert set(found.reasons) == set(found.shown)
+    assert set(found.weights) == set(found.shown) - set(FOREIGN)
+    assert list(found.weights.values()) == sorted(found.weights.values(), reverse=True)
+
+
+@given(policies, available, rankings(), called, costs)
+def test_the_list_is_empty_only_where_no_tool_is_available(policy, names, ranking, history, prices):
+    found = Narrower(policy).narrow(names, ranking, history, costs=prices)
+
+    assert bool(found.shown) == bool(names)
+    if set(names) & set(KNOWN):
+        assert set(found.shown) & set(KNOWN)
+
+
+@given(policies, available, rankings(), called, costs)
+def test_called_tools_always_included_ones_and_unknown_ones_are_never_dropped(
+    policy, names, ranking, history, prices
+):
+    found = Narrower(policy).narrow(names, ranking, history, costs=prices)
+
+    needed = set(history) | set(policy.always_include) | set(FOREIGN)
+    assert needed & set(names) <= set(found.shown)
+
+
+@given(policies, available, rankings(), called, costs, st.data())
+def test_a_name_that_stands_twice_is_an_error(policy, names, ranking, history, prices, data):
+    twice = data.draw(st.sampled_from(names)) if names else "send mail"
+    names = [*names, twice, twice][-len(names) - 2 :]
+
+    with pytest.raises(InputError, match="two tools are named"):
+        Narrower(policy).narrow(names, ranking, history, costs=prices)
+
+
+@given(st.integers(1, 8), available, rankings())
+def test_top_k_shows_the_k_best_available_tools(k, names, ranking):
+    found = Narrower(ToolPolicy(top_k=k)).narrow(names, ranking)
+
+    best = [name for name in ranking.tools if name in names][:k]
+    assert sorted(found.preferred) == sorted(best)
+    assert END not in found.shown
+
+
+@given(st.sampled_from([0.0, 0.1, 0.3, 0.6]), available, rankings())
+def test_a_threshold_shows_what_lies_above_it_and_at_least_the_best(cut, names, ranking):
+    found = Narrower(ToolPolicy(threshold=cut)).narrow(names, ranking)
+
+    known = [name for name in ranking.tools if name in names]
+    above = [name for name in known if ranking.probability(name) > cut]
+    assert sorted(found.preferred) == sorted(above or known[:1])
+
+
+@given(st.integers(1, 150), available, rankings(), called, costs)
+def test_a_token_budget_holds_unless_what_must_be_shown_breaks_it(
+    budget, names, ranking, history, prices
+):
+    found = Narrower(ToolPolicy(token_budget=budget)).narrow(names, ranking, history, costs=prices)
+
+    fixed = {name for name in names if name in history or name in FOREIGN}
+    best = [name for name in ranking.tools if name in names][:1]
+    spent = sum(prices[name] for name in found.shown)
+    assert spent <= budget or set(found.shown) == fixed | set(best)
+
+
+@given(st.sampled_from([0.5, 0.8, 0.95]), available, rankings())
+def test_coverage_shows_the_tools_above_the_calibrated_cut(coverage, names, ranking):
+    held_out = np.sort(np.linspace(0.01, 1, 50))
+    calibrated = Ranking(
+        (*KNOWN, END),
+        np.array([ranking.probability(name) for name in (*KNOWN, END)]),
+        guide=Guide(held_out=held_out),
+    )
+    found = Narrower(ToolPolicy(coverage=coverage)).narrow(names, calibrated)
+
+    cut = calibrated.guide.probability_for(coverage)
+    known = [name for name in calibrated.tools if name in names]
+    above = [name for name in known if calibrated.probability(name) >= cut]
+    assert sorted(found.preferred) == sorted(above or known[:1])
+
+
+# -- sticky sets ---------------------------------------------------------------------------------
+
+walks = st.lists(st.tuples(available, rankings(), called), min_size=1, max_size=6)
+
+
+@given(policies, walks, costs)
+def test_a_growing_set_never_takes_a_tool_away(policy, walk, prices):
+    narrower = Narrower(replace(policy, sticky="grow"))
+    seen: set[str] = set()
+    for names, ranking, _ in walk:
+        found = narrower.narrow(names, ranking, costs=prices)
+        assert seen & set(names) <= set(found.shown)
+        seen |= set(found.shown)
+
+
+@given(walks, st.integers(1, 4), st.sampled_from([0.0, 0.1, 0.4]))
+def test_a_confident_set_changes_only_for_a_more_probable_one(walk, k, tolerance):
+    policy = ToolPolicy(top_k=k, sticky="confidence", tolerance=tolerance)
+    narrower = Narrower(policy)
+    former = None
+    for names, ranking, _ in walk:
+        found = narrower.narrow(names, ranking)
+        fresh = policy.ranked(ranking, names)
+        if former is not None:
+            still = former & set(names)
+            mass = sum(ranking.probability(name) for name in still)
+            better = sum(ranking.probability(name) for name in fresh) > mass + tolerance
+            expected = set(fresh) if better or not still else still
+            assert set(found.preferred) == expected
+        former = set(narrower.kept)
+
+
+@given(policies, walks, costs)
+def test_a_set_that_is_not_sticky_depends_on_nothing_but_its_step(policy, walk, prices):
+    policy = replace(policy, sticky="none")
+    narrower = Narrower(policy)
+    for names, ranking, history in walk:
+        found = narrower.narrow(names, ranking, history, costs=prices)
+        alone = Narrower(policy).narrow(names, ranking, history, costs=prices)
+        assert found.reasons == alone.reasons
+
+
+@given(walks, policies, costs)
+def test_changed_says_whether_the_step_before_showed_another_set(walk, policy, prices):
+    narrower = Narrower(policy)
+    former = None
+    for names, ranking, history in walk:
+        found = narrower.narrow(names, ranking, history, costs=prices)
+        assert found.changed == (former is not None and former != set(found.shown))
+        former = set(found.shown)
+
+
+@given(st.integers(1, 3), st.sampled_from(["none", "grow", "confidence"]), st.data())
+def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, sticky, data):
+    history = data.draw(st.lists(st.sampled_from(SMALL), max_size=5))
+    mask = ToolMask(retriever, ToolPolicy(top_k=k, sticky=sticky))
+    run = mask.run(QUERY)
+    for position in range(len(history) + 1):
+        found = run.select(SMALL)
+        replayed = mask.select(SMALL, Transcript.of(QUERY, history[:position]))
+        assert found.shown == replayed.shown
+        if position < len(history):
+            run.call(history[position])
+
+
+# -- failing open --------------------------------------------------------------------------------
+
+
+@given(policies, available, transcripts)
+def test_a_retriever_that_fails_shows_every_tool(retriever, policy, names, transcript):
+    class Broken(DTDRClustering):
+        def rank_batch(self, queries, histories):
+            raise RuntimeError("out of memory")
+
+    broken = Broken()
+    broken.guide_ = retriever.guide_
+    mask = ToolMask(broken, policy)
+
+    found = mask.select(names, transcript)
+    assert found.shown == tuple(names)
+    assert found.failure == "RuntimeError: out of memory"
+    assert set(found.reasons.values()) <= {"open"}
+
+
+def test_the_reason_for_showing_everything_is_logged(retriever, caplog):
+    mask = ToolMask(retriever)
+    with caplog.at_level(logging.WARNING, logger="dtdr.integrations"):
+        found = mask.select(SMALL, Transcript())
+
+    assert found.shown == SMALL
+    assert "showing all 6 tools: the transcript holds no message of a user" in caplog.text
+
+
+def test_a_conversation_that_cannot_be_read_fails_open(retriever):
+    def unreadable():
+        raise ValueError("no such message")
+
+    assert ToolMask(retriever).select(SMALL, unreadable).shown == SMALL
+
+
+def test_a_run_whose_query_cannot_be_encoded_shows_every_tool(retriever):
+    run = ToolMask(retriever).run("   ")
+    assert run.call("weather").select(SMALL).shown == SMALL
+    assert run.history == ("weather",)
+
+
+def test_a_budget_without_costs_fails_open_and_says_so(retriever):
+    found = ToolMask(retriever, ToolPolicy(token_budget=10)).select(SMALL, Transcript.of(QUERY))
+    assert found.shown == SMALL
+    assert "needs the costs" in found.failure
+
+
+def test_names_that_stand_twice_are_an_error_even_where_ranking_would_fail(retriever):
+    with pytest.raises(InputError, match="two tools are named 'weather'"):
+        ToolMask(retriever).select(["weather", "weather"], Transcript())
+    with pytest.raises(InputError, match="two tools are named 'weather'"):
+        ToolMask(retriever).run("").select(["weather", "weather"])
+
+
+# -- misuse --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"top_k": 0}, "top_k is 0"),
+        ({"token_budget": -1}, "token_budget is -1"),
+        ({"coverage": 1.0}, "coverage is 1.0"),
+        ({"threshold": 1.0}, "threshold is 1.0"),
+        ({"sticky": "glue"}, "unknown sticky policy 'glue'"),
+        ({"tolerance": 2}, "tolerance is 2"),
+        ({"always_include": "weather"}, "always_include is the text 'weather'"),
+    ],
+)
+def test_a_policy_out_of_range_is_refused(given_, message):
+    with pytest.raises(InputError, match=message):
+        ToolPolicy(**given_)
+
+
+def test_coverage_is_refused_at_once_for_a_retriever_that_is_not_calibrated(retriever):
+    with pytest.raises(InputError, match="no calibrated coverage"):
+        ToolMask(retriever, ToolPolicy(coverage=0.9))
+
+
+def test_an_unknown_way_to_cut_turns_is_refused_at_once(retriever):
+    with pytest.raises(InputError, match="unknown way to cut turns 'half'"):
+        ToolMask(retriever, turns="half")  # type: ignore[arg-type]
+
+
+def test_a_model_folder_serves_as_a_retriever(retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    mask = ToolMask(tmp_path / "model", ToolPolicy(top_k=1))
+    assert len(mask.select(SMALL, Transcript.of(QUERY)).shown) == 1
+
+
+# -- the guard -----------------------------------------------------------------------------------
+
+
+def test_the_guard_refuses_what_is_hidden_and_nothing_else(retriever):
+    found = ToolMask(retriever, ToolPolicy(top_k=1)).select(SMALL, Transcript.of(QUERY))
+    for name in SMALL:
+        assert (found.refusal(name) is None) == (name in found.shown)
+    assert found.refusal("a tool that nobody asked about") is None
+    assert found.shown[0] in str(found.refusal(found.hidden[0]))
+
+
+# -- transcripts ---------------------------------------------------------------------------------
+
+
+def test_states_follow_the_choice_of_turns():
+    transcript = Transcript(
+        (Turn("Weather in Rome?", (("weather",),)), Turn("Text it to Ann", (("find_contact",),)))
+    )
+    assert transcript.state("split") == State("Text it to Ann", ("find_contact",))
+    both = "Weather in Rome?\nText it to Ann"
+    assert transcript.state("context") == State(both, ("find_contact",))
+    assert transcript.state("whole") == State(both, ("weather", "find_contact"))
+    assert transcript.called == ("weather", "find_contact")
+
+
+@given(transcripts, st.sampled_from(["split", "context", "whole"]))
+def test_the_last_state_is_the_next_steps(transcript, how):
+    assert transcript.states(how)[-1] == transcript.state(how)
+    assert transcript.states(how, last_only=True) == [transcript.state(how)]
+
+
+@given(transcripts)
+def test_a_builder_gives_back_the_turns_it_was_told(transcript):
+    builder = TranscriptBuilder()
+    for turn in transcript.turns:
+        builder.user(turn.query)
+        for step in turn.steps:
+            builder.model(step)
+        builder.model(())
+    assert builder.build() == transcript
+
+
+def test_messages_that_nobody_answered_are_one_turn():
+    builder = TranscriptBuilder()
+    builder.user("Mail Ann")
+    builder.user("and Bob")
+    assert builder.build() == Transcript((Turn("Mail Ann\nand Bob"),))

@@ -1,0 +1,526 @@
+import asyncio
+import copy
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dtdr
+from dtdr.errors import InputError
+from dtdr.integrations import ToolMask, ToolPolicy, Transcript, Turn, anthropic, openai
+from dtdr.integrations.messages import transcript_of
+from tests import small_data
+
+SMALL = tuple(tool.name for tool in small_data.TOOLS)
+NEW = "brand_new"
+QUERY = "Mail Ann the summary of q3.pdf"
+
+RETRIEVER = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS, retriever="dtdr-c")
+BUILT_IN: dict[str, list[Any]] = {
+    "chat": [],
+    "responses": [
+        {"type": "web_search"},
+        {"type": "mcp", "server_label": "wiki", "server_url": "https://example.org/mcp"},
+        {"type": "image_generation"},
+        {"type": "namespace", "name": "crm", "description": "customers", "tools": []},
+    ],
+    "anthropic": [
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"type": "bash_20250124", "name": "bash"},
+    ],
+}
+SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}}
+
+
+def chat_tool(name):
+    return {"type": "function", "function": {"name": name, "parameters": SCHEMA}}
+
+
+def responses_tool(name):
+    return {"type": "function", "name": name, "parameters": SCHEMA, "strict": False}
+
+
+def anthropic_tool(name):
+    return {"name": name, "input_schema": SCHEMA}
+
+
+MAKE: dict[str, Any] = {"chat": chat_tool, "responses": responses_tool, "anthropic": anthropic_tool}
+
+
+def chat_messages(transcript):
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+    number = 0
+    for turn in transcript.turns:
+        messages.append({"role": "user", "content": turn.query})
+        for step in turn.steps:
+            calls = []
+            for name in step:
+                number += 1
+                function = {"name": name, "arguments": "{}"}
+                calls.append({"id": f"c{number}", "type": "function", "function": function})
+            messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+            messages += [
+                {"role": "tool", "tool_call_id": call["id"], "content": "fine"} for call in calls
+            ]
+        if turn is not transcript.turns[-1]:
+            messages.append({"role": "assistant", "content": "There you are."})
+    return messages
+
+
+def responses_input(transcript):
+    items = []
+    number = 0
+    for turn in transcript.turns:
+        items.append({"role": "user", "content": [{"type": "input_text", "text": turn.query}]})
+        for step in turn.steps:
+            calls = []
+            for name in step:
+                number += 1
+                call = {"type": "function_call", "call_id": f"c{number}", "name": name}
+                calls.append({**call, "arguments": "{}"})
+            outputs = [
+                {"type": "function_call_output", "call_id": call["call_id"], "output": "fine"}
+                for call in calls
+            ]
+            items += [{"type": "reasoning", "id": f"r{number}", "summary": []}, *calls, *outputs]
+        if turn is not transcript.turns[-1]:
+            items.append({"role": "assistant", "content": "There you are."})
+    return items
+
+
+def anthropic_messages(transcript):
+    messages = []
+    number = 0
+    for turn in transcript.turns:
+        messages.append({"role": "user", "content": turn.query})
+        for step in turn.steps:
+            uses = []
+            for name in step:
+                number += 1
+                uses.append({"type": "tool_use", "id": f"t{number}", "name": name, "input": {}})
+            results = [
+                {"type": "tool_result", "tool_use_id": use["id"], "content": "fine"} for use in uses
+            ]
+            messages.append({"role": "assistant", "content": uses})
+            messages.append({"role": "user", "content": results})
+        if turn is not transcript.turns[-1]:
+            messages.append({"role": "assistant", "content": "There you are."})
+    return messages
+
+
+SPEAK: dict[str, Any] = {
+    "chat": ("messages", chat_messages),
+    "responses": ("input", responses_input),
+    "anthropic": ("messages", anthropic_messages),
+}
+MODULE: dict[str, Any] = {"chat": openai, "responses": openai, "anthropic": anthropic}
+API = st.sampled_from(sorted(MAKE))
+
+steps = st.lists(st.sampled_from((*SMALL, NEW)), min_size=1, max_size=2).map(tuple)
+conversations = st.lists(
+    st.builds(
+        Turn,
+        st.sampled_from([QUERY, "Text Bob what the weather in Rome is"]),
+        st.lists(steps, max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=3,
+).map(lambda turns: Transcript(tuple(turns)))
+masks = st.builds(
+    lambda k, sticky, always: ToolMask(
+        RETRIEVER, ToolPolicy(top_k=k, sticky=sticky, always_include=always)
+    ),
+    st.integers(1, 3),
+    st.sampled_from(["none", "grow", "confidence"]),
+    st.lists(st.sampled_from(SMALL), max_size=1).map(tuple),
+)
+
+
+def body_of(api, transcript, names=(*SMALL, NEW), **more):
+    key, speak = SPEAK[api]
+    tools = [*map(MAKE[api], names), *BUILT_IN[api]]
+    return {"model": "m", "tools": tools, key: speak(transcript), **more}
+
+
+def valid(package, shape, value):
+    """Check a part of a request against the types of the provider's own package."""
+    types = pytest.importorskip(f"{package}.types", reason=f"{package} is not installed")
+    from pydantic import TypeAdapter
+
+    for part in shape.split("."):
+        types = getattr(types, part)
+    exhaust(TypeAdapter(types).validate_python(value))
+
+
+def exhaust(value):
+    """Go through a validated value: pydantic checks the items of an Iterable as they are read."""
+    if isinstance(value, dict):
+        value = value.values()
+    if not isinstance(value, (str, bytes, int, float, bool, type(None))):
+        for item in value:
+            exhaust(item)
+
+
+# -- reading requests ----------------------------------------------------------------------------
+
+
+@given(API, conversations)
+def test_every_api_tells_the_same_conversation(api, transcript):
+    assert MODULE[api].transcript(body_of(api, transcript)) == transcript
+
+
+@given(API, conversations, masks)
+def test_a_selection_is_that_of_the_transcript(api, transcript, mask):
+    names = (*SMALL, NEW)
+    found = MODULE[api].select(body_of(api, transcript), mask)
+    assert found == mask.select(names, transcript)
+    assert set(transcript.called) <= set(found.shown)
+
+
+def test_objects_of_the_openai_package_are_read_like_json():
+    types = pytest.importorskip("openai.types.chat", reason="openai is not installed")
+    answer = types.ChatCompletionMessage.model_validate(
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+            ],
+        }
+    )
+    messages = [{"role": "user", "content": "Weather?"}, answer]
+    assert transcript_of(messages) == Transcript((Turn("Weather?", (("weather",),)),))
+
+
+def test_objects_of_the_anthropic_package_are_read_like_json():
+    types = pytest.importorskip("anthropic.types", reason="anthropic is not installed")
+    use = types.ToolUseBlock(id="t", type="tool_use", name="weather", input={})
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": [use.model_dump()]},
+    ]
+    assert transcript_of(messages) == Transcript((Turn("Weather?", (("weather",),)),))
+
+
+def test_built_in_calls_of_the_responses_api_are_called_as_in_the_logs():
+    items = [
+        {"role": "user", "content": "News?"},
+        {"type": "web_search_call", "id": "w", "status": "completed"},
+        {"type": "mcp_call", "id": "m", "name": "ask", "arguments": "{}", "output": "fine"},
+    ]
+    assert transcript_of(items).called == ("web_search", "ask")
+
+
+def test_text_beside_a_tool_result_is_no_message_of_the_user():
+    messages = [
+        *anthropic_messages(Transcript((Turn(QUERY, (("weather",),)),))),
+    ]
+    messages[-1]["content"].append({"type": "text", "text": "a reminder"})
+    assert transcript_of(messages) == Transcript((Turn(QUERY, (("weather",),)),))
+
+
+def test_names_are_found_where_each_api_writes_them():
+    assert openai.tool_name({"type": "custom", "custom": {"name": "grep"}}) == "grep"
+    assert openai.tool_name({"type": "custom", "name": "grep"}) == "grep"
+    assert openai.tool_name({"function": {"name": "grep"}}) == "grep"
+    assert [openai.tool_name(tool) for tool in BUILT_IN["responses"]] == [None] * 4
+    assert [anthropic.tool_name(tool) for tool in BUILT_IN["anthropic"]] == [None, None]
+    assert anthropic.tool_name({"type": "custom", "name": "grep"}) == "grep"
+
+
+# -- filtered ------------------------------------------------------------------------------------
+
+
+@given(API, conversations, masks)
+def test_filtered_tools_are_the_same_objects_in_the_same_order(api, transcript, mask):
+    body = body_of(api, transcript)
+    found = MODULE[api].masked(body, mask, "filtered")
+    selection = MODULE[api].select(body, mask)
+
+    kept = [tool for tool in body["tools"] if any(tool is other for other in found["tools"])]
+    assert found["tools"] == kept
+    names = [MODULE[api].tool_name(tool) for tool in found["tools"]]
+    assert [name for name in names if name is not None] == list(selection.shown)
+    assert [tool for tool in found["tools"] if MODULE[api].tool_name(tool) is None] == BUILT_IN[api]
+
+
+@given(API, conversations, masks, st.sampled_from(["filtered", "hint", "hint-weighted", "safe"]))
+def test_no_form_changes_the_request_it_is_given(api, transcript, mask, form):
+    if form == "safe":
+        form = "deferred" if api == "anthropic" else "allowed-tools"
+    body = body_of(api, transcript)
+    before = copy.deepcopy(body)
+    MODULE[api].masked(body, mask, form)
+    assert body == before
+
+
+@given(API, conversations, st.sampled_from(["filtered", "hint", "hint-weighted", "safe"]))
+def test_duplicate_names_are_an_error_in_every_form(api, transcript, form):
+    if form == "safe":
+        form = "deferred" if api == "anthropic" else "allowed-tools"
+    body = body_of(api, transcript, (*SMALL, SMALL[0]))
+    with pytest.raises(InputError, match="two tools are named 'find_contact'"):
+        MODULE[api].masked(body, ToolMask(RETRIEVER), form)
+
+
+@pytest.mark.parametrize("api", sorted(MAKE))
+def test_an_unknown_form_is_an_error(api):
+    with pytest.raises(InputError, match="unknown form 'folded'"):
+        MODULE[api].masked(body_of(api, Transcript.of(QUERY)), ToolMask(RETRIEVER), "folded")
+
+
+@pytest.mark.parametrize("api", sorted(MAKE))
+def test_a_request_without_tools_stays_as_it_is(api):
+    key, speak = SPEAK[api]
+    body = {"model": "m", key: speak(Transcript.of(QUERY))}
+    assert MODULE[api].masked(body, ToolMask(RETRIEVER)) == body
+
+
+@pytest.mark.parametrize(
+    ("api", "choice"),
+    [
+        ("chat", {"type": "function", "function": {"name": "weather"}}),
+        ("responses", {"type": "function", "name": "weather"}),
+        ("anthropic", {"type": "tool", "name": "weather"}),
+    ],
+)
+def test_a_tool_that_the_request_forces_is_not_taken_away(api, choice):
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    body = body_of(api, Transcript.of(QUERY), tool_choice=choice)
+    assert "weather" not in MODULE[api].select(body, mask).shown
+
+    found = MODULE[api].masked(body, mask, "filtered")
+    assert "weather" in [MODULE[api].tool_name(tool) for tool in found["tools"]]
+    assert found["tool_choice"] == choice
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_request_with_unreadable_messages_keeps_all_its_tools(api, caplog):
+    body = body_of(api, Transcript.of(QUERY))
+    body[SPEAK[api][0]] = [3]
+    assert openai.masked(body, ToolMask(RETRIEVER), "filtered")["tools"] == body["tools"]
+    assert "showing all 7 tools" in caplog.text
+
+
+# -- OpenAI: allowed tools -----------------------------------------------------------------------
+
+
+@given(st.sampled_from(["chat", "responses"]), conversations, masks)
+def test_allowed_tools_leave_the_array_alone_and_name_what_is_shown(api, transcript, mask):
+    body = body_of(api, transcript)
+    found = openai.masked(body, mask)
+    shown = openai.select(body, mask).shown
+
+    assert found["tools"] is body["tools"]
+    if "tool_choice" not in found:
+        assert set(shown) == {*SMALL, NEW}
+        return
+    choice = found["tool_choice"]
+    allowed = choice["allowed_tools"] if api == "chat" else choice
+    assert choice["type"] == "allowed_tools"
+    assert allowed["mode"] == "auto"
+    named = [openai.tool_name(tool) for tool in allowed["tools"]]
+    assert [name for name in named if name is not None] == list(shown)
+    assert named.count(None) == len(BUILT_IN[api])
+
+
+def test_allowed_tools_have_the_shape_of_the_openai_package():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    chat = openai.masked(body_of("chat", Transcript.of(QUERY)), mask)
+    valid("openai", "chat.ChatCompletionAllowedToolChoiceParam", chat["tool_choice"])
+    responses = openai.masked(body_of("responses", Transcript.of(QUERY)), mask)
+    valid("openai", "responses.ToolChoiceAllowedParam", responses["tool_choice"])
+    assert responses["tool_choice"]["tools"] == [
+        {"type": "function", "name": "read_file"},
+        {"type": "function", "name": "weather"},
+        {"type": "function", "name": NEW},
+        {"type": "web_search"},
+        {"type": "mcp", "server_label": "wiki"},
+        {"type": "image_generation"},
+        {"type": "namespace", "name": "crm"},
+    ]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_required_becomes_the_mode_and_none_stays(api):
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    found = openai.masked(body_of(api, Transcript.of(QUERY), tool_choice="required"), mask)
+    choice = found["tool_choice"]
+    assert (choice["allowed_tools"] if api == "chat" else choice)["mode"] == "required"
+    body = body_of(api, Transcript.of(QUERY), tool_choice="none")
+    assert openai.masked(body, mask)["tool_choice"] == "none"
+
+
+def test_a_list_of_allowed_tools_of_the_requests_own_is_cut_down():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    tools = body_of("chat", Transcript.of(QUERY))["tools"]
+    shown = openai.select(body_of("chat", Transcript.of(QUERY)), mask)
+    best, other = shown.preferred[0], next(iter(shown.hidden))
+    given_: dict[str, Any] = {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "required", "tools": [chat_tool(best), chat_tool(other)]},
+    }
+    cut = openai.allowed_tools(tools, shown, choice=given_)
+    assert cut["allowed_tools"] == {"mode": "required", "tools": [chat_tool(best)]}
+
+    given_["allowed_tools"]["tools"] = [chat_tool(other)]
+    assert openai.allowed_tools(tools, shown, choice=given_) == given_
+
+
+# -- Anthropic: deferred loading -----------------------------------------------------------------
+
+
+def results(messages):
+    return [
+        reference["tool_name"]
+        for message in messages
+        if message["role"] == "user" and isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_result" and isinstance(block["content"], list)
+        for reference in block["content"]
+    ]
+
+
+@given(conversations, masks)
+def test_deferred_requests_of_a_run_begin_with_each_other(transcript, mask):
+    messages = anthropic_messages(transcript)
+    ends = [
+        position
+        for position in range(1, len(messages) + 1)
+        if messages[position - 1]["role"] == "user"
+    ]
+    former = None
+    for end in ends:
+        body = {**body_of("anthropic", transcript), "messages": messages[:end]}
+        found = anthropic.masked(body, mask)
+        if former is not None:
+            assert found["tools"] == former["tools"]
+            assert found["messages"][: len(former["messages"])] == former["messages"]
+        former = found
+
+
+@given(conversations, masks)
+def test_what_was_called_is_loaded_by_the_next_answer_and_only_once(transcript, mask):
+    body = body_of("anthropic", transcript)
+    found = anthropic.masked(body, mask)
+
+    deferred = {tool["name"] for tool in found["tools"] if tool.get("defer_loading")}
+    assert deferred == set(SMALL) - set(mask.policy.always_include)
+    called: set[str] = set()
+    for position, message in enumerate(found["messages"]):
+        if message["role"] == "assistant" and isinstance(message["content"], list):
+            used = {block["name"] for block in message["content"]}
+            if used != {"load_tools"}:
+                assert called <= set(results(found["messages"][:position]))
+                called |= used & deferred
+    assert called <= set(results(found["messages"]))
+    loaded = results(found["messages"])
+    assert len(loaded) == len(set(loaded))
+    assert set(loaded) <= deferred
+
+
+@given(conversations, masks)
+def test_loads_keep_roles_alternating_and_ids_apart(transcript, mask):
+    body = body_of("anthropic", transcript)
+    messages = anthropic.masked(body, mask)["messages"]
+    roles = [message["role"] for message in messages]
+    assert all(left != right for left, right in itertools.pairwise(roles))
+    assert [message for message in messages if "toolu_dtdr" not in str(message)] == body["messages"]
+    ids = [
+        block["id"]
+        for message in messages
+        if isinstance(message["content"], list)
+        for block in message["content"]
+        if block["type"] == "tool_use"
+    ]
+    assert len(ids) == len(set(ids))
+
+
+def test_deferred_requests_have_the_shape_of_the_anthropic_package():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    transcript = Transcript((Turn(QUERY, (("read_file",), ("summarize",))),))
+    found = anthropic.masked(body_of("anthropic", transcript), mask)
+    for tool in found["tools"]:
+        valid("anthropic", "ToolUnionParam", tool)
+    for message in found["messages"]:
+        valid("anthropic", "MessageParam", message)
+    assert results(found["messages"])
+
+
+def test_a_forced_tool_is_loaded():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    choice = {"type": "tool", "name": "weather"}
+    body = body_of("anthropic", Transcript.of(QUERY), tool_choice=choice)
+    assert "weather" in results(anthropic.masked(body, mask)["messages"])
+
+
+def test_a_tool_named_like_the_loader_is_an_error():
+    body = body_of("anthropic", Transcript.of(QUERY), (*SMALL, "load_tools"))
+    with pytest.raises(InputError, match="'load_tools'"):
+        anthropic.masked(body, ToolMask(RETRIEVER))
+
+
+def test_a_cache_breakpoint_survives_the_tool_it_stood_on():
+    mark = {"type": "ephemeral"}
+    tools = [anthropic_tool("read_file"), {**anthropic_tool("weather"), "cache_control": mark}]
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1))
+    body = {"tools": tools, "messages": anthropic_messages(Transcript.of("Read the notes to me"))}
+    assert anthropic.masked(body, mask, "filtered")["tools"] == [
+        {**anthropic_tool("read_file"), "cache_control": mark}
+    ]
+    deferred = anthropic.masked(body, mask)["tools"]
+    assert [tool.get("cache_control") for tool in deferred] == [mark, None, None]
+
+
+# -- hints ---------------------------------------------------------------------------------------
+
+
+@given(API, conversations, masks, st.booleans())
+def test_a_hint_changes_the_end_of_the_conversation_alone(api, transcript, mask, weighted):
+    key, _ = SPEAK[api]
+    body = body_of(api, transcript)
+    found = MODULE[api].masked(body, mask, "hint-weighted" if weighted else "hint")
+    selection = MODULE[api].select(body, mask)
+
+    assert found["tools"] is body["tools"]
+    cut = len(body[key]) - (api == "anthropic")
+    assert found[key][:cut] == body[key][:cut]
+    text = json.dumps(found[key][-1], ensure_ascii=False)
+    for name in SMALL:
+        assert (f'\\"{name}\\"' in text) == (name in selection.preferred)
+    share = selection.weights[selection.preferred[0]]
+    assert (f"({share:.3f})" in text) == weighted
+
+
+def test_hints_have_the_shapes_of_the_packages():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    transcript = Transcript((Turn(QUERY, (("read_file",),)),))
+    chat = openai.masked(body_of("chat", transcript), mask, "hint")
+    valid("openai", "chat.ChatCompletionMessageParam", chat["messages"][-1])
+    responses = openai.masked(body_of("responses", transcript), mask, "hint")
+    valid("openai", "responses.ResponseInputItemParam", responses["input"][-1])
+    claude = anthropic.masked(body_of("anthropic", transcript), mask, "hint")
+    valid("anthropic", "MessageParam", claude["messages"][-1])
+
+
+def test_a_question_in_plain_text_takes_a_hint_too():
+    body = {"model": "m", "input": QUERY, "tools": [responses_tool(name) for name in SMALL]}
+    found = openai.masked(body, ToolMask(RETRIEVER, ToolPolicy(top_k=1)), "hint")
+    assert found["input"][0] == {"role": "user", "content": QUERY}
+    assert "read_file" in found["input"][1]["content"]
+
+
+@pytest.mark.parametrize("api", sorted(MAKE))
+def test_nothing_is_hinted_at_where_ranking_failed(api):
+    key, _ = SPEAK[api]
+    body = {**body_of(api, Transcript.of(QUERY)), key: []}
+    assert MODULE[api].masked(body, ToolMask(RETRIEVER), "hint")[key] == []
+
+
+@pytest.mark.parametrize("api", sorted(MAKE))
+def test_the_asynchronous_form_gives_the_same(api):
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    body = body_of(api, Transcript.of(QUERY))
+    assert asyncio.run(MODULE[api].amasked(body, mask)) == MODULE[api].masked(body, mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy.typing as npt
 
 from dtdr import encoders
 from dtdr.demonstrations import Demonstration
-from dtdr.encoders.base import Encoder
+from dtdr.encoders.base import Encoder, Vectors
 from dtdr.errors import InputError, ModelError
-from dtdr.ranking import Floats
+from dtdr.ranking import Floats, Guide
 from dtdr.retrievers.base import History, Retriever, choose_encoder
 from dtdr.retrievers.clusters import Clusters
+from dtdr.retrievers.density import ClusterLikelihood, floor_without, restored_floor, saved_floor
 from dtdr.retrievers.markov import MarkovChains
 from dtdr.retrievers.recipes import Recipe, check_recipe
 from dtdr.retrievers.state import require
@@ -34,6 +36,17 @@ NEAREST = 4
 4; with 8 clusters and strength 16 .653, .612, .777, .890."""
 
 
+_DENSITY = {"density.log_shares", "density.variances", "density.floor"}
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """The clusters of a query, nearest first, and its likelihood under all of them."""
+
+    clusters: list[int]
+    familiarity: float | None
+
+
 class DTDRClustering(Retriever):
     """DTDR-C (paper, Section 3 and App. F.2, Algorithms 2 and 3).
 
@@ -48,6 +61,9 @@ class DTDRClustering(Retriever):
     of TinyAgent and T-Eval, lexical: .503 and .377 with the paper's recipe and N = 2, .657 and
     .611 with the default; MiniLM: .475 and .383, .641 and .615. Backing off to the longest history
     seen, without mixing: .567 and .543 (lexical, 2 folds).
+
+    A query's familiarity is its log likelihood under the clusters (paper, Limitations), and
+    ``recipe="default"`` shows all tools below the floor of it.
 
     Args:
         recipe: ``"default"`` or ``"paper"``.
@@ -70,6 +86,7 @@ class DTDRClustering(Retriever):
 
     encoder: Encoder
     clusters_: Clusters
+    likelihood_: ClusterLikelihood | None
     cluster_chains_: MarkovChains
     global_chain_: MarkovChains
 
@@ -107,20 +124,57 @@ class DTDRClustering(Retriever):
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         queries = [demonstration.query for demonstration in demonstrations]
         self.encoder = fitted(self.encoder, queries)
-        wanted = self.clusters or max(1, len(queries) // 10)
-        self.clusters_, labels = Clusters.fit(self.encoder.encode(queries), wanted, seed=self.seed)
+        vectors = self.encoder.encode(queries)
+        self.clusters_, labels = self._cluster(vectors)
+        self.likelihood_ = ClusterLikelihood.fit(vectors, self.clusters_, labels)
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
         self.global_chain_ = MarkovChains.build(plans, self.order, tools)
+        self.guide_ = Guide(familiarity_floor=self._floor(queries, vectors))
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[list[int]]:
+    def _cluster(self, vectors: Vectors) -> tuple[Clusters, npt.NDArray[np.int64]]:
+        wanted = self.clusters or max(1, vectors.shape[0] // 10)
+        return Clusters.fit(vectors, wanted, seed=self.seed)
+
+    def _floor(self, queries: Sequence[str], vectors: Vectors) -> float | None:
+        if self.recipe == "paper":
+            return None
+
+        def scores_without(rest: list[int], held: list[int]) -> list[float]:
+            known, new = vectors[rest], vectors[held]
+            if self.encoder.learned:
+                encoder = fitted(self.encoder, [queries[place] for place in rest])
+                known = encoder.encode([queries[place] for place in rest])
+                new = encoder.encode([queries[place] for place in held])
+            clusters, labels = self._cluster(known)
+            likelihood = ClusterLikelihood.fit(known, clusters, labels)
+            return [likelihood.score(row) for row in rows(new)]
+
+        return floor_without(queries, scores_without, seed=self.seed)
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
         count = 1 if self.recipe == "paper" else self.nearest
-        return [self.clusters_.nearest(row, count) for row in rows(self.encoder.encode(queries))]
+        likelihood = self.likelihood_
+        return [
+            PreparedQuery(
+                self.clusters_.nearest(row, count),
+                None if likelihood is None else likelihood.score(row),
+            )
+            for row in rows(self.encoder.encode(queries))
+        ]
+
+    def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float | None]:
+        return [query.familiarity for query in prepared]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         estimate = self._lookup if self.recipe == "paper" else self._mixture
-        return np.stack([estimate(*step) for step in zip(prepared, histories, strict=True)])
+        return np.stack(
+            [
+                estimate(query.clusters, history)
+                for query, history in zip(prepared, histories, strict=True)
+            ]
+        )
 
     def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
         return self.cluster_chains_.lookup(clusters[0], history, weighted=self.weighted)
@@ -137,15 +191,20 @@ class DTDRClustering(Retriever):
         return row
 
     def _state(self) -> dict[str, npt.NDArray[Any]]:
-        return {
+        state = {
             **self.clusters_.state(),
             **self.cluster_chains_.state("clusters."),
             **self.global_chain_.state("global."),
         }
+        if self.likelihood_ is not None:
+            state |= self.likelihood_.state() | saved_floor(self.guide_.familiarity_floor)
+        return state
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         names = {"centres"} | {"projection"} & state.keys()
         names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
+        # A model of an earlier version has none of these, and cannot tell.
+        names |= _DENSITY if _DENSITY & state.keys() else set()
         require(state, names)
         self.clusters_ = Clusters.restore(state, dimension=self.encoder.dimension)
         size = {"order": self.order, "tools": len(self.tools_)}
@@ -153,3 +212,7 @@ class DTDRClustering(Retriever):
         self.global_chain_ = MarkovChains.restore(state, "global.", **size)
         if self.cluster_chains_.groups != len(self.clusters_.centres):
             raise ModelError("the model has another number of clusters than chains; fit it again")
+        self.likelihood_ = None
+        if "density.floor" in state:
+            self.likelihood_ = ClusterLikelihood.restore(state, self.clusters_)
+            self.guide_ = Guide(familiarity_floor=restored_floor(state))

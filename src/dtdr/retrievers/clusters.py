@@ -62,7 +62,7 @@ class Clusters:
 
         projection = None
         if not isinstance(vectors, np.ndarray):
-            projection = _projection(vectors, seed)
+            projection = principal_directions(vectors, seed)
             vectors = unit(np.asarray(vectors @ projection, np.float32))
         clusters = max(1, min(clusters, len(vectors)))
         many = len(vectors) * clusters >= MANY
@@ -85,11 +85,20 @@ class Clusters:
         """The ``count`` clusters nearest to a vector, nearest first; ties by number."""
         if self.projection is not None:
             row = unit(product(row, self.projection))
-        distances = self._squares - 2 * product(row, self._columns)
+        distances = self.squared_distances(row)
         if count == 1:
             return [int(distances.argmin())]
         order: list[int] = distances.argsort(kind="stable")[:count].tolist()
         return order
+
+    def squared_distances(self, place: Row) -> npt.NDArray[np.float32]:
+        """To every centre, less the squared length of the place; shape (clusters,).
+
+        Args:
+            place: a vector in the space of the centres.
+        """
+        found: npt.NDArray[np.float32] = self._squares - 2 * product(place, self._columns)
+        return found
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class Clusters:
         return cls(centres, projection)
 
 
-def _projection(vectors: Vectors, seed: int) -> Matrix:
+def principal_directions(vectors: Vectors, seed: int) -> Matrix:
     """Directions of the largest singular values; shape (dimension, at most REDUCED)."""
     from sklearn.utils.extmath import randomized_svd
 

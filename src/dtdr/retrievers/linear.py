@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.demonstrations import Demonstration
-from dtdr.encoders.base import MAX_CHARACTERS
-from dtdr.ranking import Floats
+from dtdr.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.ranking import Floats, Guide
 from dtdr.retrievers.base import UNKNOWN, History
+from dtdr.retrievers.density import Mahalanobis, floor_without, restored_floor, saved_floor
 from dtdr.retrievers.descriptions import name_words
 from dtdr.retrievers.layered import PAPER, LayerRetriever
 from dtdr.retrievers.linear_layer import Optimisation
+from dtdr.retrievers.state import require
 from dtdr.retrievers.steps import training_steps
-from dtdr.retrievers.vectors import fitted
+from dtdr.retrievers.vectors import fitted, rows
 
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
+
+
+_DISTANCE = {
+    *(f"density.{name}" for name in ("directions", "mean", "whitening", "outside", "floor")),
+}
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query and minus its squared Mahalanobis distance; None where that is not known."""
+
+    text: str
+    familiarity: float | None
 
 
 class DTDRLinear(LayerRetriever):
@@ -38,6 +55,9 @@ class DTDRLinear(LayerRetriever):
     MiniLM .034 on T-Eval. A binary cross-entropy a tool gains .008 and .001 (lexical) or loses
     .008 and .008 (MiniLM), and its probabilities are less even where several tools are
     acceptable; no weight decay loses .05 (lexical).
+
+    A query's familiarity is minus its squared Mahalanobis distance from the training queries
+    (paper, Limitations), and ``recipe="default"`` shows all tools below the floor of it.
     """
 
     name = "dtdr-l"
@@ -53,11 +73,15 @@ class DTDRLinear(LayerRetriever):
         ),
     }
 
+    distance_: Mahalanobis | None
+
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         steps = training_steps(demonstrations, self._index)
         queries = [demonstration.query for demonstration in demonstrations]
+        written = [self._written(history) for history in steps.histories]
         # Each query once: a word must be in two demonstrations, not in two steps of one.
-        self.encoder = fitted(self.encoder, [*queries, *map(self._written, steps.histories)])
+        self.encoder = fitted(self.encoder, [*queries, *written])
+        self._learn_distance(queries, written, steps.demonstration)
         texts = [
             self._text(queries[position], history)
             for position, history in zip(steps.demonstration, steps.histories, strict=True)
@@ -75,12 +99,69 @@ class DTDRLinear(LayerRetriever):
         # A long query gives way: the encoder would cut the history off.
         return f"{query[: MAX_CHARACTERS - len(written) - 1]} {written}"
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[str]:
-        return queries
+    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+        distance = self.distance_
+        if distance is None:
+            return [PreparedQuery(query, None) for query in queries]
+        vectors = rows(self.encoder.encode(queries))
+        return [
+            PreparedQuery(query, distance.score(row))
+            for query, row in zip(queries, vectors, strict=True)
+        ]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        texts = [self._text(*step) for step in zip(prepared, histories, strict=True)]
+        texts = [
+            self._text(query.text, history)
+            for query, history in zip(prepared, histories, strict=True)
+        ]
         return np.stack(self._predict(texts))
+
+    # -- familiarity ---------------------------------------------------------------------------
+
+    def _learn_distance(
+        self, queries: Sequence[str], written: Sequence[str], owners: Sequence[int]
+    ) -> None:
+        """The distance, and the floor of it from models without the queries that are judged."""
+        vectors = self.encoder.encode(queries)
+        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
+        histories: list[list[str]] = [[] for _ in queries]
+        for text, owner in zip(written, owners, strict=True):
+            histories[owner].append(text)
+
+        def scores_without(rest: list[int], held: list[int]) -> list[float]:
+            known, new = vectors[rest], vectors[held]
+            if self.encoder.learned:
+                texts = [queries[place] for place in rest]
+                after = [text for place in rest for text in histories[place]]
+                encoder: Encoder = fitted(self.encoder, [*texts, *after])
+                known = encoder.encode(texts)
+                new = encoder.encode([queries[place] for place in held])
+            distance = Mahalanobis.fit(known, seed=self.seed)
+            return [distance.score(row) for row in rows(new)]
+
+        floor = None
+        if self.recipe != "paper":
+            floor = floor_without(queries, scores_without, seed=self.seed)
+        self.guide_ = Guide(familiarity_floor=floor)
+
+    def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float | None]:
+        return [query.familiarity for query in prepared]
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        state = super()._state()
+        if self.distance_ is not None:
+            state |= self.distance_.state() | saved_floor(self.guide_.familiarity_floor)
+        return state
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        # A model of an earlier version has no distance, and cannot tell.
+        own = _DISTANCE if _DISTANCE & state.keys() else set()
+        require(state, own | {"weights", "bias"})
+        super()._restore({name: array for name, array in state.items() if name not in own})
+        self.distance_ = None
+        if own:
+            self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
+            self.guide_ = Guide(familiarity_floor=restored_floor(state))
 
 
 def spoken(names: Sequence[str]) -> str:

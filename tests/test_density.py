@@ -1,0 +1,202 @@
+"""Likelihood under clusters and Mahalanobis distance, and what dtdr-c and dtdr-l make of them."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy.sparse import csr_array
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from dtdr import Demonstration, Plan, ToolCall, load
+from dtdr.errors import ModelError
+from dtdr.retrievers import create
+from dtdr.retrievers.clusters import REDUCED, Clusters
+from dtdr.retrievers.density import ClusterLikelihood, Mahalanobis
+from dtdr.retrievers.vectors import rows, unit
+from tests.test_familiarity import requests
+
+METHODS = ("dtdr-c", "dtdr-l")
+
+
+def vectors(count, columns, seed=0):
+    """Unit vectors about three centres."""
+    draw = np.random.default_rng(seed)
+    centres = np.random.default_rng(9).normal(size=(3, columns))
+    return unit(centres[draw.integers(3, size=count)] + 0.4 * draw.normal(size=(count, columns)))
+
+
+def demonstrations(count, seed=0):
+    return [
+        Demonstration(str(number), query, Plan((ToolCall("1", "send"), ToolCall("2", "log"))))
+        for number, query in enumerate(requests(count, seed))
+    ]
+
+
+def familiarity(retriever, query):
+    value = retriever.rank(query).familiarity
+    assert value is not None
+    return value
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def fitted(request):
+    return create(request.param).fit(demonstrations(150))
+
+
+def test_likelihood_in_the_whole_space_is_that_of_a_mixture_of_normal_distributions():
+    train, new = vectors(300, 6), vectors(40, 6, seed=1)
+    clusters, labels = Clusters.fit(train, 5)
+    found = ClusterLikelihood.fit(train, clusters, labels)
+    centres = np.array([train[labels == number].mean(axis=0) for number in range(5)])
+    variance = ((train - centres[labels]) ** 2).mean()
+    shares = np.bincount(labels) / len(labels)
+    expected = [
+        logsumexp(
+            [
+                np.log(share) + multivariate_normal.logpdf(row, centre, variance)
+                for share, centre in zip(shares, centres, strict=True)
+            ]
+        )
+        for row in new
+    ]
+    scores = np.array([found.score(row) for row in rows(new)])
+    # Up to the constant of the normal distribution.
+    np.testing.assert_allclose(scores - scores[0], np.array(expected) - expected[0], rtol=1e-4)
+
+
+def test_distance_is_that_of_the_covariance_that_it_stands_for():
+    columns = REDUCED + 16
+    train, new = csr_array(vectors(400, columns)), vectors(20, columns, seed=1)
+    found = Mahalanobis.fit(train)
+    plane = found.directions.astype(np.float64)
+    inside = np.linalg.inv(found.whitening.astype(np.float64) @ found.whitening.T)
+    outside = np.eye(columns) - plane @ plane.T
+    covariance = plane @ inside @ plane.T + float(found.outside[0]) * outside
+    mean = plane @ found.mean
+    expected = [-(row - mean) @ np.linalg.solve(covariance, row - mean) for row in new]
+    scores = [found.score(row) for row in rows(csr_array(new))]
+    np.testing.assert_allclose(scores, expected, rtol=1e-3)
+
+
+def test_covariance_inside_is_that_of_the_training_vectors_and_a_ridge():
+    train = vectors(500, 5)
+    found = Mahalanobis.fit(train)
+    places = train @ found.directions
+    covariance = np.cov(places.T, bias=True)
+    ridge = 0.1 * np.trace(covariance) / 5
+    inverse = found.whitening @ found.whitening.T
+    expected = np.linalg.inv(covariance + ridge * np.eye(5))
+    np.testing.assert_allclose(inverse, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_far_vectors_score_lower_than_near_ones(kind, count):
+    columns = REDUCED + 40
+    train = vectors(count, columns)
+    far = unit(np.random.default_rng(3).normal(size=(20, columns)))
+    clusters, labels = Clusters.fit(kind(train), max(1, count // 10))
+    for model in (
+        ClusterLikelihood.fit(kind(train), clusters, labels),
+        Mahalanobis.fit(kind(train)),
+    ):
+        near = [model.score(row) for row in rows(kind(train))]
+        assert np.isfinite(near).all()
+        assert np.mean(near) > max(model.score(row) for row in rows(kind(far)))
+
+
+def test_familiar_queries_are_above_the_floor(fitted):
+    found = fitted.rank_batch(requests(300, 1), [()] * 300)
+    assert np.mean([not ranking.is_familiar for ranking in found]) <= 0.06
+
+
+@pytest.mark.parametrize("query", ["", "qwv lkj zzt", "請給小明發一封郵件", "🙂", "word " * 40_000])
+def test_queries_of_another_kind_are_shown_all_tools(fitted, query):
+    ranking = fitted.rank(query)
+    assert not ranking.is_familiar
+    assert len(ranking.select(threshold=0.9)) == len(ranking)
+    assert len(ranking.select(threshold=0.9, fallback=False)) < len(ranking)
+
+
+def test_familiarity_is_that_of_the_query_whatever_was_called(fitted):
+    query = requests(1, 4)[0]
+    values = {fitted.rank(query, history).familiarity for history in ([], ["send"], ["?"] * 50)}
+    assert len(values) == 1
+    assert fitted.session(query).call("log").rank().familiarity in values
+
+
+def test_saved_and_loaded_tells_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.guide_.familiarity_floor == fitted.guide_.familiarity_floor
+    for query in requests(5, 2):
+        assert loaded.rank(query).familiarity == fitted.rank(query).familiarity
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_papers_recipe_tells_familiarity_but_never_falls_back(method, tmp_path):
+    found = create(method, recipe="paper").fit(demonstrations(60))
+    found.save(tmp_path / "model")
+    for retriever in (found, load(tmp_path / "model")):
+        ranking = retriever.rank("qwv lkj zzt")
+        assert familiarity(retriever, "qwv lkj zzt") < familiarity(retriever, requests(1, 0)[0])
+        assert ranking.is_familiar
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_demonstration_gives_no_floor(method):
+    found = create(method).fit(demonstrations(1))
+    assert found.guide_.familiarity_floor is None
+    assert found.rank("qwv lkj zzt").is_familiar
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_few_demonstrations_still_rank(method, count):
+    found = create(method).fit(demonstrations(count))
+    assert found.rank(requests(1, 0)[0]).is_familiar
+    assert found.rank("").familiarity is not None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_equal_queries_have_no_floor(method):
+    same = [
+        Demonstration(str(n), "ring the bell", Plan((ToolCall("1", "ring"),))) for n in range(30)
+    ]
+    found = create(method).fit(same)
+    assert found.guide_.familiarity_floor is None
+    assert np.isfinite(familiarity(found, "ring the bell"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_of_an_earlier_version_cannot_tell(method):
+    found = create(method).fit(demonstrations(20))
+    query = requests(1, 0)[0]
+    before = found.rank(query)
+    old = create(method)
+    old.encoder = found.encoder
+    old._install_tools(found.tools_)
+    state = {k: v for k, v in found._state().items() if not k.startswith("density.")}
+    old._restore(state)
+    after = old.rank(query)
+    assert after.familiarity is None
+    assert after.is_familiar
+    np.testing.assert_array_equal(after.probabilities, before.probabilities)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [
+        ("dtdr-c", "density.variances", np.zeros(2)),
+        ("dtdr-c", "density.log_shares", np.zeros(1)),
+        ("dtdr-c", "density.floor", np.array([np.inf])),
+        ("dtdr-l", "density.mean", np.zeros(3, np.float32)),
+        ("dtdr-l", "density.floor", np.zeros(2)),
+    ],
+)
+def test_damaged_arrays_are_refused(method, name, value, tmp_path):
+    found = create(method).fit(demonstrations(40))
+    found.save(tmp_path / "model")
+    assert name in load_file(tmp_path / "model" / "model.safetensors")
+    with pytest.raises(ModelError, match="fit"):
+        found._restore({**found._state(), name: value})

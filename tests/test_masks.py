@@ -152,7 +152,9 @@ def valid(package, shape, value):
 
     for part in shape.split("."):
         types = getattr(types, part)
-    exhaust(TypeAdapter(types).validate_python(value))
+    # The adapter must outlive the iterators of what it validated.
+    adapter = TypeAdapter(types)
+    exhaust(adapter.validate_python(value))
 
 
 def exhaust(value):

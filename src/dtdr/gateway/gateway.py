@@ -31,6 +31,11 @@ logger = logging.getLogger("dtdr.mcp")
 
 SEARCH_TOOL = "search_tools"
 
+HEAD_START = 0.003
+"""Seconds that a call has before the model ranks for the next one. A tool that answers at once is
+not slowed down (1 to 2 ms of a call's latency on two cores); where it takes longer, the new list is
+there before the answer."""
+
 _LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
@@ -171,6 +176,7 @@ class Gateway:
 
     async def _refresh_and_tell(self, state: ClientState) -> None:
         try:
+            await anyio.sleep(HEAD_START)
             await self.refresh(state)
             if state.told is not None and state.told != state.shown:
                 state.told = state.shown

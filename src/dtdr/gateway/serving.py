@@ -13,13 +13,13 @@ import mcp_types as types
 from mcp.server.caching import CacheableMethod
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.stdio import stdio_server
 
 import dtdr
 from dtdr.errors import InputError
 from dtdr.gateway.clients import Context
 from dtdr.gateway.gateway import Gateway
 from dtdr.gateway.passthrough import PassThrough
+from dtdr.gateway.pipes import standard_streams
 from dtdr.gateway.tools import ToolHandlers
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
     async with gateway.running():
         server = GatewayServer(gateway)
-        async with stdio_server() as (read, write):
+        async with standard_streams() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -50,6 +50,17 @@ class Transcript:
         """Every call of the conversation, earlier turns included, oldest first."""
         return tuple(name for turn in self.turns for step in turn.steps for name in step)
 
+    def without(self, names: Collection[str]) -> Transcript:
+        """The transcript less the calls of some tools, such as a search for tools."""
+        return Transcript(
+            tuple(
+                Turn(
+                    turn.query, tuple(step for found in turn.steps if (step := _less(found, names)))
+                )
+                for turn in self.turns
+            )
+        )
+
     def state(self, turns: Turns = "split") -> State:
         """What the next step is ranked by; an empty query where no user has spoken.
 
@@ -88,6 +99,10 @@ class Transcript:
                 if last:
                     found.append(State(query, tuple(history)))
         return found
+
+
+def _less(step: tuple[str, ...], names: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in step if name not in names)
 
 
 class TranscriptBuilder:

@@ -1,0 +1,129 @@
+"""LangChain and LangGraph: a middleware that shows an agent the tools which come next."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.integrations.langchain_core import calls_of, tool_costs, tool_name, transcript
+from dtdr.integrations.mask import ToolMask
+from dtdr.integrations.messages import checked_names, hint_text
+from dtdr.integrations.policy import ToolSelection
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import HumanMessage, ToolMessage
+except ImportError as error:
+    raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
+    from langchain_core.messages import BaseMessage
+    from langgraph.types import Command
+
+Form = Literal["filtered", "hint", "hint-weighted"]
+
+
+class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Shows the model of a LangChain agent the tools that its next step needs.
+
+    History and query are read from the agent's messages at every model call, so one object serves
+    any number of agents, threads and checkpoints. Tools of providers, tools that the retriever
+    never saw and tools that were called stay; when ranking fails, all stay and a warning is
+    logged.
+
+    Args:
+        mask: retriever and policy.
+        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, so that the
+            prompt cache holds, and write the preferred ones in a last message for this call only.
+
+    Raises:
+        InputError: an unknown form; at a model call, two tools that share a name.
+    """
+
+    def __init__(self, mask: ToolMask, *, form: Form = "filtered") -> None:
+        super().__init__()
+        if form not in get_args(Form):
+            raise unknown_choice("form", form, get_args(Form))
+        self.mask = mask
+        self.form = form
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        """Narrow the tools of one model call."""
+        return handler(self._narrowed(request))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Narrow the tools of one model call, ranking in a thread of its own."""
+        return await handler(await asyncio.to_thread(self._narrowed, request))
+
+    def select(self, tools: Sequence[Any], messages: Sequence[BaseMessage]) -> ToolSelection:
+        """Which tools are shown after these messages.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        names = checked_names(map(tool_name, tools))
+        costs = None
+        if self.mask.policy.token_budget is not None:
+            costs = tool_costs(tools)
+        return self.mask.select(names, lambda: transcript(messages), costs=costs)
+
+    def _narrowed(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        if not request.tools:
+            return request
+        selection = self.select(request.tools, request.messages)
+        if self.form == "filtered":
+            shown = [tool for tool in request.tools if selection.shows(tool_name(tool))]
+            return request.override(tools=shown)
+        text = hint_text(selection, weighted=self.form == "hint-weighted")
+        if not text:
+            return request
+        # Some providers take a system message at the start only.
+        return request.override(messages=[*request.messages, HumanMessage(text)])
+
+
+class GuardedToolMaskMiddleware(ToolMaskMiddleware):
+    """The same, and calls of tools that were hidden are answered with an error, not executed.
+
+    What was hidden is worked out again from the messages before the call.
+    """
+
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        """Execute a call, unless its tool was hidden."""
+        return self._refused(request) or handler(request)
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """Execute a call, unless its tool was hidden."""
+        return await asyncio.to_thread(self._refused, request) or await handler(request)
+
+    def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
+        call = request.tool_call
+        before = itertools.takewhile(
+            lambda message: all(made["id"] != call["id"] for made in calls_of(message)),
+            request.state["messages"],
+        )
+        refusal = self.select(request.runtime.tools, list(before)).refusal(call["name"])
+        if refusal is None:
+            return None
+        return ToolMessage(
+            refusal, name=call["name"], tool_call_id=call["id"] or "", status="error"
+        )

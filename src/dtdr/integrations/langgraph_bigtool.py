@@ -1,0 +1,77 @@
+"""langgraph-bigtool: the function that retrieves tools, with the history of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from dtdr.errors import MissingExtraError
+from dtdr.integrations.langchain_core import tool_costs, tool_name, transcript
+from dtdr.integrations.mask import ToolMask
+from dtdr.integrations.messages import checked_names
+from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.transcript import Transcript
+
+try:
+    from langgraph.config import get_config
+except ImportError as error:
+    raise MissingExtraError("the bigtool retriever", "langgraph-bigtool", "langgraph") from error
+
+_SEARCHES = ("retrieve_tools", "aretrieve_tools")
+"""What bigtool names the search for tools, after the function; no step of the user's task."""
+
+logger = logging.getLogger("dtdr.integrations")
+
+
+def retrieve_tools_functions(
+    mask: ToolMask, tool_registry: Mapping[str, Any]
+) -> tuple[Callable[[str], list[str]], Callable[[str], Awaitable[list[str]]]]:
+    """``retrieve_tools_function`` and ``retrieve_tools_coroutine`` for bigtool's ``create_agent``.
+
+    Both rank by the user's last message and the calls since then, which they read from the
+    graph's state; where that cannot be read, by the text that the model searched for.
+
+    Args:
+        mask: retriever and policy.
+        tool_registry: the same that is given to ``create_agent``: tools by id.
+
+    Raises:
+        InputError: two tools of the registry share a name.
+    """
+    identifier: dict[str, str] = {}
+    names = checked_names(map(tool_name, tool_registry.values()))
+    for key, tool in tool_registry.items():
+        if (name := tool_name(tool)) is not None:
+            identifier[name] = key
+    costs = None
+    if mask.policy.token_budget is not None:
+        costs = tool_costs(tool_registry.values())
+
+    def select(query: str) -> ToolSelection:
+        return mask.select(names, lambda: _conversation(query), costs=costs)
+
+    def retrieve_tools(query: str) -> list[str]:
+        """Find the tools that the next steps need, given what you are about to do."""
+        return [identifier[name] for name in select(query).shown]
+
+    async def aretrieve_tools(query: str) -> list[str]:
+        """Find the tools that the next steps need, given what you are about to do."""
+        found = await asyncio.to_thread(select, query)
+        return [identifier[name] for name in found.shown]
+
+    return retrieve_tools, aretrieve_tools
+
+
+def _conversation(query: str) -> Transcript:
+    """The turns of the run in whose tool call this is."""
+    try:
+        # bigtool hands its function the search text alone; nodes of the graph can read its state
+        # through the configuration of the run, as langgraph's own tool node does.
+        read = get_config()["configurable"]["__pregel_read"]
+        found = transcript(read("messages", False)).without(_SEARCHES)
+    except Exception as error:  # noqa: BLE001  # outside a graph, or another version of it
+        logger.warning("ranking by the search text alone: %s: %s", type(error).__name__, error)
+        return Transcript.of(query)
+    return found if any(turn.query for turn in found.turns) else Transcript.of(query)

@@ -1,0 +1,122 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain", reason="langchain is not installed")
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+
+from dtdr.errors import InputError
+from dtdr.integrations.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
+from dtdr.integrations.langchain_core import transcript
+from dtdr.integrations.transcript import Transcript, Turn
+from tests.integrations.scripted_chat_model import ScriptedModel, tools
+from tests.integrations.tools import NAMES, NEW, QUERY, best, broken_mask, mask
+
+
+def run(script, middleware, *, asynchronous=False, extra=(), turns=(QUERY,)):
+    model = ScriptedModel(script=script, seen=[], heard=[])
+    agent = create_agent(model, tools=[*tools(), *extra], middleware=[middleware])
+    state: Any = {"messages": []}
+    for text in turns:
+        state = {"messages": [*state["messages"], HumanMessage(text)]}
+        state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
+    return model, state["messages"]
+
+
+SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_agent_sees_the_tools_that_come_next_and_those_it_called(asynchronous):
+    model, _ = run(SCRIPT, ToolMaskMiddleware(mask()), asynchronous=asynchronous)
+
+    history: list[str] = []
+    for step, shown in enumerate(model.seen):
+        assert set(shown) == best(history) | set(history) | {NEW}
+        history += SCRIPT[step] if step < len(SCRIPT) else ()
+    assert len(model.seen) == 4
+    assert len(model.seen[0]) < len(NAMES)
+
+
+def test_tools_of_a_provider_pass_untouched():
+    builtin = {"type": "web_search_20250305", "name": "web_search"}
+    model, _ = run([], ToolMaskMiddleware(mask()), extra=[builtin])
+    assert None in model.seen[0]
+    assert set(model.seen[0]) == best([]) | {NEW, None}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_failing_retriever_shows_all_tools_and_says_why(asynchronous, caplog):
+    model, messages = run(SCRIPT, ToolMaskMiddleware(broken_mask()), asynchronous=asynchronous)
+
+    assert set(model.seen[0]) == {*NAMES, NEW}
+    assert messages[-1].content == "There you are."
+    assert "the disk is on fire" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["hint", "hint-weighted"])
+def test_a_hint_keeps_every_tool_and_the_conversation(form):
+    model, messages = run(SCRIPT, ToolMaskMiddleware(mask(), form=form))
+
+    assert set(model.seen[0]) == {*NAMES, NEW}
+    for heard in model.heard:
+        assert "prefer them" in heard[-1].content
+        assert all("prefer them" not in str(message.content) for message in heard[:-1])
+    assert all("prefer them" not in str(message.content) for message in messages)
+
+
+def test_each_turn_of_the_user_is_ranked_for_itself():
+    second = "Text Bob what the weather in Rome is"
+    model, _ = run([*SCRIPT, ()], ToolMaskMiddleware(mask()), turns=(QUERY, second))
+
+    called = {name for step in SCRIPT for name in step}
+    assert set(model.seen[4]) == best([], query=second) | called | {NEW}
+
+
+def test_a_growing_set_grows_over_the_steps_of_an_agent():
+    model, _ = run(SCRIPT, ToolMaskMiddleware(mask(top_k=1, sticky="grow")))
+    for before, after in zip(model.seen, model.seen[1:], strict=False):
+        assert set(before) <= set(after)
+
+
+def test_a_token_budget_is_counted_in_langchain_definitions():
+    tight, _ = run([], ToolMaskMiddleware(mask(token_budget=1)))
+    loose, _ = run([], ToolMaskMiddleware(mask(token_budget=10_000)))
+    assert set(tight.seen[0]) == best([], 1) | {NEW}
+    assert set(loose.seen[0]) == {*NAMES, NEW}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_guard_refuses_a_hidden_tool_and_the_run_goes_on(asynchronous):
+    assert "send_text" not in best([])
+    script = [("send_text", "read_file"), ("summarize",)]
+    middleware = GuardedToolMaskMiddleware(mask())
+    _, messages = run(script, middleware, asynchronous=asynchronous)
+
+    answers = {message.name: message for message in messages if message.type == "tool"}
+    assert answers["send_text"].status == "error"
+    assert "cannot be used at this step" in answers["send_text"].content
+    assert answers["read_file"].content == "fine"
+    assert answers["summarize"].content == "fine"
+    assert messages[-1].content == "There you are."
+
+
+def test_without_the_guard_a_hidden_tool_is_executed():
+    _, messages = run([("send_text",)], ToolMaskMiddleware(mask()))
+    assert [message.content for message in messages if message.type == "tool"] == ["fine"]
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(InputError, match="unknown form 'allowed'"):
+        ToolMaskMiddleware(mask(), form="allowed")  # type: ignore[arg-type]
+
+
+def test_messages_with_parts_are_read():
+    messages = [
+        HumanMessage([{"type": "text", "text": QUERY}, {"type": "image", "url": "x"}]),
+        AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "1"}]),
+    ]
+    assert transcript(messages) == Transcript((Turn(QUERY, (("weather",),)),))

@@ -1,14 +1,23 @@
 """Predicts which tools an LLM agent needs next, from the query and the tool calls made so far."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from dtdr.api import fit, load
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.jsonl import read_demonstrations
 from dtdr.plan import Plan, ToolCall
 from dtdr.ranking import Ranking
 
+if TYPE_CHECKING:
+    from dtdr.client import AsyncClient, Client
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Demonstration",
     "Plan",
     "Ranking",
@@ -18,3 +27,12 @@ __all__ = [
     "load",
     "read_demonstrations",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The clients of a server, imported when they are asked for."""
+    if name in ("AsyncClient", "Client"):
+        from dtdr import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'dtdr' has no attribute {name!r}")

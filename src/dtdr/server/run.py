@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from fastapi import FastAPI
 
 from dtdr.errors import InputError
 from dtdr.server import logs
@@ -29,22 +30,31 @@ def serve(settings: Settings, *, listening: Callable[[str], None] = lambda _: No
     """
     logs.configure()
     app = create_app(settings)
-    listener = _listen(settings)
+    listener = listen(settings)
     host, port = listener.getsockname()[:2]
+    listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    with listener:
+        server(app).run(sockets=[listener])
+
+
+def server(app: FastAPI) -> uvicorn.Server:
+    """A server of one process; its settings are all here."""
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
-        h11_max_incomplete_event_size=65_536,
     )
-    listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(config)
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """A socket that accepts connections.
+
+    Raises:
+        InputError: the address cannot be listened on.
+    """
     host = settings.host.strip("[]")
     try:
         family = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)[0][0]

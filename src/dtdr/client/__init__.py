@@ -1,0 +1,29 @@
+"""A typed client of a ``dtdr serve`` server: ``Client``, and ``AsyncClient`` for asyncio.
+
+>>> with dtdr.Client("http://127.0.0.1:8756") as client:              # doctest: +SKIP
+...     client.rank("Mail Ann the summary of q3.pdf", ["open_file"]).best
+"""
+
+from dtdr.client.answers import (
+    InvalidRequestError,
+    Learned,
+    Mask,
+    RemoteRanking,
+    ServedModel,
+    ServerError,
+)
+from dtdr.client.asynchronous import AsyncClient, AsyncRemoteSession
+from dtdr.client.synchronous import Client, RemoteSession
+
+__all__ = [
+    "AsyncClient",
+    "AsyncRemoteSession",
+    "Client",
+    "InvalidRequestError",
+    "Learned",
+    "Mask",
+    "RemoteRanking",
+    "RemoteSession",
+    "ServedModel",
+    "ServerError",
+]

@@ -1,0 +1,259 @@
+"""The client for programs on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from dtdr.client import calls
+from dtdr.client.answers import Learned, Mask, RemoteRanking, ServedModel, ServerError
+from dtdr.client.calls import Call
+from dtdr.demonstrations import Demonstration
+
+
+class AsyncRemoteSession:
+    """One query, encoded once on the server, and the calls made for it.
+
+    An asynchronous context manager: it is deleted on the server when the block ends.
+    """
+
+    def __init__(
+        self, client: AsyncClient, identifier: str, query: str, history: Sequence[str]
+    ) -> None:
+        self._client = client
+        self.id = identifier
+        self.query = query
+        self.history: tuple[str, ...] = tuple(history)
+
+    async def call(self, *tools: str) -> Self:
+        """Tell the session that tools were called."""
+        answer = await self._client.send(
+            Call("POST", f"/v1/sessions/{self.id}/call", {"tools": list(tools)}, repeatable=False)
+        )
+        self.history = tuple(answer["history"])
+        return self
+
+    async def rank(
+        self,
+        *,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        coverage: float | None = None,
+        token_budget: int | None = None,
+    ) -> RemoteRanking:
+        """Rank the tools for the next step."""
+        body = calls.selection(top_k, threshold, coverage, token_budget)
+        answer = await self._client.send(Call("POST", f"/v1/sessions/{self.id}/rank", body))
+        return RemoteRanking.read(answer)
+
+    async def close(self) -> None:
+        """Delete the session on the server; one that is gone already is no error."""
+        try:
+            await self._client.send(Call("DELETE", f"/v1/sessions/{self.id}"))
+        except ServerError as error:
+            if error.status != 404:
+                raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncClient:
+    """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
+
+    Args:
+        url: the server's address.
+        key: an API key; ``$DTDR_API_KEY`` where none is given.
+        model: the model that is meant where a call names none.
+        timeout: seconds for one try.
+        retries: how often a question is asked again when no answer came. What changes something
+            on the server is asked again only if no connection was made.
+        options: of ``httpx2.AsyncClient``, such as ``verify`` or ``transport``.
+
+    Raises:
+        InputError: the address is none.
+        MissingExtraError: httpx2 is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str = calls.DEFAULT_URL,
+        *,
+        key: str | None = None,
+        model: str | None = None,
+        timeout: float = 5.0,
+        retries: int = 2,
+        **options: Any,
+    ) -> None:
+        self._library = calls.http_library()
+        self.url = calls.checked_url(url)
+        self.model = model
+        self.retries = retries
+        self._http = self._library.AsyncClient(
+            base_url=self.url, headers=calls.headers(key), timeout=timeout, **options
+        )
+
+    async def rank(
+        self,
+        query: str,
+        history: Sequence[str] = (),
+        *,
+        model: str | None = None,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        coverage: float | None = None,
+        token_budget: int | None = None,
+    ) -> RemoteRanking:
+        """Rank the tools for the next step.
+
+        Args:
+            query: what the user asked for.
+            history: names of the tools called so far, oldest first.
+            model: one of the server's models.
+            top_k: at most so many tools; 10 without any bound.
+            threshold: only tools above this probability, at least one.
+            coverage: the fewest tools that hold an acceptable one this often.
+            token_budget: as many tools as fit into so many prompt tokens.
+
+        Raises:
+            InvalidRequestError: the server refused what was asked.
+            ServerError: it could not answer, or was not reached.
+        """
+        chosen = calls.selection(top_k, threshold, coverage, token_budget)
+        call = calls.rank_call(query, history, model or self.model, chosen)
+        return RemoteRanking.read(await self.send(call))
+
+    async def rank_batch(
+        self,
+        queries: Sequence[str],
+        histories: Sequence[Sequence[str]],
+        *,
+        model: str | None = None,
+        top_k: int | None = None,
+        threshold: float | None = None,
+        coverage: float | None = None,
+        token_budget: int | None = None,
+    ) -> list[RemoteRanking]:
+        """Rank many steps with one request; as ``rank``."""
+        chosen = calls.selection(top_k, threshold, coverage, token_budget)
+        call = calls.batch_call(queries, histories, model or self.model, chosen)
+        return [RemoteRanking.read(item) for item in (await self.send(call))["rankings"]]
+
+    async def session(
+        self, query: str, history: Sequence[str] = (), *, model: str | None = None
+    ) -> AsyncRemoteSession:
+        """A session on the server, which encodes the query once."""
+        answer = await self.send(calls.session_call(query, history, model or self.model))
+        return AsyncRemoteSession(self, str(answer["session"]), query, answer["history"])
+
+    async def mask_openai(
+        self,
+        request: Mapping[str, Any],
+        *,
+        form: str | None = None,
+        policy: Mapping[str, Any] | None = None,
+        model: str | None = None,
+    ) -> Mask:
+        """Mask the keywords of ``chat.completions.create`` or ``responses.create``.
+
+        Args:
+            request: with ``messages`` or ``input``, and ``tools``.
+            form: as in ``dtdr.integrations.openai.masked``.
+            policy: fields of ``dtdr.integrations.ToolPolicy``.
+            model: one of the server's models.
+        """
+        call = calls.mask_call("openai", request, form, policy, model or self.model)
+        return Mask.read(request, await self.send(call))
+
+    async def mask_anthropic(
+        self,
+        request: Mapping[str, Any],
+        *,
+        form: str | None = None,
+        policy: Mapping[str, Any] | None = None,
+        model: str | None = None,
+    ) -> Mask:
+        """Mask the keywords of ``messages.create``; as ``mask_openai``."""
+        call = calls.mask_call("anthropic", request, form, policy, model or self.model)
+        return Mask.read(request, await self.send(call))
+
+    async def feedback(
+        self,
+        demonstrations: Iterable[Demonstration | Mapping[str, Any]],
+        *,
+        model: str | None = None,
+    ) -> Learned:
+        """Teach a model; returns when it ranks with what it learned.
+
+        Args:
+            demonstrations: or their JSON objects, where a call may be a tool's name alone.
+            model: one of the server's models, a dtdr-f.
+        """
+        return Learned.read(
+            await self.send(calls.feedback_call(demonstrations, model or self.model))
+        )
+
+    async def models(self) -> list[ServedModel]:
+        """The server's models."""
+        answer = await self.send(Call("GET", "/v1/models"))
+        return [ServedModel.read(item) for item in answer["models"]]
+
+    async def reload(self, model: str) -> ServedModel:
+        """Have a model's folder loaded again."""
+        return ServedModel.read(await self.send(calls.model_call("reload", model)))
+
+    async def save(self, model: str) -> ServedModel:
+        """Have what a model learned written to its folder."""
+        return ServedModel.read(await self.send(calls.model_call("save", model)))
+
+    async def is_ready(self) -> bool:
+        """Whether the server answers and is ready."""
+        try:
+            return bool((await self.send(Call("GET", "/readyz")))["status"] == "ok")
+        except ServerError:
+            return False
+
+    async def send(self, call: Call) -> Any:
+        """Send one request; the JSON of its answer, None where it has none."""
+        attempt = 0
+        while True:
+            attempt += 1
+            last = attempt > self.retries
+            try:
+                response = await self._http.request(call.method, call.path, json=call.body)
+            except self._library.TransportError as error:
+                unsent = isinstance(error, self._library.ConnectError)
+                if last or not (call.repeatable or unsent):
+                    raise calls.not_reached(self.url, error) from error
+                await asyncio.sleep(calls.pause_before(attempt, None))
+                continue
+            pause = calls.pause_before(attempt, response.headers.get("retry-after"))
+            again = call.repeatable and response.status_code in calls.AGAIN
+            if last or not again or pause > calls.LONGEST_PAUSE:
+                return calls.read(response.status_code, response.content)
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

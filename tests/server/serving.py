@@ -1,0 +1,191 @@
+"""A real server on a free port of this machine: in a thread, or in a process of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+
+import dtdr
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import InputError
+from dtdr.retrievers.base import Retriever
+from dtdr.server import Limits, Settings
+from dtdr.server.run import listen, server
+from tests import small_data
+
+QUERY = "Mail Ann the summary of q3.pdf"
+
+
+class Served:
+    """A server that runs: its address, and what it holds when it runs in this process."""
+
+    def __init__(self, url: str, app: Any = None, process: Any = None) -> None:
+        self.url = url
+        self.app = app
+        self.process = process
+        self.lines: list[str] = []
+        self.http = httpx2.Client(base_url=url, timeout=30)
+
+    @property
+    def state(self) -> Any:
+        return self.app.state.dtdr
+
+    def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
+        return self.http.post(path, json=body, **options)
+
+    def get(self, path: str, **options: Any) -> httpx2.Response:
+        return self.http.get(path, **options)
+
+    def metric(self, name: str, **options: Any) -> float:
+        """The value of a line of /metrics, 0 where there is none."""
+        for line in self.get("/metrics", **options).text.splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
+
+
+def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any) -> Path:
+    """Fit a small model into a folder, replacing what is there."""
+    dataset = small_data.dataset(size)
+    fitted = dtdr.fit(dataset.demonstrations, dataset.tools, retriever=retriever, **given)
+    fitted.save(folder, force=True)
+    return folder
+
+
+@contextlib.contextmanager
+def running(settings: Settings) -> Iterator[Served]:
+    """Serve in a thread of this process."""
+    from dtdr.server import create_app
+
+    app = create_app(settings)
+    listener = listen(settings)
+    running_server = server(app)
+    thread = threading.Thread(target=running_server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    host, port = listener.getsockname()[:2]
+    served = Served(f"http://{host}:{port}", app)
+    try:
+        wait_until(lambda: running_server.started or not thread.is_alive())
+        yield served
+    finally:
+        served.http.close()
+        stop(running_server, thread)
+        listener.close()
+
+
+def stop(running_server: uvicorn.Server, thread: threading.Thread) -> None:
+    running_server.should_exit = True
+    thread.join(30)
+
+
+@contextlib.contextmanager
+def process(
+    *arguments: str | Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Served]:
+    """``dtdr serve`` in a process of its own, on a free port."""
+    command = [sys.executable, "-m", "dtdr", "serve", *map(str, arguments), "--port", "0"]
+    started = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        text=True,
+    )
+    stderr = started.stderr
+    if stderr is None:
+        raise AssertionError("no standard error to read")
+    lines: list[str] = []
+    for line in stderr:
+        lines.append(line)
+        if "listening on " in line:
+            break
+    else:
+        started.wait(10)
+        raise AssertionError(f"the server did not start: {lines}")
+    served = Served(lines[-1].split("listening on ")[1].split()[0], process=started)
+    served.lines = lines
+    reader = threading.Thread(target=lambda: lines.extend(stderr), daemon=True)
+    reader.start()
+    try:
+        wait_until(lambda: is_ready(served))
+        yield served
+    finally:
+        served.http.close()
+        if started.poll() is None:
+            started.send_signal(signal.SIGTERM)
+        started.wait(30)
+        reader.join(10)
+        stderr.close()
+
+
+def is_ready(served: Served) -> bool:
+    try:
+        return served.get("/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def wait_until(condition: Any, seconds: float = 30.0) -> None:
+    """Wait for something that another thread or process does; fail when it never does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("what was waited for did not happen")
+        time.sleep(0.02)
+
+
+class Learner(Retriever):
+    """Counts how often each tool was called, and goes on counting: the smallest that learns on."""
+
+    name = "random"  # what a folder says; tests put the object itself on the shelf
+    can_update = True
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _fit(self, demonstrations: Any) -> None:
+        import numpy as np
+
+        self.counts_ = np.ones(len(self.tools_))
+        self.update(demonstrations)
+
+    def update(self, demonstrations: Any) -> int:
+        found: list[Demonstration] = [item for item in demonstrations if item.outcome != "failure"]
+        for item in found:
+            for name in item.plan.tools:
+                if name not in self._index:
+                    raise InputError(f"no tool is named {name!r}")
+        for item in found:
+            for name in item.plan.tools:
+                self.counts_[self._index[name]] += 1
+        return len(found)
+
+    def _prepare(self, queries: Any) -> Any:
+        return queries
+
+    def _probabilities(self, prepared: Any, histories: Any) -> Any:
+        import numpy as np
+
+        return np.tile(self.counts_, (len(histories), 1))
+
+    def _state(self) -> Any:
+        return {}
+
+    def _restore(self, state: Any) -> None:
+        raise NotImplementedError
+
+
+def settings(model: Path, **given: Any) -> Settings:
+    """Settings of one model named ``mail`` on a free port; limits may be given by their names."""
+    names = set(vars(Limits()))
+    limits = Limits(**{name: given.pop(name) for name in names & given.keys()})
+    given = {"watch_seconds": 0.0, "log_requests": False, "port": 0} | given
+    return Settings(models=given.pop("models", {"mail": model}), limits=limits, **given)

@@ -1,0 +1,145 @@
+"""Ranking over HTTP, against the library's own answers."""
+
+import asyncio
+import concurrent.futures
+from typing import Any
+
+import httpx2
+import pytest
+
+import dtdr
+from tests import small_data
+from tests.server import serving
+from tests.server.serving import QUERY
+
+
+def test_a_ranking_is_the_one_of_the_library(served, fitted):
+    expected = dtdr.load(fitted).rank(QUERY, ["read_file"])
+    answer = served.post("/v1/rank", {"query": QUERY, "history": ["read_file"]}).json()
+    assert [(item["tool"], item["probability"]) for item in answer["tools"]] == [
+        (tool, round(probability, 6)) for tool, probability in expected
+    ]
+    assert answer["model"] == "mail"
+    assert answer["confidence"] == round(expected.confidence, 6)
+    assert answer["unknown_tools"] == []
+
+
+def test_a_history_with_unknown_tools_still_ranks_and_names_them(served):
+    body = {"query": QUERY, "history": ["read_file", "no_such", "no_such", "summarize"]}
+    answer = served.post("/v1/rank", body)
+    assert answer.status_code == 200
+    assert answer.json()["unknown_tools"] == ["no_such"]
+
+
+def test_top_k_and_threshold_bound_what_is_sent(served, fitted):
+    ranking = dtdr.load(fitted).rank(QUERY)
+    two = served.post("/v1/rank", {"query": QUERY, "top_k": 2}).json()["tools"]
+    assert [item["tool"] for item in two] == list(ranking.tools[:2])
+    cut = float(ranking.probabilities[2])
+    above = served.post("/v1/rank", {"query": QUERY, "threshold": cut}).json()["tools"]
+    assert [item["tool"] for item in above] == list(ranking.tools[:2])
+    best = served.post("/v1/rank", {"query": QUERY, "threshold": 0.9999}).json()["tools"]
+    assert [item["tool"] for item in best] == [ranking.best]
+
+
+def test_coverage_of_a_model_that_is_not_calibrated_is_refused_with_the_reason(served):
+    answer = served.post("/v1/rank", {"query": QUERY, "coverage": 0.9})
+    assert answer.status_code == 422
+    assert "no calibrated coverage" in answer.json()["error"]["message"]
+
+
+def test_a_batch_is_its_single_rankings(served):
+    steps = [
+        {"query": item.query, "history": list(item.plan.tools[:number])}
+        for item in small_data.dataset().demonstrations
+        for number in range(len(item.plan) + 1)
+    ]
+    assert len(steps) > 8, "more than one chunk"
+    batch = served.post("/v1/rank/batch", {"steps": steps, "top_k": 3}).json()["rankings"]
+    single = [served.post("/v1/rank", {**step, "top_k": 3}).json() for step in steps]
+    assert [[tool["tool"] for tool in item["tools"]] for item in batch] == [
+        [tool["tool"] for tool in item["tools"]] for item in single
+    ]
+    for one, other in zip(batch, single, strict=True):
+        for left, right in zip(one["tools"], other["tools"], strict=True):
+            assert left["probability"] == pytest.approx(right["probability"], abs=2e-6)
+
+
+def test_several_models_are_told_apart_by_name(fitted, tmp_path):
+    other = serving.fit(tmp_path / "other", retriever="dr")
+    models = {"mail": fitted, "chain": other}
+    with serving.running(serving.settings(fitted, models=models)) as served:
+        assert served.post("/v1/rank", {"query": QUERY, "model": "chain"}).json()["model"] == (
+            "chain"
+        )
+        unnamed = served.post("/v1/rank", {"query": QUERY})
+        assert unnamed.status_code == 422
+        assert "mail, chain" in unnamed.json()["error"]["message"]
+        unknown = served.post("/v1/rank", {"query": QUERY, "model": "nope"})
+        assert unknown.status_code == 404
+        listed = served.get("/v1/models").json()["models"]
+        assert [(item["name"], item["retriever"]) for item in listed] == [
+            ("mail", "dtdr-l"),
+            ("chain", "dr"),
+        ]
+
+
+def test_a_model_lists_its_vocabulary(served, fitted):
+    detail = served.get("/v1/models/mail").json()
+    assert detail["vocabulary"] == list(dtdr.load(fitted).vocabulary)
+    assert detail["tools"] == len(detail["vocabulary"])
+
+
+def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
+    retriever = dtdr.load(fitted)
+    queries = [item.query for item in small_data.dataset().demonstrations] * 20
+
+    async def ask() -> list[str]:
+        async with httpx2.AsyncClient(base_url=served.url, timeout=30) as http:
+            answers = await asyncio.gather(
+                *(http.post("/v1/rank", json={"query": query}) for query in queries)
+            )
+        return [answer.json()["tools"][0]["tool"] for answer in answers]
+
+    assert asyncio.run(ask()) == [retriever.rank(query).best for query in queries]
+
+
+def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
+    """A model whose encoder waits ranks in a thread; another answers meanwhile."""
+    import threading
+
+    entered, release = threading.Event(), threading.Event()
+    models = {"fast": fitted, "slow": fitted}
+    with serving.running(serving.settings(fitted, models=models)) as served:
+        slow = served.state.shelf["slow"]
+        original = slow.current.retriever.rank
+
+        def wait(query, history=()):
+            entered.set()
+            assert release.wait(30)
+            return original(query, history)
+
+        slow.current.retriever.rank = wait
+        object.__setattr__(slow.current, "inline", False)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            pending = pool.submit(
+                httpx2.post, f"{served.url}/v1/rank", json={"query": QUERY, "model": "slow"}
+            )
+            assert entered.wait(30)
+            assert served.post("/v1/rank", {"query": QUERY, "model": "fast"}).status_code == 200
+            assert not pending.done()
+            release.set()
+            assert pending.result(30).status_code == 200
+
+
+def test_a_model_with_an_encoder_that_is_not_learned_ranks_in_a_thread(fitted):
+    from dtdr.server.models import ServedModel
+
+    model = ServedModel("mail", fitted)
+    assert model.current.inline
+    retriever = model.current.retriever
+
+    remote: Any = type("Remote", (), {"learned": False})()
+    retriever.encoder = remote
+    model._install(retriever)
+    assert not model.current.inline

@@ -1,0 +1,137 @@
+"""Sessions: created, told, ranked, deleted, expired, and following their model."""
+
+import dtdr
+from dtdr.server.sessions import SessionStore
+from dtdr.server.settings import Limits
+from tests.server import serving
+from tests.server.serving import QUERY
+
+
+def test_a_session_ranks_as_the_stateless_request_does(served):
+    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    history = []
+    for tool in ("read_file", "unknown_tool", "summarize"):
+        answer = served.post(f"/v1/sessions/{session}/call", {"tools": [tool]}).json()
+        history.append(tool)
+        assert answer["history"] == history
+        ranked = served.post(f"/v1/sessions/{session}/rank", {"top_k": 4}).json()
+        plain = served.post("/v1/rank", {"query": QUERY, "history": history, "top_k": 4}).json()
+        assert ranked == plain
+
+
+def test_creating_and_calling_can_rank_in_the_same_round_trip(served):
+    created = served.post(
+        "/v1/sessions", {"query": QUERY, "history": ["read_file"], "rank": {"top_k": 1}}
+    ).json()
+    plain = served.post("/v1/rank", {"query": QUERY, "history": ["read_file"], "top_k": 1})
+    assert created["ranking"] == plain.json()
+    called = served.post(
+        f"/v1/sessions/{created['session']}/call", {"tools": ["summarize"], "rank": {"top_k": 1}}
+    ).json()
+    body = {"query": QUERY, "history": ["read_file", "summarize"], "top_k": 1}
+    assert called["ranking"] == served.post("/v1/rank", body).json()
+
+
+def test_ranking_a_session_needs_no_body(served):
+    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    assert served.http.post(f"/v1/sessions/{session}/rank").status_code == 200
+
+
+def test_a_deleted_session_is_gone(served):
+    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    assert served.get(f"/v1/sessions/{session}").json()["history"] == []
+    assert served.http.delete(f"/v1/sessions/{session}").status_code == 204
+    assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 404
+    assert served.http.delete(f"/v1/sessions/{session}").status_code == 404
+
+
+def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
+    now = [0.0]
+    with serving.running(serving.settings(fitted, session_seconds=60)) as served:
+        served.state.sessions._clock = lambda: now[0]
+        used = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+        idle = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+        now[0] = 59.0
+        assert served.post(f"/v1/sessions/{used}/rank", {}).status_code == 200
+        now[0] = 61.0
+        assert served.post(f"/v1/sessions/{used}/rank", {}).status_code == 200
+        gone = served.post(f"/v1/sessions/{idle}/rank", {})
+        assert gone.status_code == 404
+        assert "expired" in gone.json()["error"]["message"]
+        assert served.metric("dtdr_sessions_open") == 1
+
+
+def test_no_more_sessions_are_opened_than_the_limit(fitted):
+    with serving.running(serving.settings(fitted, sessions=2)) as served:
+        first = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+        served.post("/v1/sessions", {"query": QUERY})
+        refused = served.post("/v1/sessions", {"query": QUERY})
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        served.http.delete(f"/v1/sessions/{first}")
+        assert served.post("/v1/sessions", {"query": QUERY}).status_code == 201
+
+
+def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):
+    with serving.running(serving.settings(fitted, history=3)) as served:
+        session = served.post("/v1/sessions", {"query": QUERY, "history": ["a", "b"]}).json()[
+            "session"
+        ]
+        refused = served.post(f"/v1/sessions/{session}/call", {"tools": ["c", "d"]})
+        assert refused.status_code == 422
+        assert served.get(f"/v1/sessions/{session}").json()["history"] == ["a", "b"]
+        assert served.post(f"/v1/sessions/{session}/call", {"tools": ["c"]}).status_code == 200
+
+
+def test_a_session_goes_on_with_the_reloaded_model(model):
+    with serving.running(serving.settings(model)) as served:
+        session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+        served.post(f"/v1/sessions/{session}/call", {"tools": ["read_file"]})
+        before = served.post(f"/v1/sessions/{session}/rank", {}).json()
+        serving.fit(model, retriever="dr")
+        assert served.post("/v1/models/mail/reload").json()["generation"] == 2
+        after = served.post(f"/v1/sessions/{session}/rank", {}).json()
+        expected = dtdr.load(model).rank(QUERY, ["read_file"])
+        assert (before["generation"], after["generation"]) == (1, 2)
+        assert [item["tool"] for item in after["tools"]] == list(expected.tools)
+
+
+def test_a_replaced_model_is_kept_by_no_session(model):
+    import gc
+    import weakref
+
+    with serving.running(serving.settings(model)) as served:
+        session = served.post("/v1/sessions", {"query": QUERY, "rank": {}}).json()["session"]
+        former = weakref.ref(served.state.shelf["mail"].current.retriever)
+        served.post("/v1/models/mail/reload")
+        gc.collect()
+        assert former() is None
+        assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 200
+
+
+def test_a_thousand_sessions_stay_open_and_apart(served):
+    identifiers = []
+    for number in range(1_000):
+        body = {"query": f"{QUERY} number {number}", "history": ["read_file"] * (number % 3)}
+        identifiers.append(served.post("/v1/sessions", body).json()["session"])
+    assert len(set(identifiers)) == 1_000
+    assert served.metric("dtdr_sessions_open") >= 1_000
+    for number in (0, 1, 500, 999):
+        found = served.get(f"/v1/sessions/{identifiers[number]}").json()
+        assert len(found["history"]) == number % 3
+        assert served.post(f"/v1/sessions/{identifiers[number]}/rank", {}).status_code == 200
+
+
+def test_expiring_takes_the_least_recently_used_only():
+    now = [0.0]
+    store = SessionStore(Limits(session_seconds=10), clock=lambda: now[0])
+    found = []
+    for moment in (0, 1, 2):
+        now[0] = moment
+        found.append(store.open(None, "q", (), "").id)  # type: ignore[arg-type]
+    now[0] = 9
+    store.find(found[0], "")
+    now[0] = 11.5
+    assert store.expire() == 1
+    assert found[1] not in store._open
+    assert len(store) == 2

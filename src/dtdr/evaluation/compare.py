@@ -79,8 +79,8 @@ def compare(
     differences = np.array([right[plan].value - left[plan].value for plan in left])
     observed = float(differences.mean())
     random = np.random.default_rng(seed)
-    p_value = _permutation_p_value(differences, random, permutations)
-    low, high = _bootstrap_interval(differences, random, permutations)
+    p_value = permutation_p_value(differences, random, permutations)
+    low, high = bootstrap_interval(differences, random, permutations)
     return Comparison(
         metric,
         mean_score(first, metric),
@@ -97,9 +97,10 @@ def compare(
     )
 
 
-def _permutation_p_value(
+def permutation_p_value(
     differences: npt.NDArray[np.float64], random: np.random.Generator, permutations: int
 ) -> float:
+    """Two-sided p-value of the mean of paired differences, by flipping their signs."""
     observed = abs(differences.sum())
     # Sums of the same numbers in another order may differ in the last bits.
     bar = observed - 1e-9 * max(1.0, np.abs(differences).sum())
@@ -111,9 +112,10 @@ def _permutation_p_value(
     return (as_far + 1) / (permutations + 1)
 
 
-def _bootstrap_interval(
+def bootstrap_interval(
     differences: npt.NDArray[np.float64], random: np.random.Generator, resamples: int
 ) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the mean of values."""
     count = len(differences)
     means = np.concatenate(
         [

@@ -38,9 +38,9 @@ class Estimates:
             return known
         plans, tools = self._sizes.get(str(cell.spec["dataset"]), (1000, 20))
         plans = min(plans, int(cell.spec.get("plans", plans)))
-        share = min(1.0, cell.spec.get("demonstrations", plans) / max(1, 0.7 * plans))
+        share: float = min(1.0, cell.spec.get("demonstrations", plans) / max(1, 0.7 * plans))
         each = SECONDS_PER_1000_PLANS.get(str(cell.spec.get("retriever")), OTHERS)
-        found = each * plans / 1000 * share * max(1.0, tools / 50) ** 0.8
+        found: float = each * plans / 1000 * share * max(1.0, tools / 50) ** 0.8
         return found + (2 * START if cell.kind in ALONE else 0.2)
 
     def total(self, cells: Iterable[Cell], workers: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,29 @@ def read_log(path: Path, key: str) -> LabLog:
     Raises:
         InputError: it is missing, damaged, of another version or of another run.
     """
+    header, lines = _lines(path, key)
     try:
-        lines = iter(gzip.decompress(path.read_bytes()).decode("utf-8").rstrip("\n").split("\n"))
-        header = json.loads(next(lines))
-        records = tuple(_records(lines))
-    except (OSError, EOFError, zlib.error, ValueError, StopIteration) as error:
+        return LabLog(header, tuple(json.loads(line) for line in lines))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}); run it again") from error
+
+
+def check_log(path: Path, key: str) -> None:
+    """Check a log without reading its records; the file's own checksum covers them.
+
+    Raises:
+        InputError: as ``read_log``.
+    """
+    _lines(path, key)
+
+
+def _lines(path: Path, key: str) -> tuple[dict[str, Any], list[str]]:
+    """The checked header and the lines after it."""
+    try:
+        text = gzip.decompress(path.read_bytes()).decode("utf-8")
+        first, *lines = text.rstrip("\n").split("\n")
+        header = json.loads(first)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}); run it again") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError(f"{path} is no run log of the lab; run it again")
@@ -69,14 +87,9 @@ def read_log(path: Path, key: str) -> LabLog:
             f"{path} has format version {header.get('format_version')!r}, this dtdr reads version "
             f"{FORMAT_VERSION}; run it again"
         )
-    if header.get("key") != key or header.get("steps", 0) != len(records):
+    if header.get("key") != key or header.get("steps", 0) != len(lines):
         raise InputError(f"{path} is damaged: it is of another run, or cut; run it again")
-    return LabLog(header, records)
-
-
-def _records(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
-    for line in lines:
-        yield json.loads(line)
+    return header, lines
 
 
 def _compact(value: Any) -> str:

@@ -6,6 +6,7 @@ import atexit
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dtdr import llms
 from dtdr.lab.kinds import Context
@@ -33,7 +34,7 @@ def open_model(context: Context, name: str) -> LLM:
 @cache
 def _opened(name: str) -> LLM:
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
-    parameters = {"threads": threads} if name.startswith("gguf:") else {}
+    parameters: dict[str, Any] = {"threads": threads} if name.startswith("gguf:") else {}
     model = llms.create(name, **parameters)
     atexit.register(model.close)
     return model

@@ -144,7 +144,7 @@ def _is_kept(cell: Cell, store: Store, summary: Summary, note: Callable[[str], N
     if not path.exists():
         return False
     try:
-        store.read(cell.key)
+        store.check(cell.key)
     except InputError as error:
         summary.damaged.append(str(error))
         note(f"{error} (it is computed again now)")

@@ -12,12 +12,13 @@ from typing import Any
 
 from dtdr.errors import InputError
 from dtdr.files import cache_folder, replacing_file
-from dtdr.lab.log import LabLog, read_log, write_log
+from dtdr.lab.log import LabLog, check_log, read_log, write_log
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # Windows: two labs may do the same work twice, and both write the same
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 MANIFEST = "dtdr-lab"
 MANIFEST_VERSION = 1
@@ -42,6 +43,10 @@ class Store:
             InputError: it is missing, damaged or of another version.
         """
         return read_log(self.path(key), key)
+
+    def check(self, key: str) -> None:
+        """Raise an InputError where ``read`` would; a tenth of its time."""
+        check_log(self.path(key), key)
 
     def write(self, key: str, log: LabLog) -> None:
         """Keep a log and forget an earlier failure."""
@@ -109,7 +114,7 @@ class Store:
         Raises:
             InputError: a manifest is damaged or of another version.
         """
-        found = {}
+        found: dict[str, Mapping[str, Any]] = {}
         for path in sorted((self.folder / "labs" / lab).glob("*.json")):
             again = f"run it again: dtdr lab run {path.stem}"
             try:

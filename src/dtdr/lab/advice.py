@@ -1,0 +1,157 @@
+"""From runs on a user's own data to advice: a retriever, a number of tools, what goes wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dtdr.lab.data import CHARACTERS_PER_TOKEN
+from dtdr.lab.digest import Digest
+from dtdr.lab.inference import LEVEL, against_best, mean_of, plan_means
+from dtdr.lab.report.results import Results, Run, by_method
+from dtdr.retrievers import NAMES
+
+RECALL = 0.95
+WORST = 10
+CONFUSED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """How many tools reach the wanted recall, and what showing them costs a step."""
+
+    tools: int | None
+    tokens: float | None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with one data set.
+
+    Attributes:
+        method: the advised one: of those that cannot be told from the best, the simplest, which
+            is the first of the registry (no measured time decides, so the advice repeats).
+        sentences: the advice in words.
+        recall: what ``needed`` is about.
+        needed: by method.
+        tokens_note: how tokens are counted.
+        worst: plan, query and MRR of the queries that are ranked worst.
+        confused: tool ranked first, tool that was acceptable, number of steps.
+    """
+
+    method: str
+    sentences: Sequence[str]
+    recall: float
+    needed: Mapping[str, Needed]
+    tokens_note: str
+    worst: Sequence[tuple[str, str, float]]
+    confused: Sequence[tuple[str, str, int]]
+
+
+def advise(results: Results, place: tuple[str, str], runs: Sequence[Run]) -> Advice:
+    """Advice from the runs of one data set and split."""
+    groups = by_method(runs)
+    digests = {name: [results.digest(run) for run in found] for name, found in groups.items()}
+    best, adjusted = against_best(digests, "mrr")
+    alike = [best, *(name for name, p in adjusted.items() if p >= LEVEL)]
+    method = min(alike, key=_simplicity)
+    card: Mapping[str, Any] = results.card(place[0]) or {"queries": {}, "tokens": {}}
+    costs: Mapping[str, int] = card["tokens"]
+    needed = {name: _needed(found, costs) for name, found in digests.items()}
+    all_tokens = sum(costs.values())
+    queries: Mapping[str, str] = card["queries"]
+    means = plan_means(digests[method], "mrr")
+    worst = sorted(means, key=lambda plan: (means[plan], plan))[:WORST]
+    note = (
+        f"Tokens: each tool as JSON, characters / {CHARACTERS_PER_TOKEN}; all "
+        f"{len(costs):,} tools together take {all_tokens:,}. The tools shown are the first of the "
+        "ranking, at their mean cost."
+    )
+    if not results.dataset(place[0]).get("described"):
+        note += " There are no descriptions, so names alone are counted."
+    return Advice(
+        method,
+        _sentences(method, best, alike, digests, needed[method], len(costs), all_tokens),
+        RECALL,
+        needed,
+        note,
+        [(plan, str(queries.get(plan, "")), means[plan]) for plan in worst],
+        _confused(results, groups[method]),
+    )
+
+
+def _sentences(
+    method: str,
+    best: str,
+    alike: Sequence[str],
+    digests: Mapping[str, Sequence[Digest]],
+    needed: Needed,
+    tools: int,
+    all_tokens: int,
+) -> list[str]:
+    mean = mean_of(digests[method], "mrr")
+    found = [f"Use {method}: MRR {mean.value:.3f}" + (
+        "." if mean.half_width is None else f" ± {mean.half_width:.3f}."
+    )]  # fmt: skip
+    if method != best:
+        found[0] += (
+            f" {best} has {mean_of(digests[best], 'mrr').value:.3f}, a difference that could be "
+            "chance, but is no simpler."
+        )
+    others = [name for name in alike if name not in (method, best)]
+    if others:
+        found.append(f"Not told from the best either: {', '.join(others)}.")
+    if needed.tools is None:
+        found.append(f"Even many tools do not reach {100 * RECALL:.0f} % recall.")
+    else:
+        found.append(
+            f"Show {needed.tools} of {tools:,} tools for {100 * RECALL:.0f} % recall of the "
+            "acceptable ones."
+        )
+        if needed.tokens is not None and all_tokens:
+            saved = 1 - needed.tokens / all_tokens
+            found.append(
+                f"That takes about {needed.tokens:,.0f} tokens a step instead of {all_tokens:,}: "
+                f"{100 * saved:.0f} % less."
+            )
+    return found
+
+
+def _needed(digests: Sequence[Digest], costs: Mapping[str, int]) -> Needed:
+    depth = min(len(one.recall) for one in digests)
+    curve = np.mean([one.recall[:depth] for one in digests], axis=0)
+    reached = np.flatnonzero(curve >= RECALL)
+    if not len(reached):
+        return Needed(None, None)
+    tools = int(reached[0]) + 1
+    mean_cost = sum(costs.values()) / len(costs) if costs else 0.0
+    return Needed(tools, tools * mean_cost)
+
+
+def _simplicity(method: str) -> tuple[int, str]:
+    first = method.split(" ")[0]
+    return (NAMES.index(first) if first in NAMES else len(NAMES), method)
+
+
+def _confused(results: Results, runs: Sequence[Run]) -> list[tuple[str, str, int]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        log = results.log(run)
+        names = log.header["tools"]
+        for record in log.records:
+            first = names[record["top"][0]]
+            if first not in record["ok"]:
+                counts[first, _best_acceptable(record, names)] += 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(a, b, count) for (a, b), count in ordered[:CONFUSED]]
+
+
+def _best_acceptable(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    for index in record["top"]:
+        if names[index] in record["ok"]:
+            return str(names[index])
+    return str(record["ok"][0])

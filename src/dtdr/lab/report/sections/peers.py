@@ -1,0 +1,52 @@
+"""Other packages on the same records."""
+
+from __future__ import annotations
+
+from dtdr.lab.inference import against_best, mean_of
+from dtdr.lab.report.blocks import Block, Cell, Column, Table, p_value, share, significant
+from dtdr.lab.report.results import Results, Run, by_place, plain
+
+
+def build(results: Results, suite: str) -> list[Block]:
+    """One table a data set, best first."""
+    blocks: list[Block] = []
+    for place, runs in by_place(plain(results.runs(suite))).items():
+        digests = {}
+        about: dict[str, Run] = {}
+        for run in runs:
+            digests[run.method] = [results.digest(run)]
+            about[run.method] = run
+        if len(digests) < 2:
+            continue
+        best, adjusted = against_best(digests, "mrr")
+        rows = []
+        for name, found in sorted(digests.items(), key=lambda i: -mean_of(i[1], "mrr").value):
+            header = found[0].header
+            row = [Cell(name), Cell(str(header.get("package", "dtdr")))]
+            row += [share(mean_of(found, m), best=name == best) for m in ("mrr", "f1", "recall@5")]
+            row.append(Cell("best" if name == best else p_value(adjusted.get(name))))
+            micros = header["measured"]["rank_microseconds"]
+            row.append(significant(None if micros is None else micros / 1e3, measured=True))
+            row.append(Cell(str(header.get("how", "query and history"))))
+            rows.append(row)
+        blocks.append(
+            Table(
+                results.place_title(place),
+                [
+                    Column("Method"),
+                    Column("Package"),
+                    Column("MRR", True),
+                    Column("F1", True),
+                    Column("Recall@5", True),
+                    Column("p against best", True),
+                    Column("Step ms", True),
+                    Column("How it was used"),
+                ],
+                rows,
+                [
+                    "One split, ± half of the 95 % bootstrap interval over its plans. p: paired "
+                    "permutation test of the MRR over plans, adjusted by Holm's method."
+                ],
+            )
+        )
+    return blocks

@@ -1,0 +1,44 @@
+"""Weighted against unweighted masks where the retriever is unsure (paper, App. on weights)."""
+
+from __future__ import annotations
+
+from dtdr.lab.digest import LOW
+from dtdr.lab.paper import paper
+from dtdr.lab.report.blocks import Block, Cell, Column, Table
+from dtdr.lab.report.results import Results, by_place
+from dtdr.lab.report.sections.llm_tables import WILSON, percent, share_of
+
+
+def build(results: Results, suite: str) -> list[Block]:
+    """One table a data set."""
+    blocks: list[Block] = []
+    for place, runs in by_place(results.runs(suite, "selections")).items():
+        rows = []
+        for run in runs:
+            records = results.log(run).records
+            row = [Cell(str(run.spec["llm"])), Cell(str(run.spec["icl"]))]
+            row.append(percent(share_of(records, "right")))
+            for cut in LOW:
+                unsure = [record for record in records if record["ok_p"] <= cut]
+                row.append(percent(share_of(unsure, "right")))
+            rows.append(row)
+        figure = paper()["weights"]
+        blocks.append(
+            Table(
+                f"FSA in %, {results.place_title(place)}",
+                [
+                    Column("Model"),
+                    Column("ICL"),
+                    Column("all steps", True),
+                    *(Column(f"none above {cut:g}", True) for cut in LOW),
+                ],
+                rows,
+                [
+                    f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
+                    "had a probability above the value. Paper "
+                    f"({figure['source']}): on TinyAgent the unweighted hard mask reaches about "
+                    f"{figure['hard']} % at most below .5, up to 10 points above the weighted one."
+                ],
+            )
+        )
+    return blocks

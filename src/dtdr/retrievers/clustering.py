@@ -16,7 +16,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.ranking import Floats, Guide
 from dtdr.retrievers.base import History, Retriever, choose_encoder
 from dtdr.retrievers.clusters import Clusters
-from dtdr.retrievers.density import ClusterLikelihood, floor_without, restored_floor, saved_floor
+from dtdr.retrievers.density import ClusterLikelihood, calibrate, restored_floor, saved_floor
 from dtdr.retrievers.markov import MarkovChains
 from dtdr.retrievers.recipes import Recipe, check_recipe
 from dtdr.retrievers.state import require
@@ -131,27 +131,21 @@ class DTDRClustering(Retriever):
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
         self.global_chain_ = MarkovChains.build(plans, self.order, tools)
-        self.guide_ = Guide(familiarity_floor=self._floor(queries, vectors))
+        floor = calibrate(
+            self.likelihood_,
+            queries,
+            vectors,
+            lambda known: ClusterLikelihood.fit(known, *self._cluster(known)),
+            (lambda places: fitted(self.encoder, [queries[place] for place in places]))
+            if self.encoder.learned
+            else None,
+            seed=self.seed,
+        )
+        self.guide_ = Guide(familiarity_floor=None if self.recipe == "paper" else floor)
 
     def _cluster(self, vectors: Vectors) -> tuple[Clusters, npt.NDArray[np.int64]]:
         wanted = self.clusters or max(1, vectors.shape[0] // 10)
         return Clusters.fit(vectors, wanted, seed=self.seed)
-
-    def _floor(self, queries: Sequence[str], vectors: Vectors) -> float | None:
-        if self.recipe == "paper":
-            return None
-
-        def scores_without(rest: list[int], held: list[int]) -> list[float]:
-            known, new = vectors[rest], vectors[held]
-            if self.encoder.learned:
-                encoder = fitted(self.encoder, [queries[place] for place in rest])
-                known = encoder.encode([queries[place] for place in rest])
-                new = encoder.encode([queries[place] for place in held])
-            clusters, labels = self._cluster(known)
-            likelihood = ClusterLikelihood.fit(known, clusters, labels)
-            return [likelihood.score(row) for row in rows(new)]
-
-        return floor_without(queries, scores_without, seed=self.seed)
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
         count = 1 if self.recipe == "paper" else self.nearest
@@ -214,5 +208,7 @@ class DTDRClustering(Retriever):
             raise ModelError("the model has another number of clusters than chains; fit it again")
         self.likelihood_ = None
         if "density.floor" in state:
-            self.likelihood_ = ClusterLikelihood.restore(state, self.clusters_)
+            self.likelihood_ = ClusterLikelihood.restore(
+                state, self.clusters_, dimension=self.encoder.dimension
+            )
             self.guide_ = Guide(familiarity_floor=restored_floor(state))

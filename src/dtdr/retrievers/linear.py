@@ -15,7 +15,7 @@ from dtdr.demonstrations import Demonstration
 from dtdr.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.ranking import Floats, Guide
 from dtdr.retrievers.base import UNKNOWN, History
-from dtdr.retrievers.density import Mahalanobis, floor_without, restored_floor, saved_floor
+from dtdr.retrievers.density import Mahalanobis, calibrate, restored_floor, saved_floor
 from dtdr.retrievers.descriptions import name_words
 from dtdr.retrievers.layered import PAPER, LayerRetriever
 from dtdr.retrievers.linear_layer import Optimisation
@@ -124,25 +124,23 @@ class DTDRLinear(LayerRetriever):
         """The distance, and the floor of it from models without the queries that are judged."""
         vectors = self.encoder.encode(queries)
         self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
-        histories: list[list[str]] = [[] for _ in queries]
+        after: list[list[str]] = [[] for _ in queries]
         for text, owner in zip(written, owners, strict=True):
-            histories[owner].append(text)
+            after[owner].append(text)
 
-        def scores_without(rest: list[int], held: list[int]) -> list[float]:
-            known, new = vectors[rest], vectors[held]
-            if self.encoder.learned:
-                texts = [queries[place] for place in rest]
-                after = [text for place in rest for text in histories[place]]
-                encoder: Encoder = fitted(self.encoder, [*texts, *after])
-                known = encoder.encode(texts)
-                new = encoder.encode([queries[place] for place in held])
-            distance = Mahalanobis.fit(known, seed=self.seed)
-            return [distance.score(row) for row in rows(new)]
+        def refitted(places: Sequence[int]) -> Encoder:
+            texts = [queries[place] for place in places]
+            return fitted(self.encoder, [*texts, *(t for place in places for t in after[place])])
 
-        floor = None
-        if self.recipe != "paper":
-            floor = floor_without(queries, scores_without, seed=self.seed)
-        self.guide_ = Guide(familiarity_floor=floor)
+        floor = calibrate(
+            self.distance_,
+            queries,
+            vectors,
+            lambda known: Mahalanobis.fit(known, seed=self.seed),
+            refitted if self.encoder.learned else None,
+            seed=self.seed,
+        )
+        self.guide_ = Guide(familiarity_floor=None if self.recipe == "paper" else floor)
 
     def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float | None]:
         return [query.familiarity for query in prepared]

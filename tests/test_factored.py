@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +15,12 @@ from dtdr.errors import InputError
 from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.calibration import isotonic
-from dtdr.retrievers.factored.features import feature_names, need_after
 from dtdr.retrievers.factored.network import Examples, Network, stack_rows
 from dtdr.retrievers.factored.parts import Switches
 from dtdr.retrievers.factored.plans import PlanLog
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.text import CUES, cues, shape_words, stems
+from dtdr.retrievers.factored.walk import Layout, feature_names, walked
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {
@@ -88,7 +89,14 @@ def fitted():
 
 
 def prepared(retriever, query):
-    return retriever.parts_.prepare(query)
+    return retriever._reader.prepare(query)
+
+
+def pointer_after(evidence, calls):
+    pointer = 0.0
+    for tool in calls:
+        pointer = evidence.moved(pointer, tool)
+    return pointer
 
 
 QUERY = "play Rome, then order soup for dinner, then call a taxi to Rome"
@@ -103,16 +111,19 @@ def test_it_ranks_unseen_combinations_of_tools_better_than_dr_and_dtdr_c(fitted)
 def test_the_pointer_moves_forward_with_every_call_in_the_order_of_the_query(fitted):
     evidence = prepared(fitted, QUERY).evidence
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
-    reached = [evidence.pointer(calls[:count]) for count in range(4)]
+    reached = [pointer_after(evidence, calls[:count]) for count in range(4)]
     assert reached[0] == 0
     assert all(np.diff(reached) > 0)
     assert reached[-1] <= 32
 
 
 def test_unknown_calls_leave_the_pointer_where_it_is(fitted):
-    evidence = prepared(fitted, QUERY).evidence
-    call = fitted.index("order_food")
-    assert evidence.pointer([-1, call, -1]) == evidence.pointer([call]) > 0
+    query, call = prepared(fitted, QUERY), fitted.index("order_food")
+    layout = fitted._reader.layout
+    with_unknown = walked(fitted._reader, query, [-1, call, -1]).features()
+    without = walked(fitted._reader, query, [call]).features()
+    assert (with_unknown[layout.pointer] == without[layout.pointer]).all()
+    assert without[layout.pointer, 0] > 0
 
 
 def test_the_order_of_the_words_decides_which_tool_comes_first(fitted):
@@ -132,16 +143,43 @@ def test_shuffled_queries_take_away_what_was_learned(fitted):
 
 
 def test_a_tool_is_needed_less_once_it_was_called_and_the_end_more(fitted):
-    query = prepared(fitted, QUERY)
-    called = np.zeros(len(fitted.vocabulary), np.int64)
-    before = need_after(query, called)
-    for name in ("play_song", "order_food", "book_taxi"):
-        position = fitted.index(name)
-        called[position] += 1
-        after = need_after(query, called)
-        assert after[position] < before[position]
+    row = Layout(Switches()).need
+    calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
+    needs = [
+        walked(fitted._reader, prepared(fitted, QUERY), calls[:count]).features()[row].copy()
+        for count in range(4)
+    ]
+    for before, after, call in zip(needs, needs[1:], calls, strict=False):
+        assert after[call] < before[call]
         assert after[-1] > before[-1]
-        before = after
+
+
+@pytest.mark.parametrize("kernel", [False, True], ids=["without kernel", "with kernel"])
+def test_a_session_ranks_as_the_batch_does_to_the_last_bit(fitted, kernel):
+    retriever = create("dtdr-f", kernel=True).fit(TRAIN[:60], TOOLS) if kernel else fitted
+    calls = [*["play_song", "nobody", "order_food"] * 3, END, "play_song", "book_taxi"]
+    session = retriever.session(QUERY)
+    for count in range(len(calls) + 1):
+        alone = retriever.rank(QUERY, calls[:count]).probabilities
+        assert (session.rank().probabilities == alone).all()
+        assert (session.rank().probabilities == alone).all()  # asking twice changes nothing
+        if count < len(calls):
+            session.call(calls[count])
+
+
+def test_many_sessions_on_many_threads_rank_as_one_does(fitted):
+    def ranked(item):
+        session = fitted.session(item.query)
+        found = [session.rank().probabilities]
+        for tool in item.plan.tools:
+            found.append(session.call(tool).rank().probabilities)
+        return found
+
+    alone = [ranked(item) for item in TEST]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(ranked, TEST))
+    for left, right in zip(alone, together, strict=True):
+        assert all((one == other).all() for one, other in zip(left, right, strict=True))
 
 
 def test_shape_words_hide_what_varies_between_requests():
@@ -274,9 +312,9 @@ def test_prediction_sets_cover_about_as_often_as_asked(fitted):
 
 @pytest.mark.parametrize("part", ["alignment", "kernel", "need", "descriptions"])
 def test_a_part_that_is_switched_off_leaves_no_feature(part, tmp_path):
-    every, without = feature_names(Switches()), feature_names(Switches(**{part: False}))
-    assert set(without) < set(every)
-    smaller = create("dtdr-f", **{part: False}).fit(TRAIN[:40], TOOLS)
+    every = feature_names(Switches(kernel=True))
+    assert set(feature_names(Switches(**{"kernel": True, part: False}))) < set(every)
+    smaller = create("dtdr-f", **{"kernel": True, part: False}).fit(TRAIN[:40], TOOLS)
     smaller.save(tmp_path / "model")
     left = smaller.rank(QUERY, ["play_song"])
     right = load(tmp_path / "model").rank(QUERY, ["play_song"])
@@ -321,3 +359,7 @@ def test_words_of_a_query_are_those_of_the_lexical_encoder(fitted):
     words = fitted.parts_.encoders[0]
     again = LexicalEncoder(min_df=2).fit([item.query for item in TRAIN])
     assert words.vocabulary_ == again.vocabulary_
+    for item in TEST:
+        row, expected = fitted.parts_.read(item.query).row, again.encode_one(item.query)
+        assert (row[0] == expected[0]).all()
+        assert (row[1] == expected[1]).all()

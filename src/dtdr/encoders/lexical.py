@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 import unicodedata
 import zlib
@@ -158,19 +159,29 @@ class LexicalEncoder(Encoder):
         Raises:
             EncoderError: the encoder is not fitted.
         """
+        column: Callable[[str], int | None] = self._bucket if self.hashed else self.vocabulary_.get
+        return self.row(map(column, self._terms(text)))
+
+    def row(
+        self, found: Iterable[int | None]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Columns (rising) and values of the row of a text with terms of these columns.
+
+        Args:
+            found: the column of each term, None for terms that are not known.
+
+        Raises:
+            EncoderError: the encoder is not fitted.
+        """
         if self.idf_ is None:
             raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
-        column: Callable[[str], int | None] = self._bucket if self.hashed else self.vocabulary_.get
-        counts: dict[int, int] = {}
-        for term in self._terms(text):
-            index = column(term)
-            if index is not None:
-                counts[index] = counts.get(index, 0) + 1
-        ordered = sorted(counts)
+        counts = Counter(found)
+        counts.pop(None, None)
+        ordered = sorted(counts)  # type: ignore[type-var]
         columns = np.array(ordered, np.int32)
         values = np.log([counts[index] for index in ordered]) + 1.0
         values *= self.idf_[columns]
-        length = np.sqrt(values @ values)
+        length = math.sqrt(values @ values)
         if length > 0:
             values /= length
         return columns, values.astype(np.float32)

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from threading import Lock
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +39,36 @@ class TrainingData:
     sha256: str
 
 
+class Walk(Protocol):
+    """A session's inside: takes calls by index, and ranks."""
+
+    def call(self, tool: int) -> None:
+        """One more call; ``UNKNOWN`` for a tool that is not known."""
+
+    def rank(self) -> Ranking:
+        """The ranking of the next step."""
+
+
+class _Steps:
+    """The walk of a retriever that keeps nothing from one step to the next."""
+
+    def __init__(self, retriever: Retriever, query: str) -> None:
+        self._retriever = retriever
+        self._prepared = retriever._prepare([query])
+        self._history: list[int] = []
+
+    def call(self, tool: int) -> None:
+        self._history.append(tool)
+
+    def rank(self) -> Ranking:
+        return self._retriever._rankings(self._prepared, [self._history])[0]
+
+
 class Session:
     """One query and the calls made for it; the query is encoded once.
+
+    A session ranks with what the retriever knew when it was opened: an update in the meantime
+    shows in the next session. It may be used from several threads.
 
     >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
     >>> session.rank().best                                            # doctest: +SKIP
@@ -47,25 +76,28 @@ class Session:
     """
 
     def __init__(self, retriever: Retriever, query: str) -> None:
-        self._retriever = retriever
-        self._prepared = retriever._prepare([query])
-        self._history: list[int] = []
+        self._index = retriever._index
+        self._walk = retriever._walk(query)
+        self._called: list[str] = []
+        self._lock = Lock()
         self.query = query
 
     @property
     def history(self) -> tuple[str, ...]:
         """Names called so far, oldest first; tools that are not known are left out."""
-        names = self._retriever.vocabulary
-        return tuple(names[index] for index in self._history if index != UNKNOWN)
+        return tuple(name for name in self._called if name in self._index)
 
     def call(self, tool: str) -> Self:
         """Tell the session that a tool was called."""
-        self._history.append(self._retriever.index(tool))
+        with self._lock:
+            self._called.append(tool)
+            self._walk.call(self._index.get(tool, UNKNOWN))
         return self
 
     def rank(self) -> Ranking:
         """Probabilities of every known tool for the next step."""
-        return self._retriever._rankings(self._prepared, [self._history])[0]
+        with self._lock:
+            return self._walk.rank()
 
 
 class Retriever(ABC):
@@ -218,6 +250,10 @@ class Retriever(ABC):
         """A session that encodes the query once and ranks after each call."""
         self._require_fitted()
         return Session(self, query)
+
+    def _walk(self, query: str) -> Walk:
+        """What a session keeps of a query and its calls."""
+        return _Steps(self, query)
 
     @abstractmethod
     def _prepare(self, queries: Sequence[str]) -> Sequence[Any]:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.encoders.base import MAX_CHARACTERS
-from dtdr.encoders.lexical import LexicalEncoder, words
+from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.retrievers.factored.text import StemEncoder, stem
 
 Array = npt.NDArray[Any]
@@ -27,9 +26,27 @@ _BACK = 2.0
 """Parts that a call may reach back: plans follow the query's order, but not to the word."""
 _SERVED = 0.15
 """A call moves the pointer if more than this share of its tool's evidence is still ahead."""
+_NOWHERE = 1.5
+"""Centre of a tool that no word ahead speaks for: past the end of the query."""
+_GRID = 4
+"""Steps of the pointer within a part that ``near`` tells apart."""
+DENSE_VALUES = 2_000_000
+"""Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""
 
 
-@dataclass(frozen=True)
+def _decays() -> Array:
+    distance = np.arange(BINS)[None] - np.arange(BINS * _GRID + 1)[:, None] / _GRID
+    # What was just served fades within one part, what is to come within four.
+    found = np.where(
+        distance >= 0, np.exp(-np.maximum(distance, 0) / 4), np.exp(np.minimum(distance, 0))
+    )
+    return found.astype(np.float32)
+
+
+_DECAYS = _decays()
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Of one query.
 
@@ -37,34 +54,36 @@ class Evidence:
         parts: shape (BINS, tools): how much each part speaks for each tool, at least 0.
         ahead: shape (BINS + 1, tools): sum of ``parts`` from each part on.
         moments: shape (BINS + 1, tools): the same sum, each part times its number.
-        described: shape (BINS + 1, tools): as ``ahead``, from descriptions alone.
+        rows: shape (BINS + 1, 4, tools): for each part, the logarithms of the evidence ahead of
+            it, behind it, and ahead from descriptions alone, each plus .001; and the centre of
+            what is ahead, in [0, 1], or ``_NOWHERE``.
         centre: shape (tools,): centre of mass in [0, 1]; 1 for the end of plan.
     """
 
     parts: Array
     ahead: Array
     moments: Array
-    described: Array
+    rows: Array
     centre: Array
 
-    def pointer(self, history: Sequence[int]) -> float:
-        """Part of the query that the calls have reached, from 0 to ``BINS``.
+    def moved(self, pointer: float, tool: int) -> float:
+        """Where a call moves the pointer: to the centre of its tool's evidence ahead.
 
-        Each call moves it to the centre of its tool's evidence ahead. Evidence behind counts as
-        served, so that a tool called twice is looked for twice.
+        Evidence behind counts as served, so that a tool called twice is looked for twice.
         """
-        pointer = 0.0
-        for tool in history:
-            if tool < 0:
-                continue
-            start = int(max(pointer - _BACK, 0))
-            mass = float(self.ahead[start, tool])
-            if mass > _SERVED * self.ahead[0, tool] and mass > 1e-6:
-                pointer = max(pointer - _BACK, float(self.moments[start, tool]) / mass)
+        start = int(max(pointer - _BACK, 0))
+        mass = self.ahead[start, tool]
+        if mass > 1e-6 and mass > _SERVED * self.ahead[0, tool]:
+            return max(pointer - _BACK, float(self.moments[start, tool] / mass))
         return pointer
 
+    def near(self, pointer: float) -> Array:
+        """Evidence of the parts around the pointer; shape (tools,)."""
+        result: Array = _DECAYS[int(pointer * _GRID)] @ self.parts
+        return result
 
-def learn_weights(queries: csr_array, used: Array, seed: int = 0) -> Array:
+
+def learn_weights(queries: csr_array, used: Array, importance: Array, seed: int = 0) -> Array:
     """Ridge regression of "the plan uses this tool" on words; shape (words, tools), float16.
 
     Solved in the dual, plans being fewer than words.
@@ -72,15 +91,16 @@ def learn_weights(queries: csr_array, used: Array, seed: int = 0) -> Array:
     Args:
         queries: shape (plans, words).
         used: shape (plans, tools): 1 where the plan calls the tool.
+        importance: shape (plans,): how much each plan counts, above 0.
         seed: which plans are taken where there are too many.
     """
     plans = queries.shape[0]
     chosen = np.arange(plans)
     if plans > _MAX_PLANS:
         chosen = np.sort(np.random.default_rng(seed).choice(plans, _MAX_PLANS, replace=False))
-    rows = queries[chosen]
-    targets = used[chosen] - used.mean(axis=0)
-    kernel = (rows @ rows.T).toarray().astype(np.float64) + _RIDGE * np.eye(len(chosen))
+    rows, counts = queries[chosen], importance[chosen]
+    targets = used[chosen] - np.average(used, axis=0, weights=importance)
+    kernel = (rows @ rows.T).toarray().astype(np.float64) + np.diag(_RIDGE / counts)
     result: Array = (rows.T @ np.linalg.solve(kernel, targets)).astype(np.float16)
     return result
 
@@ -91,6 +111,7 @@ class Alignment:
     Args:
         encoder: words and pairs of words.
         weights: what ``learn_weights`` gave.
+        columns: the tools that its columns stand for, rising.
         stem_encoder: stems of descriptions.
         documents: shape (tools - 1, stems): the descriptions' vectors; None without descriptions.
         frequency: shape (tools,): how often each tool was called; descriptions count the less the
@@ -101,69 +122,115 @@ class Alignment:
         self,
         encoder: LexicalEncoder,
         weights: Array,
+        columns: Array,
         stem_encoder: StemEncoder,
         documents: csr_array | None,
         frequency: Array,
     ) -> None:
-        self._columns = encoder.vocabulary_
         scale = np.asarray(encoder.idf_, np.float32)
-        self._weights = weights.astype(np.float32) * scale[:, None]
+        # A last row of zeros for words that are not known, here and below.
+        self._weights = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
+        np.multiply(weights.astype(np.float32), scale[:, None], out=self._weights[:-1])
+        self._tools = len(frequency)
+        self._seen = None if len(columns) == self._tools else columns
         self._stems = stem_encoder.vocabulary_
-        self._stem_scale = np.asarray(stem_encoder.idf_, np.float32)
-        self._by_stem = None if documents is None else csr_array(documents.T)
-        self._trust = (0.1 + 0.9 / (1 + frequency / 2)).astype(np.float32)
+        self._by_stem: Any = None
+        if documents is not None:
+            stem_scale = np.float32(0.2) * np.asarray(stem_encoder.idf_, np.float32)
+            scaled = csr_array(documents.T * stem_scale[:, None])
+            scaled.resize((scaled.shape[0] + 1, scaled.shape[1]))
+            dense = scaled.shape[0] * self._tools <= DENSE_VALUES
+            self._by_stem = scaled.toarray() if dense else scaled
+        self._trust = (0.3 * (0.1 + 0.9 / (1 + frequency[:-1] / 2))).astype(np.float32)
 
-    def evidence(self, query: str) -> Evidence:
-        """The evidence of a query."""
-        found = words(query[:MAX_CHARACTERS])[:_MAX_WORDS]
-        length = max(len(found), 1)
-        tools = self._weights.shape[1]
-        learned = np.zeros((length + 1, tools), np.float32)
-        described = np.zeros((length, tools), np.float32)
-        for position, word in enumerate(found):
-            column = self._columns.get(word)
-            if column is not None:
-                learned[position] += self._weights[column]
-            if position + 1 < len(found):
-                column = self._columns.get(f"{word} {found[position + 1]}")
-                if column is not None:
-                    learned[position : position + 2] += np.float32(0.5) * self._weights[column]
-            if self._by_stem is not None:
-                self._describe(described[position], word)
-        learned = learned[:length]
-        for rows in (learned, described):
-            # A word lends half of its weight to its right neighbour: "send" to "the mail".
-            rows[1:] += np.float32(0.5) * rows[:-1].copy()
-        described = np.float32(0.3) * described * described
-        learned = np.maximum(learned, 0) ** 2 + described * self._trust
+    def evidence(self, found: Sequence[str], terms: Sequence[int | None]) -> Evidence:
+        """The evidence of a query.
+
+        Args:
+            found: its words, in order.
+            terms: columns of the words and then of the pairs of neighbours, None where unknown.
+        """
+        learned = _spread(self._learned(len(found), terms))
+        if self._seen is not None:
+            scattered = np.zeros((len(learned), self._tools), np.float32)
+            scattered[:, self._seen] = learned
+            learned = scattered
+        np.maximum(learned, 0, out=learned)
+        learned *= learned
         learned[:, -1] = 0
+        if self._by_stem is None:
+            return _cumulate(_binned(learned), None)
+        described = _spread(self._described(found[:_MAX_WORDS]))
+        described *= described
+        learned[:, :-1] += described * self._trust
+        described *= 0.3
         return _cumulate(_binned(learned), _binned(described))
 
-    def _describe(self, row: Array, word: str) -> None:
-        column = self._stems.get(stem(word)) if len(word) > 1 else None
-        if column is not None and self._by_stem is not None:
-            part = slice(self._by_stem.indptr[column], self._by_stem.indptr[column + 1])
-            scale = np.float32(0.2) * self._stem_scale[column]
-            row[self._by_stem.indices[part]] += scale * self._by_stem.data[part]
+    def _learned(self, length: int, terms: Sequence[int | None]) -> Array:
+        """What each word, alone and with its neighbours, says; shape (words, columns)."""
+        cut = min(length, _MAX_WORDS)
+        none = len(self._weights) - 1
+        chosen = [none if term is None else term for term in terms[:cut]]
+        rows: Array = self._weights[chosen or [none]]
+        chosen = [none if term is None else term for term in terms[length : length + cut - 1]]
+        if chosen:
+            both = self._weights[chosen]
+            both *= 0.5
+            rows[:-1] += both
+            rows[1:] += both
+        return rows
+
+    def _described(self, found: Sequence[str]) -> Array:
+        """What the descriptions with each word's stem say; shape (words, tools - 1)."""
+        column, none = self._stems.get, self._by_stem.shape[0] - 1
+        chosen = self._by_stem[[column(stem(word), none) for word in found] or [none]]
+        result: Array = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
+        return result
+
+
+def _spread(rows: Array) -> Array:
+    # A word lends half of its weight to its right neighbour: "send" to "the mail".
+    rows[1:] += 0.5 * rows[:-1]
+    return rows
 
 
 def _binned(rows: Array) -> Array:
-    bins = np.minimum(np.arange(len(rows)) * BINS // len(rows), BINS - 1)
+    if len(rows) > BINS:  # no part is empty
+        result: Array = np.add.reduceat(rows, -(-_BIN_NUMBERS * len(rows) // BINS), axis=0)
+        return result
     result = np.zeros((BINS, rows.shape[1]), np.float32)
-    starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    result[bins[starts]] = np.add.reduceat(rows, starts, axis=0)
+    result[np.arange(len(rows)) * BINS // len(rows)] = rows
     return result
 
 
-def _cumulate(parts: Array, described: Array) -> Evidence:
-    numbers = np.arange(BINS, dtype=np.float32)[:, None]
-    ahead, moments = _from_each_on(parts), _from_each_on(parts * numbers)
-    centre = moments[0] / (ahead[0] + np.float32(1e-6)) / BINS
+_BIN_NUMBERS = np.arange(BINS)
+_NUMBERS = np.arange(BINS, dtype=np.float32)[:, None]
+
+
+def _cumulate(parts: Array, described: Array | None) -> Evidence:
+    tools = parts.shape[1]
+    sums = np.zeros((BINS + 1, 3, tools), np.float32)
+    each = np.zeros((BINS, 3, tools), np.float32)
+    each[:, 0] = parts
+    np.multiply(parts, _NUMBERS, out=each[:, 1])
+    if described is not None:
+        each[:, 2, :-1] = described
+    np.cumsum(each[::-1], axis=0, out=sums[-2::-1])
+    ahead, moments = sums[:, 0], sums[:, 1]
+    # Logarithms of an array without gaps: three times as fast.
+    work = np.empty((BINS + 1, 3, tools), np.float32)
+    work[:, 0] = ahead
+    np.subtract(ahead[0], ahead, out=work[:, 1])
+    work[:, 2] = sums[:, 2]
+    np.maximum(work, 0, out=work)
+    work += 1e-3
+    np.log(work, out=work)
+    rows = np.empty((BINS + 1, 4, tools), np.float32)
+    rows[:, :3] = work
+    centres = rows[:, 3]
+    np.divide(moments, ahead + 1e-6, out=centres)
+    centres *= 1 / BINS
+    centre = centres[0].copy()
     centre[-1] = 1
-    return Evidence(parts, ahead, moments, _from_each_on(described), centre)
-
-
-def _from_each_on(parts: Array) -> Array:
-    result = np.zeros((len(parts) + 1, parts.shape[1]), np.float32)
-    np.cumsum(parts[::-1], axis=0, out=result[-2::-1])
-    return result
+    np.copyto(centres, _NOWHERE, where=ahead <= 1e-4)
+    return Evidence(parts, ahead, moments, rows, centre)

@@ -49,7 +49,7 @@ class KernelMarkov:
         self.tools = log.tools
         found: dict[tuple[int, ...], list[tuple[int, int, float]]] = defaultdict(list)
         for step in log.steps():
-            share = 1 / len(step.acceptable)
+            share = log.weights[step.plan] / len(step.acceptable)
             entries = [(step.plan, tool, share) for tool in step.acceptable]
             padded = self._padded(step.history)
             for length in range(len(padded) + 1):

@@ -24,33 +24,71 @@ _HALVES = {"words", "history"}
 _LAST_CALLS = 3
 _POSITIONS = 12
 """One-hot positions in a plan: 0 to 10, and 11 or later."""
+_BLOCKS = 2 + _LAST_CALLS
+MAX_COUNT = 8
+"""Further calls of one tool change nothing; no public plan makes more than seven."""
+MAX_LENGTH = 20
+"""Calls after which the position does not grow any more."""
 
 
-def history_width(tools: int) -> int:
-    """Number of history features for a vocabulary of that size, end of plan included."""
-    return (2 + _LAST_CALLS) * (tools - 1) + _POSITIONS + 1
+def history_width(outputs: int) -> int:
+    """Number of history features for so many outputs, end of plan included."""
+    return _BLOCKS * (outputs - 1) + _POSITIONS + 1
 
 
-def history_features(history: Sequence[int], tools: int) -> tuple[list[int], list[float]]:
+def history_features(history: Sequence[int], outputs: int) -> tuple[list[int], list[float]]:
     """Columns and values: calls of each tool, whether called, the last three calls, position.
 
     Indices below 0 are calls of unknown tools: they count for the position only.
     """
-    block = tools - 1
+    block = outputs - 1
     columns: list[int] = []
     values: list[float] = []
     for tool, count in Counter(history).items():
         if tool >= 0:
             columns += (tool, block + tool)
-            values += (float(count), 1.0)
+            values += (float(min(count, MAX_COUNT)), 1.0)
     for lag, tool in enumerate(reversed(history[-_LAST_CALLS:])):
         if tool >= 0:
             columns.append((2 + lag) * block + tool)
             values.append(1.0)
-    base = (2 + _LAST_CALLS) * block
+    base = _BLOCKS * block
     columns += (base + min(len(history), _POSITIONS - 1), base + _POSITIONS)
-    values += (1.0, len(history) / 5)
+    values += (1.0, min(len(history), MAX_LENGTH) / 5)
     return columns, values
+
+
+class HistoryWeights:
+    """The rows of U in ``Network`` by what they stand for.
+
+    Attributes:
+        first: what the first call of a tool adds, one row a tool.
+        counts: what every further call of it adds.
+        lags: what the last call adds, the one before it, and so on.
+        positions: one row a number of calls made, up to ``MAX_LENGTH``.
+    """
+
+    def __init__(self, history: Matrix, outputs: int) -> None:
+        block = outputs - 1
+        blocks = history[: _BLOCKS * block].reshape(_BLOCKS, block, history.shape[1])
+        # Lists of rows: taking one costs a tenth of indexing a matrix.
+        self.first, self.counts = list(blocks[0] + blocks[1]), list(blocks[0])
+        self.lags = tuple(map(list, blocks[2:]))
+        tail = history[_BLOCKS * block :]
+        lengths = np.arange(MAX_LENGTH + 1)
+        slope = (lengths / 5).astype(np.float32)[:, None] * tail[_POSITIONS]
+        self.positions = list(tail[np.minimum(lengths, _POSITIONS - 1)] + slope)
+
+
+def renumber_history(history: Matrix, kept: Sequence[int], outputs: int) -> Matrix:
+    """Rows of U for other outputs: ``kept`` has the old number of each, or -1 for a new one."""
+    block = outputs - 1
+    blocks = history[: _BLOCKS * block].reshape(_BLOCKS, block, history.shape[1])
+    padded = np.concatenate([blocks, np.zeros_like(blocks[:, :1])], axis=1)
+    chosen = np.array([block if number < 0 else number for number in kept[:-1]], np.intp)
+    renumbered = padded[:, chosen].reshape(-1, history.shape[1])
+    result: Matrix = np.concatenate([renumbered, history[_BLOCKS * block :]])
+    return result
 
 
 def stack_rows(rows: Sequence[tuple[Any, Any]], width: int) -> csr_array:
@@ -123,14 +161,18 @@ class Examples:
         cues: shape (queries, cues).
         histories: shape (steps, history features), sparse; None without histories.
         owner: shape (steps,), rising: the query of each step.
-        targets: shape (steps, outputs).
+        targets: shape (steps, outputs), dense or sparse.
+        smoothing: added to each target where they are sparse.
+        weights: shape (steps,): how much each step counts; None for all alike.
     """
 
     queries: csr_array
     cues: Matrix
     histories: csr_array | None
     owner: npt.NDArray[np.intp]
-    targets: Matrix
+    targets: Any
+    smoothing: float = 0.0
+    weights: Matrix | None = None
 
 
 class Network:
@@ -191,13 +233,18 @@ class Network:
         hidden = np.maximum(before, 0) * kept
         logits = hidden @ values["output"] + values["output_bias"]
         steps = len(logits)
+        targets = examples.targets
         if loss == "softmax":
             logarithms = log_softmax(logits)
-            total = -float((examples.targets * logarithms).sum()) / steps
-            error = (np.exp(logarithms) - examples.targets) / steps
+            losses = -(targets * logarithms).sum(axis=1)
+            error = (np.exp(logarithms) - targets) / steps
         else:
-            total = 0.5 * float((np.logaddexp(0, logits) - examples.targets * logits).sum()) / steps
-            error = 0.5 * (sigmoid(logits) - examples.targets) / steps
+            losses = 0.5 * (np.logaddexp(0, logits) - targets * logits).sum(axis=1)
+            error = 0.5 * (sigmoid(logits) - targets) / steps
+        if examples.weights is not None:
+            losses = losses * examples.weights
+            error *= examples.weights[:, None]
+        total = float(losses.sum()) / steps
         back = (error @ values["output"].T) * kept * (before > 0)
         starts = np.flatnonzero(np.diff(examples.owner, prepend=-1))
         by_query = np.zeros((queries.shape[0], back.shape[1]), back.dtype)
@@ -220,8 +267,9 @@ class Network:
         epochs: int,
         batch: int,
         seed: int,
+        rate: float = 3e-3,
     ) -> Network:
-        """Train in place: Adam at 3e-3 along half a cosine, half of the hidden layer dropped.
+        """Train in place: Adam along half a cosine, half of the hidden layer dropped.
 
         Half the rate cost .009, 25 epochs instead of 40 .007 of validation MRR on TinyAgent.
         """
@@ -241,17 +289,20 @@ class Network:
                     np.cumsum(lengths[chosen]) - lengths[chosen], lengths[chosen]
                 )
                 steps = starts[chosen][owner] + within
+                targets = examples.targets[steps].toarray()
+                targets += np.float32(examples.smoothing)
                 part = Examples(
                     examples.queries[chosen],
                     examples.cues[chosen],
                     None if examples.histories is None else examples.histories[steps],
                     owner,
-                    examples.targets[steps],
+                    targets,
+                    weights=None if examples.weights is None else examples.weights[steps],
                 )
                 drawn = rng.random((len(steps), width), np.float32) > 0.5
                 kept = drawn.astype(np.float32) * np.float32(2)
                 _, found = self.gradients(part, loss, kept)
-                adam.step(found, cosine(3e-3, (epoch + number / batches) / epochs))
+                adam.step(found, cosine(rate, (epoch + number / batches) / epochs))
         # Saved in half the bytes; rounded now so that a loaded model ranks alike to the last bit.
         for name in _HALVES & self.parameters.keys():
             self.parameters[name] = self.parameters[name].astype(np.float16).astype(np.float32)
@@ -264,12 +315,9 @@ class Network:
         result += cues @ self.parameters["cues"] + self.parameters["hidden_bias"]
         return result
 
-    def outputs(self, query: Matrix, history: tuple[list[int], list[float]] | None) -> Matrix:
-        """Shape (outputs,), for what ``query`` gave and what ``history_features`` gave."""
-        if history is not None:
-            columns, values = history
-            query = query + np.array(values, np.float32) @ self.parameters["history"][columns]
-        result: Matrix = np.maximum(query, 0) @ self.parameters["output"]
+    def outputs(self, hidden: Matrix) -> Matrix:
+        """Shape (outputs,), for the sum that goes into the rectifier."""
+        result: Matrix = np.maximum(hidden, 0) @ self.parameters["output"]
         result += self.parameters["output_bias"]
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,26 +12,29 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.demonstrations import Tool
+from dtdr.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.encoders.lexical import LexicalEncoder
+from dtdr.encoders.lexical import words as words_of
 from dtdr.retrievers.descriptions import name_words
-from dtdr.retrievers.factored.alignment import Alignment, Evidence, learn_weights
-from dtdr.retrievers.factored.kernel import KernelMarkov, Weights
+from dtdr.retrievers.factored.alignment import DENSE_VALUES, Alignment, learn_weights
+from dtdr.retrievers.factored.kernel import KernelMarkov
 from dtdr.retrievers.factored.network import (
     PARAMETERS,
     QUERY_PARAMETERS,
     Examples,
+    HistoryWeights,
     Network,
     history_features,
     history_width,
-    sigmoid,
     stack_rows,
 )
-from dtdr.retrievers.factored.plans import PlanLog
+from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.relations import Relations
 from dtdr.retrievers.factored.text import ShapeEncoder, StemEncoder, cues
 
 Array = npt.NDArray[Any]
 Row = tuple[Array, Array]
+Encoders = tuple[LexicalEncoder, ShapeEncoder, StemEncoder]
 
 NEED_LEVELS = 4
 """The need network says how likely a plan calls a tool at least once, twice, … so many times."""
@@ -38,6 +42,8 @@ _NEED_WIDTH = 64
 _EPOCHS = 40
 _FULL_EPOCHS = 1_300
 """Plans up to which all epochs are made; more plans need fewer passes."""
+_SMOOTHING = 0.02
+"""Label smoothing: a plan that was not recorded can be as good."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +51,28 @@ class Switches:
     """Which parts are used."""
 
     alignment: bool = True
-    kernel: bool = True
+    kernel: bool = False
     need: bool = True
     descriptions: bool = True
 
 
-@dataclass(frozen=True)
-class PreparedQuery:
-    """All that is computed once a query.
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """A query as the encoders read it.
 
     Attributes:
-        hidden: shape (width,): the query part of the next-tool network.
-        need: shape (NEED_LEVELS, tools): logits of being called at least 1, 2, … times.
-        left: shape (NEED_LEVELS + 1, tools): expected calls beyond so many.
-        kernel: weights of the demonstrations.
-        evidence: which part of the query speaks for which tool.
-        likeness: shape (tools,): cosine with the descriptions, 0 for the end.
+        found: its words, in order.
+        terms: columns of the words and then of the pairs of neighbours, None where unknown.
+        row: columns and values of the words' vector.
+        joined: columns and values of the vectors of words and shapes, side by side.
+        cues: counts, and the vector of a further encoder where there is one.
     """
 
-    hidden: Array
-    need: Array
-    left: Array
-    kernel: Weights | None
-    evidence: Evidence | None
-    likeness: Array
+    found: list[str]
+    terms: list[int | None]
+    row: Row
+    joined: Row
+    cues: Array
 
 
 def epochs_for(plans: int) -> int:
@@ -84,7 +88,15 @@ class Parts:
     Args:
         tools: the vocabulary, end of plan last.
         switches: which parts are used.
-        learned: encoders, networks, weights and the log, from ``fit`` or a model folder.
+        encoders: words, shapes and stems.
+        encoder: a further encoder, trained already, whose vectors stand beside the words; or None.
+        seen: the tools that demonstrations call, rising, and the end of plan: what the networks
+            and the alignment know.
+        next_tool: the network on query and history; one output a seen tool.
+        need: the network on the query; ``NEED_LEVELS`` outputs a seen tool.
+        weights: what the alignment learned; shape (words, seen tools).
+        queries: shape (plans, words); empty without the kernel.
+        log: the plans.
     """
 
     def __init__(
@@ -92,7 +104,9 @@ class Parts:
         tools: Sequence[Tool],
         switches: Switches,
         *,
-        encoders: tuple[LexicalEncoder, ShapeEncoder, StemEncoder],
+        encoders: Encoders,
+        encoder: Encoder | None,
+        seen: Array,
         next_tool: Network,
         need: Network,
         weights: Array,
@@ -101,13 +115,22 @@ class Parts:
     ) -> None:
         self.switches = switches
         self.encoders = encoders
+        self.encoder = encoder
+        self.seen = seen
         self.next_tool = next_tool
         self.need = need
         self.weights = weights
         self.queries = queries
         self.log = log
-        self.documents = encoders[2].encode(_documents(tools))
         self.tools = len(tools)
+        self.complete = len(seen) == len(tools)
+        self.slots: list[int] = np.full(self.tools, -1).tolist()
+        for slot, tool in enumerate(seen.tolist()):
+            self.slots[tool] = slot
+        self.history = HistoryWeights(next_tool.parameters["history"], len(seen))
+        self.documents = encoders[2].encode(_documents(tools))
+        dense = self.documents.shape[1] * self.tools <= DENSE_VALUES
+        self._by_stem = self.documents.T.toarray() if dense else None
         names = [name_words(tool.name) for tool in tools[:-1]]
         self.relations = Relations(
             log, self.documents, StemEncoder(min_df=1).fit(names).encode(names)
@@ -117,6 +140,7 @@ class Parts:
             Alignment(
                 encoders[0],
                 weights,
+                seen,
                 encoders[2],
                 self.documents if switches.descriptions else None,
                 self.relations.frequency,
@@ -133,6 +157,7 @@ class Parts:
         texts: Sequence[str],
         log: PlanLog,
         *,
+        encoder: Encoder | None,
         width: int,
         seed: int,
     ) -> Parts:
@@ -143,78 +168,47 @@ class Parts:
         words = LexicalEncoder(min_df=rare).fit(texts)
         shapes = ShapeEncoder(min_df=rare).fit(texts)
         stem_encoder = StemEncoder(min_df=1).fit([*_documents(tools), *texts])
-        queries = words.encode(texts)
-        queries.data = queries.data.astype(np.float16).astype(np.float32)
-        counted = np.stack([cues(text) for text in texts])
-        epochs = epochs_for(plans)
-        batch = 64 if plans <= 3_000 else 256
-        steps = list(log.steps())
-        targets = np.zeros((len(steps), len(tools)), np.float32)
-        for row, step in zip(targets, steps, strict=True):
-            # Label smoothing: a plan that was not recorded can be as good.
-            row[:] = 0.02 / len(tools)
-            row[list(step.acceptable)] += 0.98 / len(step.acceptable)
-        examples = Examples(
-            stack_rows(
-                [_joined(words.encode_one(text), shapes.encode_one(text), words) for text in texts],
-                words.dimension + shapes.dimension,
-            ),
-            counted,
-            stack_rows(
-                [_as_arrays(history_features(step.history, len(tools))) for step in steps],
-                history_width(len(tools)),
-            ),
-            np.array([step.plan for step in steps], np.intp),
-            targets,
-        )
+        encoders = (words, shapes, stem_encoder)
+        called = {tool for calls in log.calls for tool in calls} - {FORGOTTEN}
+        seen = np.array([*sorted(called), len(tools) - 1], np.intp)
+        examples, queries = _examples(encoders, encoder, seen, texts, log)
+        epochs, batch = epochs_for(plans), 64 if plans <= 3_000 else 256
         next_tool = Network.initial(examples, width, None, seed).train(
             examples, "softmax", epochs, batch, seed
         )
-        counts = log.counts()
-        levels = np.concatenate([counts > level for level in range(NEED_LEVELS)], axis=1)
-        share = levels.mean(axis=0).clip(1e-4, 1 - 1e-4)
-        examples = Examples(queries, counted, None, np.arange(plans), levels.astype(np.float32))
+        examples = _need_examples(examples, queries, seen, log)
+        share = np.asarray(examples.targets.mean(axis=0)).ravel().clip(1e-4, 1 - 1e-4)
         need = Network.initial(examples, _NEED_WIDTH, np.log(share / (1 - share)), seed)
         if switches.need:
             need.train(examples, "sigmoid", max(3, epochs * 3 // 4), batch, seed)
+        used = examples.targets[:, : len(seen)].toarray().astype(np.float64)
         return cls(
             tools,
             switches,
-            encoders=(words, shapes, stem_encoder),
+            encoders=encoders,
+            encoder=encoder,
+            seen=seen,
             next_tool=next_tool,
             need=need,
-            weights=learn_weights(queries, np.minimum(counts, 1).astype(np.float64), seed),
-            queries=queries,
+            weights=learn_weights(queries, used, np.array(log.weights), seed),
+            queries=queries if switches.kernel else queries[:0],
             log=log,
         )
 
-    def prepare(self, text: str) -> PreparedQuery:
-        """Everything that depends on the query alone."""
-        words, shapes, stem_encoder = self.encoders
-        row = words.encode_one(text)
-        counted = cues(text)
-        hidden = self.next_tool.query(_joined(row, shapes.encode_one(text), words), counted)
-        logits = self.need.outputs(self.need.query(row, counted), None)
-        # Two calls are no likelier than one.
-        need = np.minimum.accumulate(logits.reshape(NEED_LEVELS, self.tools).clip(-9, 9), axis=0)
-        chances = sigmoid(need)
-        chances[:, -1] = 0
-        left = np.zeros((NEED_LEVELS + 1, self.tools), np.float32)
-        left[:-1] = np.cumsum(chances[::-1], axis=0)[::-1]
-        likeness = np.zeros(self.tools, np.float32)
-        if self.switches.descriptions:
-            columns, values = stem_encoder.encode_one(text)
-            dense = np.zeros(stem_encoder.dimension, np.float32)
-            dense[columns] = values
-            likeness[:-1] = self.documents @ dense
-        return PreparedQuery(
-            hidden,
-            need,
-            left,
-            self.kernel.weigh(row) if self.kernel else None,
-            self.alignment.evidence(text) if self.alignment else None,
-            likeness,
-        )
+    def read(self, text: str) -> QueryText:
+        """What a query says to the encoders."""
+        return _read(self.encoders, self.encoder, text)
+
+    def likeness(self, text: str) -> Array:
+        """Cosine of a query and each tool's description; shape (tools - 1,)."""
+        columns, values = self.encoders[2].encode_one(text)
+        if self._by_stem is not None:
+            near: Array = values @ self._by_stem[columns]
+            return near
+        dense = np.zeros(self.encoders[2].dimension, np.float32)
+        dense[columns] = values
+        result: Array = self.documents @ dense
+        return result
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -224,6 +218,7 @@ class Parts:
         for name, encoder in zip(_ENCODERS, self.encoders, strict=True):
             found |= {f"{name}.{key}": array for key, array in encoder.arrays().items()}
         found |= self.next_tool.state("next.") | self.need.state("need.")
+        found["seen"] = self.seen.astype(np.int32)
         found["alignment.weights"] = self.weights
         found["queries.columns"] = self.queries.indices.astype(np.int32)
         found["queries.starts"] = self.queries.indptr.astype(np.int64)
@@ -232,30 +227,34 @@ class Parts:
 
     @classmethod
     def restore(
-        cls, tools: Sequence[Tool], switches: Switches, get: Callable[[str], Array]
+        cls,
+        tools: Sequence[Tool],
+        switches: Switches,
+        encoder: Encoder | None,
+        get: Callable[[str], Array],
     ) -> Parts:
         """The parts that ``state`` gave."""
-        log = PlanLog.restore({name: get(name) for name in _PLAN_ARRAYS}, "plans.", len(tools))
-        rare = 3 if len(log) >= 500 else 2
+        log = PlanLog.restore({name: get(name) for name in PLAN_ARRAYS}, "plans.", len(tools))
 
         def arrays(name: str) -> dict[str, Array]:
             return {key: get(f"{name}.{key}") for key in ("idf", "vocabulary")}
 
-        words = LexicalEncoder.restore({"min_df": rare}, arrays("words"))
-        shapes = ShapeEncoder.restore({"min_df": rare}, arrays("shapes"))
-        stem_encoder = StemEncoder.restore({"min_df": 1}, arrays("stems"))
+        words = LexicalEncoder.restore({}, arrays("words"))
+        starts = get("queries.starts").astype(np.int32)
         queries = csr_array(
-            (
-                get("queries.values").astype(np.float32),
-                get("queries.columns"),
-                get("queries.starts").astype(np.int32),
-            ),
-            shape=(len(log), words.dimension),
+            (get("queries.values").astype(np.float32), get("queries.columns"), starts),
+            shape=(len(starts) - 1, words.dimension),
         )
         return cls(
             tools,
             switches,
-            encoders=(words, shapes, stem_encoder),
+            encoders=(
+                words,
+                ShapeEncoder.restore({}, arrays("shapes")),
+                StemEncoder.restore({}, arrays("stems")),
+            ),
+            encoder=encoder,
+            seen=get("seen").astype(np.intp),
             next_tool=Network.restore(get, "next.", PARAMETERS),
             need=Network.restore(get, "need.", QUERY_PARAMETERS),
             weights=get("alignment.weights"),
@@ -265,7 +264,81 @@ class Parts:
 
 
 _ENCODERS = ("words", "shapes", "stems")
-_PLAN_ARRAYS = ("plans.calls", "plans.lengths", "plans.edges")
+PLAN_ARRAYS = ("plans.calls", "plans.lengths", "plans.edges", "plans.weights")
+
+
+def _read(encoders: Encoders, encoder: Encoder | None, text: str) -> QueryText:
+    words, shapes, _ = encoders
+    found = words_of(text[:MAX_CHARACTERS])
+    known = words.vocabulary_.get
+    terms = [*map(known, found), *(known(f"{one} {two}") for one, two in pairwise(found))]
+    row, shape = words.row(terms), shapes.encode_one(text)
+    columns = np.concatenate([row[0], shape[0] + words.dimension])
+    counted = cues(text)
+    if encoder is not None:
+        counted = np.concatenate([counted, _dense(encoder.encode([text]))[0]])
+    return QueryText(found, terms, row, (columns, np.concatenate([row[1], shape[1]])), counted)
+
+
+def _examples(
+    encoders: Encoders, encoder: Encoder | None, seen: Array, texts: Sequence[str], log: PlanLog
+) -> tuple[Examples, csr_array]:
+    """What the next-tool network is trained on, and the queries' words; shape (plans, words)."""
+    words, shapes, _ = encoders
+    read = [_read(encoders, None, text) for text in texts]
+    counted = np.stack([item.cues for item in read])
+    if encoder is not None:
+        counted = np.concatenate([counted, _dense(encoder.encode(list(texts)))], axis=1)
+    slots = np.full(log.tools + 1, -1)  # the last is for calls that were forgotten
+    slots[seen] = np.arange(len(seen))
+    rows, targets, owner = [], [], []
+    for step in log.steps():
+        row = history_features(slots[list(step.history)].tolist(), len(seen))
+        rows.append((np.array(row[0], np.int32), np.array(row[1], np.float32)))
+        share = (1 - _SMOOTHING) / len(step.acceptable)
+        targets.append((slots[list(step.acceptable)], [share] * len(step.acceptable)))
+        owner.append(step.plan)
+    weights = np.array(log.weights, np.float32)
+    examples = Examples(
+        stack_rows([item.joined for item in read], words.dimension + shapes.dimension),
+        counted,
+        stack_rows(rows, history_width(len(seen))),
+        np.array(owner, np.intp),
+        stack_rows(targets, len(seen)),
+        smoothing=_SMOOTHING / len(seen),
+        weights=None if (weights == 1).all() else weights[owner],
+    )
+    queries = stack_rows([item.row for item in read], words.dimension)
+    queries.data = queries.data.astype(np.float16).astype(np.float32)
+    return examples, queries
+
+
+def _need_examples(examples: Examples, queries: csr_array, seen: Array, log: PlanLog) -> Examples:
+    slot = {tool: number for number, tool in enumerate(seen.tolist())}
+    rows: list[tuple[list[int], list[float]]] = []
+    for calls in log.calls:
+        counts: dict[int, int] = {}
+        columns = []
+        for tool in calls:
+            level = counts.get(tool, 0)
+            if tool != FORGOTTEN and level < NEED_LEVELS:
+                columns.append(level * len(seen) + slot[tool])
+                counts[tool] = level + 1
+        rows.append((columns, [1.0] * len(columns)))
+    weights = np.array(log.weights, np.float32)
+    return Examples(
+        queries,
+        examples.cues,
+        None,
+        np.arange(len(log)),
+        stack_rows(rows, NEED_LEVELS * len(seen)),
+        weights=None if examples.weights is None else weights,
+    )
+
+
+def _dense(vectors: Any) -> Array:
+    result: Array = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
+    return result
 
 
 def _documents(tools: Sequence[Tool]) -> list[str]:
@@ -281,12 +354,3 @@ def _documents(tools: Sequence[Tool]) -> list[str]:
         )
         for tool in tools[:-1]
     ]
-
-
-def _joined(left: Row, right: Row, words: LexicalEncoder) -> Row:
-    columns = np.concatenate([left[0], right[0] + words.dimension])
-    return columns, np.concatenate([left[1], right[1]])
-
-
-def _as_arrays(row: tuple[list[int], list[float]]) -> Row:
-    return np.array(row[0], np.int32), np.array(row[1], np.float32)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.retrievers.factored.features import Candidates
 from dtdr.retrievers.factored.network import Adam, cosine, log_softmax
 
 Array = npt.NDArray[Any]
@@ -86,29 +85,64 @@ class CandidateRanker:
                 adam.step(found, cosine(5e-3, (epoch + number / batches) / epochs))
         return cls(values | {"mean": mean, "scale": scale})
 
-    def log_probabilities(self, features: Array) -> Array:
-        """Of the candidates of one step; shape (k,)."""
-        values = self.parameters
-        rows = (features - values["mean"]) / values["scale"]
-        active = np.maximum(rows @ values["hidden"] + values["hidden_bias"], 0)
-        return log_softmax((active @ values["output"] + rows @ values["linear"])[:, 0])
+
+class Scorer:
+    """Several rankers as one, for the table of a walk.
+
+    Args:
+        rankers: whose log probabilities are averaged; at least one.
+    """
+
+    def __init__(self, rankers: Sequence[CandidateRanker]) -> None:
+        hidden, output, linear = [], [], []
+        for ranker in rankers:
+            values = {name: array.astype(np.float64) for name, array in ranker.parameters.items()}
+            scaled = values["hidden"] / values["scale"][:, None]
+            bias = values["hidden_bias"] - values["mean"] @ scaled
+            hidden.append(np.concatenate([scaled, bias[None]]).T)
+            output.append(values["output"][:, 0] / len(rankers))
+            line = values["linear"][:, 0] / values["scale"] / len(rankers)
+            linear.append(np.append(line, -values["mean"] @ line))
+        # One product with the table, the row of ones included, gives every hidden unit and the
+        # linear part.
+        rows = np.concatenate([*hidden, np.sum(linear, axis=0)[None]])
+        self._weights = np.ascontiguousarray(rows, np.float32)
+        self._output = np.concatenate(output).astype(np.float32)
+
+    def scores(self, table: Array) -> Array:
+        """Log probabilities up to a constant; shape (k,) for a table of (features + 1, k)."""
+        found = self._weights @ table
+        active = found[:-1]
+        np.maximum(active, 0, out=active)
+        result: Array = self._output @ active
+        result += found[-1]
+        return result
 
 
-def probabilities(rankers: Sequence[CandidateRanker], step: Candidates) -> Array:
-    """Of every tool; shape (tools,), float64.
+def probabilities(scorer: Scorer | None, table: Array, chosen: Array | None) -> Array:
+    """Of every tool; shape (tools,), float64, summing to 1.
 
     Tools outside the shortlist share a small mass in the order of the next-tool network, each
-    below every candidate. Without any ranker, the network alone decides.
+    below every candidate. Without a ranker, the network alone decides.
+
+    Args:
+        scorer: None where there was too little to train one.
+        table: shape (features + 1, tools).
+        chosen: the candidates; None for all tools.
     """
-    if not rankers:
-        return np.exp(step.log_next.astype(np.float64))
-    scores = sum(ranker.log_probabilities(step.features) for ranker in rankers) / len(rankers)
-    outside = step.log_next.astype(np.float64)
-    floor = min(float(np.min(scores)), float(np.log(1e-5))) - float(outside.max())
-    logits = outside + floor
-    logits[step.tools] = scores
-    result: Array = np.exp(log_softmax(logits))
-    return result
+    if scorer is None:
+        logits: Array = table[0].astype(np.float64)
+    elif chosen is None:
+        logits = scorer.scores(table).astype(np.float64)
+    else:
+        scores = log_softmax(scorer.scores(table[:, chosen])).astype(np.float64)
+        logits = table[0].astype(np.float64)
+        logits += min(float(scores.min()), float(np.log(1e-5))) - float(logits.max())
+        logits[chosen] = scores
+    logits -= logits[logits.argmax()]
+    np.exp(logits, out=logits)
+    logits /= np.add.reduce(logits)
+    return logits
 
 
 def state(rankers: Sequence[CandidateRanker], width: int) -> dict[str, Array]:

@@ -2,62 +2,146 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.retrievers.factored.plans import PlanLog
+from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 
 Array = npt.NDArray[Any]
+Counts = defaultdict[int, defaultdict[int, float]]
+
+BEFORE, TOGETHER, USED_BY, ALIKE, ALIKE_NAMES, AFTER_ALIKE = range(6)
+_CACHE_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What is said of one tool and every tool; each of shape (tools,), float32.
+
+    Attributes:
+        before: share of the plans with both in which it is first called before the other, 0 for
+            itself.
+        together: pointwise mutual information of being in one plan.
+        used_by: how often a call of the other uses its output.
+        features: shape (4, tools): ``used_by``; the cosine of the descriptions, and of the names'
+            words; and the logarithm of how often the other followed tools like it.
+    """
+
+    before: Array
+    together: Array
+    used_by: Array
+    features: Array
 
 
 class Relations:
-    """Order, dependency, co-occurrence and likeness of tools; each of shape (tools, tools).
+    """Order, dependency, co-occurrence and likeness of tools.
+
+    Counts are kept sparse; what is said of one tool and all others is made when it is first asked
+    for, so that memory grows with the pairs that occur and not with the square of the tools.
+
+    Args:
+        log: plans, counted by their weights.
+        documents: shape (tools - 1, stems): vectors of the descriptions.
+        names: shape (tools - 1, stems): vectors of the names' words.
 
     Attributes:
-        before: share of the plans with both in which row u is first called before column t.
-        producers: how often a call of row t uses the output of column u, per call of t.
-        together: pointwise mutual information of being in one plan.
-        alike: cosine of the descriptions.
-        alike_names: cosine of the names' words.
-        after_alike: logarithm of how often t followed tools like u.
         frequency: shape (tools,): calls of each tool.
+        producers: shape (tools,): outputs of other tools that a call of each uses on average.
     """
 
     def __init__(self, log: PlanLog, documents: csr_array, names: csr_array) -> None:
         tools = log.tools
-        first_before = np.zeros((tools, tools), np.float32)
-        uses = np.zeros((tools, tools), np.float32)
-        follows = np.zeros((tools, tools), np.float32)
-        for calls, needs in zip(log.calls, log.needs, strict=True):
-            order = list(dict.fromkeys(calls))
+        self._documents, self._names = documents, names
+        self._first_before: Counts = defaultdict(lambda: defaultdict(float))
+        self._both: Counts = defaultdict(lambda: defaultdict(float))
+        self._used_by: Counts = defaultdict(lambda: defaultdict(float))
+        self._follows: Counts = defaultdict(lambda: defaultdict(float))
+        frequency, share, used = np.zeros(tools), np.zeros(tools), np.zeros(tools)
+        for calls, needs, weight in zip(log.calls, log.needs, log.weights, strict=True):
+            order = [tool for tool in dict.fromkeys(calls) if tool != FORGOTTEN]
             for rank, tool in enumerate(order):
-                first_before[tool, order[rank + 1 :]] += 1
+                share[tool] += weight
+                for later in order[rank + 1 :]:
+                    self._first_before[tool][later] += weight
+                    self._both[tool][later] += weight
+                    self._both[later][tool] += weight
             for call, sources in zip(calls, needs, strict=True):
-                for source in {calls[position] for position in sources}:
-                    uses[call, source] += 1
+                if call == FORGOTTEN:
+                    continue
+                frequency[call] += weight
+                for source in {calls[position] for position in sources} - {FORGOTTEN}:
+                    self._used_by[source][call] += weight
+                    used[call] += weight
             for call, following in zip(calls, (*calls[1:], tools - 1), strict=False):
-                follows[call, following] += 1
-        counts = log.counts()
-        self.frequency = counts.sum(axis=0)
-        self.before = (first_before + 0.5) / (first_before + first_before.T + 1)
-        self.producers = (uses / (self.frequency[:, None] + 1)).astype(np.float32)
-        used = np.minimum(counts, 1).astype(np.float32)
-        share = used.sum(axis=0)
-        expected = share[None] * share[:, None] / max(len(log), 1)
-        self.together = np.log((used.T @ used + 0.3 + expected) / (expected + 0.3))
-        self.alike, self.alike_names = _cosines(documents), _cosines(names)
-        likeness = np.maximum(self.alike, 0) ** 2
-        np.fill_diagonal(likeness, 0)
-        rates = follows / (follows.sum(axis=1, keepdims=True) + 1)
-        mean = (likeness @ rates + 1e-3) / (likeness.sum(axis=1, keepdims=True) + 1)
-        self.after_alike = np.log(mean + 1e-5).astype(np.float32)
+                if FORGOTTEN not in (call, following):
+                    self._follows[call][following] += weight
+        self._share = share
+        self._total = max(sum(log.weights), 1e-9)
+        self.frequency = frequency.astype(np.float32)
+        self.producers = (used / (frequency + 1)).astype(np.float32)
+        self._rates: csr_array | None = None
+        self._rows: dict[int, Pairs] = {}
+
+    def row(self, tool: int) -> Pairs:
+        """What is said of one tool and every tool."""
+        found = self._rows.get(tool)
+        if found is None:
+            found = self._row(tool)
+            if (len(self._rows) + 1) * 24 * len(self.frequency) > _CACHE_BYTES:
+                self._rows.clear()
+            self._rows[tool] = found
+        return found
+
+    def _row(self, tool: int) -> Pairs:
+        tools = len(self.frequency)
+        found = np.zeros((6, tools), np.float32)
+        both, ahead = (
+            _dense(counts.get(tool), tools) for counts in (self._both, self._first_before)
+        )
+        found[BEFORE] = (ahead + 0.5) / (both + 1)
+        found[BEFORE, tool] = 0
+        both[tool] = self._share[tool]
+        expected = self._share[tool] * self._share / self._total
+        found[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
+        found[USED_BY] = _dense(self._used_by.get(tool), tools) / (self.frequency + 1)
+        found[ALIKE, :-1] = _products(self._documents, tool)
+        found[ALIKE_NAMES, :-1] = _products(self._names, tool)
+        likeness = np.maximum(found[ALIKE].astype(np.float64), 0) ** 2
+        likeness[tool] = 0
+        if self._rates is None:
+            self._rates = self._following()
+        mean = (self._rates @ likeness + 1e-3) / (likeness.sum() + 1)
+        found[AFTER_ALIKE] = np.log(mean + 1e-5)
+        return Pairs(found[BEFORE], found[TOGETHER], found[USED_BY], found[USED_BY:])
+
+    def _following(self) -> csr_array:
+        """Shape (tools, tools): how often the row follows the column."""
+        tools = len(self.frequency)
+        rows, columns, values = [], [], []
+        for call, counts in self._follows.items():
+            total = sum(counts.values()) + 1
+            rows += list(counts)
+            columns += [call] * len(counts)
+            values += [count / total for count in counts.values()]
+        return csr_array((values, (rows, columns)), shape=(tools, tools), dtype=np.float64)
 
 
-def _cosines(rows: csr_array) -> Array:
-    tools = rows.shape[0] + 1
-    found = np.zeros((tools, tools), np.float32)
-    found[:-1, :-1] = (rows @ rows.T).toarray()
+def _dense(counts: dict[int, float] | None, tools: int) -> Array:
+    found = np.zeros(tools)
+    if counts:
+        found[list(counts)] = list(counts.values())
     return found
+
+
+def _products(rows: csr_array, number: int) -> Array:
+    """Products of all rows with one of them."""
+    part = slice(rows.indptr[number], rows.indptr[number + 1])
+    dense = np.zeros(rows.shape[1], np.float32)
+    dense[rows.indices[part]] = rows.data[part]
+    result: Array = rows @ dense
+    return result

@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.demonstrations import Demonstration
+from dtdr.encoders.base import Encoder
+from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import InputError, ModelError
-from dtdr.ranking import Floats, Guide
-from dtdr.retrievers.base import History, Retriever
+from dtdr.ranking import Floats, Guide, Ranking
+from dtdr.retrievers.base import History, Retriever, choose_encoder
 from dtdr.retrievers.factored import calibration, ranker
-from dtdr.retrievers.factored.features import Candidates, candidates, feature_names
 from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
-from dtdr.retrievers.factored.parts import Parts, PreparedQuery, Switches
+from dtdr.retrievers.factored.parts import PLAN_ARRAYS, Parts, Switches
 from dtdr.retrievers.factored.plans import PlanLog
-from dtdr.retrievers.factored.ranker import CandidateRanker
+from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
+from dtdr.retrievers.factored.walk import PreparedQuery, Reader, Walk, feature_names, shortlist
 from dtdr.retrievers.state import require
 
 Array = npt.NDArray[Any]
@@ -28,7 +30,8 @@ _ARRAYS = {
     *(f"next.{name}" for name in PARAMETERS),
     *(f"need.{name}" for name in QUERY_PARAMETERS),
     *(f"{kind}.{name}" for kind in ("words", "shapes", "stems") for name in ("idf", "vocabulary")),
-    *(f"plans.{name}" for name in ("calls", "lengths", "edges")),
+    *PLAN_ARRAYS,
+    "seen",
     *(f"queries.{name}" for name in ("columns", "starts", "values")),
     "alignment.weights",
     *(f"ranker.{name}" for name in ranker.ARRAYS),
@@ -52,12 +55,15 @@ class DTDRFactored(Retriever):
         folds: parts of the demonstrations that are held out in turn; fewer than 20 take two.
         ranker_seeds: rankers whose log probabilities are averaged.
         alignment: use the alignment; without it .009 to .052 less validation MRR on four sets.
-        kernel: use the Markov chains.
+        kernel: use the Markov chains; with them validation MRR changed by less than .005 on four
+            sets, and every query costs a product with all demonstrations.
         need: use the need network.
         descriptions: use descriptions of tools, where there are any.
         grouped: keep demonstrations of one ``group`` in one fold. For queries whose groups were
             never demonstrated: on TRAJECT split by tool sequence, validation MRR is .660 with it
             and .589 without, and the error of ``Ranking.confidence`` .04 and .36.
+        encoder: a further encoder whose vectors stand beside the words, such as ``"minilm"``; words
+            and pairs of words are always used.
         seed: of weights, folds and order of examples.
 
     Raises:
@@ -65,6 +71,7 @@ class DTDRFactored(Retriever):
     """
 
     name = "dtdr-f"
+    uses_encoder = True
 
     def __init__(
         self,
@@ -73,10 +80,11 @@ class DTDRFactored(Retriever):
         folds: int = 3,
         ranker_seeds: int = 2,
         alignment: bool = True,
-        kernel: bool = True,
+        kernel: bool = False,
         need: bool = True,
         descriptions: bool = True,
         grouped: bool = False,
+        encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
         for option, value, low in (
@@ -94,6 +102,9 @@ class DTDRFactored(Retriever):
         self.need = need
         self.descriptions = descriptions
         self.grouped = grouped
+        chosen = choose_encoder(encoder)
+        # Words by TF-IDF are always there, fitted without each fold's own plans.
+        self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
         self.seed = seed
 
     @property
@@ -106,33 +117,38 @@ class DTDRFactored(Retriever):
         texts = [demonstration.query for demonstration in demonstrations]
         log = PlanLog.of(demonstrations, self._index)
         fold = self._assign(demonstrations)
-        steps: list[Candidates] = []
-        accepted: list[tuple[int, ...]] = []
-        owners: list[int] = []
+        held = _HeldOut(self._switches)
         for number in range(int(fold.max()) + 1 if fold.max() > 0 else 0):
-            held, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+            inside, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
             parts = self._parts([texts[position] for position in rest], log.subset(rest))
-            prepared = [parts.prepare(texts[position]) for position in held]
-            for step in log.subset(held).steps():
-                steps.append(candidates(parts, prepared[step.plan], step.history))
-                accepted.append(step.acceptable)
-                owners.append(int(held[step.plan]))
+            held.add(Reader(parts), [texts[position] for position in inside], log.subset(inside))
         self.rankers_: list[CandidateRanker] = []
         guide = Guide()
-        if steps:
-            right = np.array(
-                [np.isin(step.tools, tools) for step, tools in zip(steps, accepted, strict=True)]
-            )
+        if held.features:
+            features, right = held.usable()
             self.rankers_ = [
-                CandidateRanker.fit(*_usable(steps, right), seed=self.seed + number)
-                for number in range(self.ranker_seeds)
+                CandidateRanker.fit(features, right, seed=self.seed + number)
+                for number in range(self.ranker_seeds if len(features) else 0)
             ]
-            guide = self._calibrate(steps, right, accepted, np.array(owners))
-        self.parts_ = self._parts(texts, log)
+            guide = self._calibrate(held)
+        self._use(self._parts(texts, log))
         self.guide_ = Guide(guide.held_out, guide.confidence, calibration.token_costs(self.tools_))
 
+    def _use(self, parts: Parts) -> None:
+        self.parts_ = parts
+        self._reader = Reader(parts)
+        self._scorer = Scorer(self.rankers_) if self.rankers_ else None
+
     def _parts(self, texts: Sequence[str], log: PlanLog) -> Parts:
-        return Parts.fit(self.tools_, self._switches, texts, log, width=self.width, seed=self.seed)
+        return Parts.fit(
+            self.tools_,
+            self._switches,
+            texts,
+            log,
+            encoder=self.encoder,
+            width=self.width,
+            seed=self.seed,
+        )
 
     def _assign(self, demonstrations: Sequence[Demonstration]) -> npt.NDArray[np.intp]:
         """The fold of each demonstration."""
@@ -147,43 +163,62 @@ class DTDRFactored(Retriever):
         )
         return np.array([fold[group] for group in groups], np.intp)
 
-    def _calibrate(
-        self,
-        steps: Sequence[Candidates],
-        right: Array,
-        accepted: Sequence[tuple[int, ...]],
-        owners: Array,
-    ) -> Guide:
+    def _calibrate(self, held: _HeldOut) -> Guide:
         """Rankings of each half of the plans by a ranker that was trained on the other."""
         held_out: list[float] = []
         best: list[float] = []
         hits: list[bool] = []
+        owners = np.array(held.owners)
         for half in (0, 1):
-            train: list[int] = np.flatnonzero(owners % 2 != half).tolist()
-            test: list[int] = np.flatnonzero(owners % 2 == half).tolist()
-            if not len(train) or not right[train].any():
+            features, right = held.usable(np.flatnonzero(owners % 2 != half))
+            if not len(features):
                 continue
-            usable = _usable([steps[number] for number in train], right[train])
-            fitted = CandidateRanker.fit(*usable, seed=self.seed)
-            for number in test:
-                row = ranker.probabilities([fitted], steps[number])
-                held_out.append(float(row[list(accepted[number])].max()))
+            scorer = Scorer([CandidateRanker.fit(features, right, seed=self.seed)])
+            for number in np.flatnonzero(owners % 2 == half).tolist():
+                row = held.probabilities(scorer, number)
+                accepted = held.accepted[number]
+                held_out.append(float(row[list(accepted)].max()))
                 best.append(float(row.max()))
-                hits.append(int(row.argmax()) in accepted[number])
+                hits.append(int(row.argmax()) in accepted)
         return calibration.guide_of(held_out, best, hits) if best else Guide()
 
     # -- ranking -------------------------------------------------------------------------------
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
-        return [self.parts_.prepare(query) for query in queries]
+        return [self._reader.prepare(query) for query in queries]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(
-            [
-                ranker.probabilities(self.rankers_, candidates(self.parts_, query, history))
-                for query, history in zip(prepared, histories, strict=True)
-            ]
-        )
+        rows = np.empty((len(prepared), len(self.tools_)))
+        walk: Walk | None = None
+        done: list[int] = []
+        before: Any = None
+        for row, query, history in zip(rows, prepared, histories, strict=True):
+            calls = list(history)
+            # Steps of one plan in their order: the walk goes on.
+            if walk is None or query is not before or calls[: len(done)] != done:
+                walk, done, before = Walk(self._reader, query), [], query
+            for tool in calls[len(done) :]:
+                walk.call(tool)
+            done = calls
+            row[:] = self._ranked(walk)
+        return rows
+
+    def _rankings(self, prepared: Sequence[Any], histories: Sequence[History]) -> list[Ranking]:
+        # Rows sum to 1 already; dividing again would set a session apart in the last bit.
+        return [
+            Ranking(self._names, row, guide=self.guide_, familiarity=familiarity)
+            for row, familiarity in zip(
+                self._probabilities(prepared, histories), self._familiarity(prepared), strict=True
+            )
+        ]
+
+    def _walk(self, query: str) -> _FactoredWalk:
+        return _FactoredWalk(self, query)
+
+    def _ranked(self, walk: Walk) -> Floats:
+        table = walk.features()
+        chosen = shortlist(self._reader.layout, self._switches, table)
+        return ranker.probabilities(self._scorer, table, chosen)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -201,23 +236,100 @@ class DTDRFactored(Retriever):
         tools, features = len(self.tools_), len(feature_names(self._switches))
         if (
             not np.array_equal(_shapes(arrays), state["shapes_of_arrays"])
-            or arrays["next.output"].shape[1] != tools
-            or arrays["alignment.weights"].shape[1] != tools
+            or not 0 <= arrays["seen"].min() <= arrays["seen"].max() < tools
+            or arrays["next.output"].shape[1] != len(arrays["seen"])
+            or arrays["alignment.weights"].shape[1] != len(arrays["seen"])
             or arrays["ranker.mean"].shape[1] != features
         ):
             raise ModelError(
                 f"the arrays of the model do not fit together, its {tools} tools or its "
                 f"{features} features; fit it again"
             )
-        self.parts_ = Parts.restore(self.tools_, self._switches, arrays.__getitem__)
         self.rankers_ = ranker.restore(arrays.__getitem__)
+        self._use(Parts.restore(self.tools_, self._switches, self.encoder, arrays.__getitem__))
         self.guide_ = calibration.restore(arrays.__getitem__, self.tools_)
 
 
-def _usable(steps: Sequence[Candidates], right: Array) -> tuple[Array, Array]:
-    """Features and acceptable candidates of the steps whose shortlist holds one."""
-    kept: list[int] = np.flatnonzero(right.any(axis=1)).tolist()
-    return np.stack([steps[number].features for number in kept]), right[kept]
+class _FactoredWalk:
+    """What a session keeps: a walk, and the reader and scorer that were current at its start."""
+
+    def __init__(self, retriever: DTDRFactored, query: str) -> None:
+        self._reader, self._scorer = retriever._reader, retriever._scorer
+        self._names, self._guide = retriever._names, retriever.guide_
+        self._switches = retriever._switches
+        prepared = self._reader.prepare(query)
+        self._familiarity = retriever._familiarity([prepared])[0]
+        self._inner = Walk(self._reader, prepared)
+        self.call = self._inner.call
+
+    def rank(self) -> Ranking:
+        """The ranking of the next step."""
+        table = self._inner.features()
+        chosen = shortlist(self._reader.layout, self._switches, table)
+        return Ranking(
+            self._names,
+            ranker.probabilities(self._scorer, table, chosen),
+            guide=self._guide,
+            familiarity=self._familiarity,
+        )
+
+
+class _HeldOut:
+    """Steps of plans that the parts have not seen.
+
+    Attributes:
+        features: shape (features + 1, k) each.
+        owners: number of the plan of each step.
+        accepted: the acceptable tools of each step.
+    """
+
+    def __init__(self, switches: Switches) -> None:
+        self._switches = switches
+        self.features: list[Array] = []
+        self.owners: list[int] = []
+        self.accepted: list[tuple[int, ...]] = []
+        self._chosen: list[Array | None] = []
+        self._log_next: list[Array | None] = []
+        self._right: list[Array] = []
+
+    def add(self, reader: Reader, texts: Sequence[str], log: PlanLog) -> None:
+        """The steps of some plans."""
+        plans = (self.owners[-1] + 1) if self.owners else 0
+        walk, plan = None, -1
+        for step in log.steps():
+            if walk is None or step.plan != plan:
+                walk, plan, done = Walk(reader, reader.prepare(texts[step.plan])), step.plan, 0
+            for tool in step.history[done:]:
+                walk.call(tool)
+            done = len(step.history)
+            table = walk.features()
+            chosen = shortlist(reader.layout, self._switches, table)
+            tools = np.arange(table.shape[1]) if chosen is None else chosen
+            self.features.append(table.copy() if chosen is None else table[:, chosen])
+            self.owners.append(plans + plan)
+            self.accepted.append(step.acceptable)
+            self._chosen.append(chosen)
+            self._log_next.append(None if chosen is None else table[:1].copy())
+            self._right.append(np.isin(tools, step.acceptable))
+
+    def usable(self, positions: Array | None = None) -> tuple[Array, Array]:
+        """Features (steps, k, features) and acceptable candidates where the shortlist has one."""
+        chosen = range(len(self.features)) if positions is None else positions.tolist()
+        kept = [number for number in chosen if self._right[number].any()]
+        if not kept:
+            return np.empty((0, 0, 0)), np.empty((0, 0))
+        features = np.stack([self.features[number][:-1] for number in kept])
+        return features.transpose(0, 2, 1), np.stack([self._right[number] for number in kept])
+
+    def probabilities(self, scorer: Scorer, number: int) -> Floats:
+        """Of every tool at a step."""
+        chosen, log_next = self._chosen[number], self._log_next[number]
+        if chosen is None or log_next is None:
+            return ranker.probabilities(scorer, self.features[number], None)
+        table = np.zeros((len(self.features[number]), log_next.shape[1]), np.float32)
+        table[0] = log_next
+        table[:, chosen] = self.features[number]
+        return ranker.probabilities(scorer, table, chosen)
 
 
 def _shapes(arrays: Mapping[str, Array]) -> npt.NDArray[np.int64]:

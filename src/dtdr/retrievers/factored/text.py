@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +26,32 @@ CUES = 16 + 5 * _ONE_HOT
 """Number of cues."""
 
 
+def tokens(text: str) -> list[str]:
+    """Words and marks of a text as they are written."""
+    return _TOKENS.findall(text[:MAX_CHARACTERS])
+
+
 def shape_words(text: str) -> list[str]:
     """A text with what varies between two requests of one kind replaced.
 
     Quotations become QSTR, or QFILE where they end like a file name; numbers NUM; runs of
     capitalised words inside a sentence CAP. All other words are in lower case.
     """
-    marked = _QUOTED.sub(
-        lambda found: " QFILE " if _FILE.search(found.group()[1:-1]) else " QSTR ",
-        text[:MAX_CHARACTERS],
-    )
+    return _shaped(text[:MAX_CHARACTERS])
+
+
+# Reading a query asks twice in a row.
+@lru_cache(maxsize=8)
+def _shaped(text: str) -> list[str]:
+    marked = text
+    if any(mark in text for mark in "\"'“"):
+        marked = _QUOTED.sub(
+            lambda found: " QFILE " if _FILE.search(found.group()[1:-1]) else " QSTR ", text
+        )
     shape: list[str] = []
     before = "."
     for word in _TOKENS.findall(marked):
-        if word in ("QSTR", "QFILE"):
+        if word.islower() or word in ("QSTR", "QFILE"):
             shape.append(word)
         elif word[0].isdigit():
             shape.append("NUM")
@@ -59,21 +72,21 @@ def cues(text: str) -> npt.NDArray[np.float32]:
     are named says how many calls are to be made.
     """
     text = text[:MAX_CHARACTERS]
-    tokens = _TOKENS.findall(text)
+    found = tokens(text)
     shape = shape_words(text)
     quoted = shape.count("QSTR") + shape.count("QFILE")
     runs = shape.count("CAP")
     commas, stops = text.count(","), text.count(".")
-    conjunctions = sum(word.lower() == "and" for word in tokens)
+    conjunctions = sum(len(word) == 3 and word.lower() == "and" for word in found)
     counts = (
         quoted,
-        sum(word[0].isupper() for word in tokens),
+        sum([word[0].isupper() for word in found]),
         runs,
         commas,
         conjunctions,
         stops,
-        sum(word[0].isdigit() for word in tokens),
-        len(tokens) / 8,
+        sum([word[0].isdigit() for word in found]),
+        len(found) / 8,
     )
     values = [math.log1p(count) / 2 for count in counts]
     # A text of a thousand commas is no ten times more than one of a hundred.
@@ -88,6 +101,7 @@ def stems(text: str) -> list[str]:
     return [stem(word) for word in _LETTERS.findall(normalise(text)) if len(word) > 1]
 
 
+@lru_cache(maxsize=1 << 15)
 def stem(word: str) -> str:
     """A word without its ending, where at least three letters stay."""
     for ending in _ENDINGS:

@@ -220,9 +220,10 @@ class Parts:
         found |= self.next_tool.state("next.") | self.need.state("need.")
         found["seen"] = self.seen.astype(np.int32)
         found["alignment.weights"] = self.weights
-        found["queries.columns"] = self.queries.indices.astype(np.int32)
-        found["queries.starts"] = self.queries.indptr.astype(np.int64)
-        found["queries.values"] = self.queries.data.astype(np.float16)
+        if self.switches.kernel:
+            found["queries.columns"] = self.queries.indices.astype(np.int32)
+            found["queries.starts"] = self.queries.indptr.astype(np.int64)
+            found["queries.values"] = self.queries.data.astype(np.float16)
         return found
 
     @classmethod
@@ -240,11 +241,13 @@ class Parts:
             return {key: get(f"{name}.{key}") for key in ("idf", "vocabulary")}
 
         words = LexicalEncoder.restore({}, arrays("words"))
-        starts = get("queries.starts").astype(np.int32)
-        queries = csr_array(
-            (get("queries.values").astype(np.float32), get("queries.columns"), starts),
-            shape=(len(starts) - 1, words.dimension),
-        )
+        queries = csr_array((0, words.dimension), dtype=np.float32)
+        if switches.kernel:
+            starts = get("queries.starts").astype(np.int32)
+            queries = csr_array(
+                (get("queries.values").astype(np.float32), get("queries.columns"), starts),
+                shape=(len(starts) - 1, words.dimension),
+            )
         return cls(
             tools,
             switches,

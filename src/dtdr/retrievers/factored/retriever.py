@@ -32,12 +32,12 @@ _ARRAYS = {
     *(f"{kind}.{name}" for kind in ("words", "shapes", "stems") for name in ("idf", "vocabulary")),
     *PLAN_ARRAYS,
     "seen",
-    *(f"queries.{name}" for name in ("columns", "starts", "values")),
     "alignment.weights",
     *(f"ranker.{name}" for name in ranker.ARRAYS),
     "guide.held_out",
     "guide.confidence",
 }
+_KERNEL_ARRAYS = {f"queries.{name}" for name in ("columns", "starts", "values")}
 
 
 class DTDRFactored(Retriever):
@@ -231,7 +231,7 @@ class DTDRFactored(Retriever):
         return {**state, "shapes_of_arrays": _shapes(state)}
 
     def _restore(self, state: Mapping[str, Array]) -> None:
-        require(state, _ARRAYS)
+        require(state, _ARRAYS | (_KERNEL_ARRAYS if self.kernel else set()))
         arrays = {name: array for name, array in state.items() if name != "shapes_of_arrays"}
         tools, features = len(self.tools_), len(feature_names(self._switches))
         if (

@@ -5,13 +5,21 @@ Keys of the JSON object on its command line:
     prefix: begins their names.
     names: more tools, ``{name: description}``.
     journal: a file; every call that is carried out appends the value of its ``id`` argument.
+    special: adds tools that fail, ask, log and so on.
+    handshake: speaks only the protocols before 2026-07-28.
+    delay: seconds that every call takes.
+    pid: a file that the process writes its number to.
     http: a port; serves streamable HTTP there instead of standard input and output.
+    mounts: a list of such objects, each served at ``/NUMBER/mcp`` of that port.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +27,13 @@ import anyio
 import mcp_types as types
 import uvicorn
 from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 ANY = {"type": "object", "properties": {"id": {"type": "string"}}}
 SPECIAL = {
@@ -70,6 +81,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
         if journal is not None and name != "slow":
             with journal.open("a") as stream:
                 stream.write(f"{arguments.get('id')}\n")
+        await anyio.sleep(options.get("delay", 0))
         if name == "slow":
             try:
                 for step in range(1, 200):
@@ -178,17 +190,40 @@ def build(options: dict[str, Any]) -> Server[Any]:
     return server
 
 
+async def serve_http(port: int, mounts: list[dict[str, Any]]) -> None:
+    """Serve one server at ``/mcp``, or several at ``/NUMBER/mcp``."""
+    apps = [build(options).streamable_http_app(host="127.0.0.1") for options in mounts]
+    app: Any = apps[0]
+    if len(apps) > 1:
+
+        @asynccontextmanager
+        async def lifespan(_: Any) -> AsyncIterator[None]:
+            async with AsyncExitStack() as stack:
+                for part in apps:
+                    await stack.enter_async_context(part.router.lifespan_context(part))
+                yield
+
+        routes = [Mount(f"/{number}", app=part) for number, part in enumerate(apps)]
+        app = Starlette(routes=routes, lifespan=lifespan)
+    config = uvicorn.Config(app, port=port, log_level="error")
+    await uvicorn.Server(config).serve()
+
+
 async def serve(options: dict[str, Any]) -> None:
     """Serve until the client leaves."""
+    if "pid" in options:
+        Path(options["pid"]).write_text(str(os.getpid()))
+    if "http" in options:
+        await serve_http(options["http"], options.get("mounts", [options]))
+        return
     server = build(options)
     changes = NotificationOptions(True, True, True)
-    if "http" in options:
-        app = server.streamable_http_app(host="127.0.0.1")
-        config = uvicorn.Config(app, port=options["http"], log_level="error")
-        await uvicorn.Server(config).serve()
-        return
+    initial = server.create_initialization_options(changes)
     async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options(changes))
+        if options.get("handshake", False):
+            await serve_loop(server, read, write, lifespan_state={}, init_options=initial)
+        else:
+            await server.run(read, write, initial)
 
 
 if __name__ == "__main__":

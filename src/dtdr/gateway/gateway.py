@@ -36,6 +36,10 @@ HEAD_START = 0.003
 not slowed down (1 to 2 ms of a call's latency on two cores); where it takes longer, the new list is
 there before the answer."""
 
+START_SECONDS = 10.0
+"""How long clients wait for slow servers at the start; whichever comes later joins the list then.
+Clients commonly give a server 30 to 60 s to answer their first message."""
+
 _LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
@@ -118,14 +122,14 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the servers connected while the block runs; yields when each was tried once."""
+        """Keep the servers connected while the block runs; yields when each was tried once, or soon."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._tidy)
-                with anyio.move_on_after(self.options.connect_seconds):
+                with anyio.move_on_after(min(START_SECONDS, self.options.connect_seconds)):
                     for upstream in self.upstreams.values():
                         await upstream.tried.wait()
                 self._report()

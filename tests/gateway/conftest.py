@@ -1,0 +1,56 @@
+import pytest
+
+pytest.importorskip("mcp", reason="the gateway needs the extra dtdr[mcp]")
+
+import dtdr
+from dtdr.demonstrations import Demonstration
+from dtdr.gateway import UpstreamSpec
+from dtdr.plan import Plan, ToolCall
+from tests.gateway.helpers import NAMES, free_port, http_server
+
+WORK = {
+    "mail": ("find_user", "write_mail", "send_mail"),
+    "file": ("open_file", "summarize_file"),
+    "weather": ("find_place", "get_weather"),
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def model():
+    """Learned three kinds of work; what comes next is certain after the first call."""
+    demonstrations = [
+        Demonstration(
+            f"{kind} {number}",
+            f"please do the {kind} work number {number}",
+            Plan(
+                tuple(ToolCall(str(place), tool) for place, tool in enumerate(tools)),
+                tuple((str(place), str(place + 1)) for place in range(len(tools) - 1)),
+            ),
+        )
+        for kind, tools in WORK.items()
+        for number in range(20)
+    ]
+    return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100)
+
+
+@pytest.fixture(scope="session")
+def served():
+    """Servers in one process of their own, for the tests that leave them as they are."""
+    mounts = [
+        {"tools": 30, "names": NAMES},
+        {"names": NAMES},
+        {"prefix": "a_", "special": True},
+        {"prefix": "b_", "special": True},
+    ]
+    port = free_port()
+    with http_server(port, mounts=mounts):
+        full, known, a, b = (
+            UpstreamSpec(name, url=f"http://127.0.0.1:{port}/{number}/mcp")
+            for number, name in enumerate(("full", "known", "a", "b"))
+        )
+        yield {"full": full, "known": known, "two": [a, b]}

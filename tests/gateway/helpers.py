@@ -1,0 +1,139 @@
+"""Real servers, a gateway and the SDK's real client, for the tests."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client
+from mcp.shared.memory import create_client_server_memory_streams
+
+from dtdr.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
+from dtdr.integrations.policy import ToolPolicy
+
+SERVER = Path(__file__).with_name("server.py")
+KNOWN = ("find_user", "write_mail", "send_mail", "open_file", "summarize_file")
+NAMES = {
+    "find_user": "Finds a person by name.",
+    "write_mail": "Writes a letter.",
+    "send_mail": "Sends what was written.",
+    "open_file": "Opens a document.",
+    "summarize_file": "Makes a text short.",
+    "find_place": "Finds a city.",
+    "get_weather": "Says whether it rains.",
+}
+
+
+def command(**options: Any) -> list[str]:
+    """The command line of a test server."""
+    return [sys.executable, str(SERVER), json.dumps(options)]
+
+
+def stdio(name: str, **options: Any) -> UpstreamSpec:
+    """A test server over stdio."""
+    return UpstreamSpec(name, command=tuple(command(**options)), inherit_env=True)
+
+
+def few(top_k: int = 2, **policy: Any) -> ToolPolicy:
+    """A policy that shows few tools."""
+    return ToolPolicy(top_k=top_k, **policy)
+
+
+@asynccontextmanager
+async def in_memory(gateway: Gateway) -> AsyncIterator[Any]:
+    """A client's transport to a gateway in this process."""
+    server = GatewayServer(gateway)
+    async with (
+        create_client_server_memory_streams() as (of_client, of_server),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(server.run, *of_server, server.create_initialization_options())
+        yield of_client
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def gateway_client(
+    model: Any,
+    specs: list[UpstreamSpec],
+    *,
+    mode: str = "legacy",
+    policy: ToolPolicy | None = None,
+    options: dict[str, Any] | None = None,
+    **client: Any,
+) -> AsyncIterator[tuple[Client, Gateway]]:
+    """A gateway in this process before servers in theirs, and a client of it."""
+    chosen = GatewayOptions(policy=policy or few(), **(options or {}))
+    gateway = Gateway(model, specs, chosen)
+    async with (
+        gateway.running(),
+        Client(in_memory(gateway), mode=mode, cache=None, **client) as connected,
+    ):
+        yield connected, gateway
+
+
+async def names(client: Client) -> list[str]:
+    """The tools that the client is shown, the search tool left out."""
+    listed = (await client.list_tools()).tools
+    return [tool.name for tool in listed if tool.name != "search_tools"]
+
+
+def text(result: Any) -> str:
+    """The text of a call's result."""
+    return result.content[0].text
+
+
+async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+    """Wait until something is so; fails after a generous time."""
+    with anyio.fail_after(seconds):
+        while not condition():
+            await anyio.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def http_server(port: int, **options: Any):
+    """A test server over HTTP, killed at the end of the block."""
+    process = subprocess.Popen(command(http=port, **options))
+    try:
+        wait_for_port(port)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_port(port: int, seconds: float = 30) -> None:
+    """Wait until somebody listens on a port."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"nobody listens on port {port} after {seconds} s")
+
+
+def journal_of(path: Path) -> list[str]:
+    """What a server wrote to its journal."""
+    return path.read_text().split() if path.exists() else []
+
+
+def kill(pid_file: Path) -> int:
+    """Kill the server that wrote its number to a file; gives back the number."""
+    number = int(pid_file.read_text())
+    os.kill(number, 9)
+    return number

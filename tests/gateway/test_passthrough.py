@@ -1,0 +1,241 @@
+import anyio
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
+
+pytestmark = pytest.mark.anyio
+UPSTREAM_ERAS = pytest.mark.parametrize("handshake", [True, False])
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@ERAS
+async def test_resources_of_all_servers_are_listed_and_read(model, served, mode):
+    async with gateway_client(model, served["two"], mode=mode) as (client, _):
+        listed = [item.uri for item in (await client.list_resources()).resources]
+        templates = (await client.list_resource_templates()).resource_templates
+        note = await client.read_resource("memo://b_note")
+        day = await client.read_resource("memo://b_day/7")
+
+    assert listed == ["memo://a_note", "memo://b_note"]
+    assert [item.uri_template for item in templates] == ["memo://a_day/{day}", "memo://b_day/{day}"]
+    assert note.contents[0].text == "b_: memo://b_note"
+    assert day.contents[0].text == "b_: memo://b_day/7"
+
+
+async def test_a_resource_that_was_never_listed_is_read_from_the_server_that_has_it(model, served):
+    async with gateway_client(model, served["two"]) as (client, _):
+        found = await client.read_resource("memo://b_note")
+
+    assert found.contents[0].text == "b_: memo://b_note"
+
+
+async def test_a_resource_that_nobody_has_is_the_servers_error(model, served):
+    async with gateway_client(model, served["two"]) as (client, _):
+        with pytest.raises(MCPError, match="Resource not found") as caught:
+            await client.read_resource("memo://nobody")
+
+    assert caught.value.code == -32002
+
+
+@ERAS
+async def test_prompts_that_collide_are_prefixed_and_reach_their_server(model, served, mode):
+    async with gateway_client(model, served["two"], mode=mode) as (client, _):
+        before = await client.get_prompt("b__greet")
+        listed = [prompt.name for prompt in (await client.list_prompts()).prompts]
+
+    assert listed == ["a__greet", "a_only", "b__greet", "b_only"]
+    assert before.messages[0].content.text == "b_ greet"
+
+
+async def test_completions_reach_the_server_of_the_prompt_or_template(model, served):
+    argument = {"name": "x", "value": "v"}
+    async with gateway_client(model, served["two"]) as (client, _):
+        prompt = types.PromptReference(type="ref/prompt", name="b__greet")
+        template = types.ResourceTemplateReference(type="ref/resource", uri="memo://a_day/{day}")
+        of_prompt = await client.complete(prompt, argument)
+        of_template = await client.complete(template, argument)
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("nothing")
+
+    assert of_prompt.completion.values == ["b_v"]
+    assert of_template.completion.values == ["a_v"]
+
+
+@UPSTREAM_ERAS
+@ERAS
+async def test_progress_reaches_the_client_that_asked_and_a_cancelled_call_stops(
+    model, mode, handshake, tmp_path
+):
+    journal = tmp_path / "journal"
+    heard = []
+
+    async def progress(done, total, message):
+        heard.append((done, total, message))
+
+    specs = [stdio("a", special=True, journal=str(journal), handshake=handshake)]
+    async with gateway_client(model, specs, mode=mode) as (client, _):
+        with anyio.move_on_after(10) as scope:
+
+            async def call():
+                await client.call_tool("slow", {}, progress_callback=progress)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await until(lambda: len(heard) >= 3)
+                tasks.cancel_scope.cancel()
+        assert not scope.cancelled_caught
+        await until(lambda: journal_of(journal) == ["cancelled"])
+
+    assert heard[:2] == [(1, 200, "step 1"), (2, 200, "step 2")]
+
+
+async def test_errors_are_the_servers_own(model, served):
+    async with gateway_client(model, served["two"]) as (client, _):
+        failed = await client.call_tool("a__fail", {})
+        with pytest.raises(MCPError, match="refused by the server") as caught:
+            await client.call_tool("a__refuse", {})
+
+    assert failed.is_error
+    assert text(failed) == "the disk of the server is full"
+    assert (caught.value.code, caught.value.data) == (-32099, {"why": "test"})
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize(("level", "count"), [("debug", 1), ("error", 0)])
+async def test_log_messages_reach_the_client_at_its_level(model, served, level, count):
+    said = []
+
+    async def log(params):
+        said.append(params)
+
+    async with gateway_client(model, served["two"], logging_callback=log) as (client, _):
+        await client.set_logging_level(level)
+        await client.call_tool("a__log", {})
+        await anyio.sleep(0.2)
+
+    assert [(note.level, note.data, note.logger) for note in said] == [
+        ("warning", "written by the server", "disk")
+    ] * count
+
+
+@pytest.mark.parametrize(("level", "count"), [("info", 1), (None, 0)])
+async def test_log_messages_reach_a_2026_client_that_asks_for_them(model, served, level, count):
+    said = []
+
+    async def log(params):
+        said.append(params)
+
+    async with gateway_client(
+        model, served["two"], mode="auto", logging_callback=log, log_level=level
+    ) as (client, _):
+        await client.call_tool("a__log", {})
+        await anyio.sleep(0.2)
+
+    assert len(said) == count
+
+
+@ERAS
+async def test_a_server_can_ask_the_user_during_a_call(model, served, mode):
+    async def answer(context, params):
+        assert params.message == "Who?"
+        return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+    async with gateway_client(model, served["two"], mode=mode, elicitation_callback=answer) as (
+        client,
+        gateway,
+    ):
+        result = await client.call_tool("b__ask", {})
+        (state,) = gateway.clients
+        assert [call.tool for call in state.calls] == ["b__ask"]
+
+    assert text(result) == "Ann"
+
+
+async def test_a_client_that_takes_no_questions_refuses_them(model, served):
+    async with gateway_client(model, served["two"]) as (client, _):
+        with pytest.raises(MCPError, match="not supported"):
+            await client.call_tool("b__ask", {})
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@UPSTREAM_ERAS
+async def test_an_update_of_a_resource_reaches_its_subscriber(model, handshake):
+    heard = []
+
+    async def hear(message):
+        if isinstance(message, types.ResourceUpdatedNotification):
+            heard.append(message.params.uri)
+
+    async with gateway_client(
+        model, [stdio("a", special=True, handshake=handshake)], message_handler=hear
+    ) as (
+        client,
+        _,
+    ):
+        await client.call_tool("touch", {})
+        await anyio.sleep(0.2)
+        assert heard == []
+        await client.session.subscribe_resource("memo://note")
+        await anyio.sleep(0.2)
+        await client.call_tool("touch", {})
+        await until(lambda: heard)
+
+    assert heard == ["memo://note"]
+
+
+@UPSTREAM_ERAS
+async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake):
+    async with (
+        gateway_client(model, [stdio("a", special=True, handshake=handshake)], mode="auto") as (
+            client,
+            _,
+        ),
+        client.listen(resource_subscriptions=["memo://note"]) as events,
+    ):
+        await anyio.sleep(0.3)
+        await client.call_tool("touch", {})
+        with anyio.fail_after(10):
+            event = await events.__anext__()
+
+    assert event.uri == "memo://note"
+
+
+async def test_the_instructions_of_the_servers_are_passed_on(model, served):
+    async with gateway_client(model, served["two"]) as (client, _):
+        instructions = client.instructions
+
+    assert "search_tools" in instructions
+    assert "Instructions of b_." in instructions
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_handshake_server_asks_and_logs_through_to_a_handshake_client(model):
+    said = []
+
+    async def answer(context, params):
+        return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+    async def log(params):
+        said.append(params.data)
+
+    specs = [stdio("a", special=True, handshake=True)]
+    async with gateway_client(model, specs, elicitation_callback=answer, logging_callback=log) as (
+        client,
+        _,
+    ):
+        await client.set_logging_level("info")
+        result = await client.call_tool("ask", {})
+        await client.call_tool("log", {})
+        await until(lambda: said)
+
+    assert text(result) == "Ann"
+    assert said == ["written by the server"]
+
+
+async def test_a_question_of_a_handshake_server_cannot_reach_a_2026_client(model):
+    specs = [stdio("a", special=True, handshake=True)]
+    async with gateway_client(model, specs, mode="auto") as (client, _):
+        with pytest.raises(MCPError, match="takes no questions"):
+            await client.call_tool("ask", {})

@@ -1,0 +1,113 @@
+import json
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.gateway.specs import parse_rest, parse_upstream, read_config, require_distinct
+
+
+def test_words_after_the_dashes_are_one_command():
+    (spec,) = parse_rest(["npx", "-y", "@scope/server-git@1.2", "--root", "/x"])
+
+    assert spec.name == "server-git"
+    assert spec.command == ("npx", "-y", "@scope/server-git@1.2", "--root", "/x")
+
+
+def test_another_pair_of_dashes_begins_another_upstream():
+    specs = parse_rest(
+        ["uvx", "mcp-server-git", "--", "python", "notes.py", "--", "https://a.io/mcp"]
+    )
+
+    assert [spec.name for spec in specs] == ["mcp-server-git", "notes", "a-io"]
+
+
+def test_urls_after_the_dashes_are_one_upstream_each():
+    specs = parse_rest(["https://a.example/mcp", "http://127.0.0.1:9/mcp"])
+
+    assert [spec.url for spec in specs] == ["https://a.example/mcp", "http://127.0.0.1:9/mcp"]
+
+
+def test_a_url_that_is_an_argument_stays_one():
+    (spec,) = parse_rest(["npx", "mcp-remote", "https://a.example/mcp"])
+
+    assert spec.command == ("npx", "mcp-remote", "https://a.example/mcp")
+
+
+def test_equal_names_after_the_dashes_are_numbered():
+    specs = parse_rest(["uvx", "git", "--", "uvx", "git"])
+
+    assert [spec.name for spec in specs] == ["git", "git-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "command", "url"),
+    [
+        ("notes=python 'my notes.py' -x", "notes", ("python", "my notes.py", "-x"), ""),
+        ("a=https://a.example/mcp?x=1", "a", (), "https://a.example/mcp?x=1"),
+    ],
+)
+def test_an_upstream_by_name_is_a_command_or_a_url(text, name, command, url):
+    spec = parse_upstream(text)
+
+    assert (spec.name, spec.command, spec.url) == (name, command, url)
+
+
+@pytest.mark.parametrize("text", ["python x.py", "a=", "=x", "a b=x", "a='x"])
+def test_an_upstream_that_cannot_be_read_is_an_error(text):
+    with pytest.raises(InputError):
+        parse_upstream(text)
+
+
+def test_the_config_file_of_mcp_clients_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "secret")
+    path = tmp_path / "mcp.json"
+    path.write_text(
+        json.dumps(
+            {
+                "mcpServers": {
+                    "files": {"command": "npx", "args": ["-y", "${NOT_SET:-files}"], "cwd": "/tmp"},
+                    "my issues": {"url": "https://x/mcp", "headers": {"Authorization": "${TOKEN}"}},
+                    "off": {"command": "x", "disabled": True},
+                }
+            }
+        )
+    )
+
+    files, issues = read_config(path)
+
+    assert files.command == ("npx", "-y", "files")
+    assert files.cwd == "/tmp"
+    assert issues.name == "my-issues"
+    assert issues.headers == {"Authorization": "secret"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        {"mcpServers": []},
+        {"mcpServers": {"a": {}}},
+        {"mcpServers": {"a": {"command": "x", "url": "https://y"}}},
+        {"mcpServers": {"a": {"command": "x", "args": "y"}}},
+        {"mcpServers": {"a": {"command": "x", "env": {"Y": 1}}}},
+        {"mcpServers": {"a": {"command": "${SURELY_NOT_SET}"}}},
+        {"mcpServers": {"a": "x"}},
+    ],
+)
+def test_a_config_file_that_cannot_be_used_is_an_error(value, tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps(value))
+
+    with pytest.raises(InputError):
+        read_config(path)
+
+
+def test_two_upstreams_of_one_name_are_an_error():
+    with pytest.raises(InputError, match="two upstreams are named 'a'"):
+        require_distinct([parse_upstream("a=x"), parse_upstream("a=y")])
+
+
+def test_a_command_after_urls_is_an_error():
+    with pytest.raises(InputError, match="follows a URL"):
+        parse_rest(["https://a.example/mcp", "npx"])

@@ -1,0 +1,244 @@
+import json
+from itertools import pairwise
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from dtdr.traces.mcp import MCP
+from tests.gateway.helpers import (
+    NAMES,
+    few,
+    gateway_client,
+    journal_of,
+    names,
+    stdio,
+    text,
+    until,
+)
+
+pytestmark = pytest.mark.anyio
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@ERAS
+async def test_a_client_sees_the_ranked_few_and_the_search_tool(model, served, mode):
+    async with gateway_client(model, [served["full"]], mode=mode) as (
+        client,
+        _,
+    ):
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+
+    assert listed[0] == "search_tools"
+    assert len(listed) == 3
+    assert set(listed[1:]) <= set(NAMES)
+
+
+@ERAS
+async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, mode):
+    told = []
+
+    async def heard(message):
+        told.append(message)
+
+    async with gateway_client(
+        model,
+        [served["full"]],
+        mode=mode,
+        policy=few(1, sticky="none"),
+        message_handler=heard,
+    ) as (client, _):
+        await names(client)
+        if mode == "auto":
+            async with client.listen(tools_list_changed=True) as events:
+                await client.call_tool("open_file", {})
+                with anyio.fail_after(10):
+                    await events.__anext__()
+        else:
+            await client.call_tool("open_file", {})
+            await until(lambda: any(isinstance(m, types.ToolListChangedNotification) for m in told))
+        after = await names(client)
+
+    assert after == ["open_file", "summarize_file"]
+
+
+async def test_a_client_that_sees_what_it_saw_before_is_not_told(model, served):
+    told = []
+
+    async def heard(message):
+        told.append(message)
+
+    async with gateway_client(model, [served["known"]], policy=few(20), message_handler=heard) as (
+        client,
+        _,
+    ):
+        before = await names(client)
+        await client.call_tool("open_file", {})
+        await anyio.sleep(0.3)
+        after = await names(client)
+
+    assert before == after
+    assert told == []
+
+
+@ERAS
+async def test_the_intent_of_a_request_is_what_is_ranked_for(model, served, mode):
+    async with gateway_client(
+        model, [served["known"]], mode=mode, policy=few(1, sticky="none")
+    ) as (client, gateway):
+        shown = {}
+        for kind in ("mail", "file", "weather"):
+            meta = {"dtdr/intent": f"please do the {kind} work number 7"}
+            listed = (await client.list_tools(meta=meta)).tools
+            shown[kind] = listed[1].name
+        (state,) = gateway.clients
+
+    assert shown == {"mail": "find_user", "file": "open_file", "weather": "find_place"}
+    assert state.intent == "please do the weather work number 7"
+
+
+async def test_without_any_query_the_text_of_imported_mcp_logs_stands_in(model, served):
+    async with gateway_client(model, [served["known"]]) as (client, gateway):
+        await names(client)
+        (state,) = gateway.clients
+
+    assert state.query(gateway.options.query) == MCP.default_query
+
+
+@ERAS
+async def test_the_search_returns_tools_and_shows_them(model, served, mode):
+    async with gateway_client(model, [served["full"]], mode=mode) as (
+        client,
+        _,
+    ):
+        before = await names(client)
+        result = await client.call_tool("search_tools", {"query": "work number 17", "limit": 1})
+        after = await names(client)
+
+    (found,) = result.structured_content["tools"]
+    assert found["name"] == "tool_17"
+    assert found["inputSchema"]["type"] == "object"
+    assert json.loads(text(result)) == result.structured_content
+    assert "tool_17" not in before
+    assert "tool_17" in after
+
+
+async def test_the_search_finds_what_only_the_model_knows_too(model, served):
+    async with gateway_client(model, [served["full"]]) as (client, _):
+        query = "please do the weather work number 7"
+        result = await client.call_tool("search_tools", {"query": query})
+
+    assert {"find_place", "get_weather"} & {
+        tool["name"] for tool in result.structured_content["tools"][:2]
+    }
+
+
+@pytest.mark.parametrize("arguments", [{}, {"query": " "}, {"query": "x", "limit": 0}])
+async def test_a_search_that_cannot_be_understood_says_why(model, served, arguments):
+    async with gateway_client(model, [served["known"]]) as (client, _):
+        result = await client.call_tool("search_tools", arguments)
+
+    assert result.is_error
+    assert "query" in text(result) or "limit" in text(result)
+
+
+async def test_a_hidden_tool_that_is_called_is_passed_on_and_then_shown(model, served):
+    async with gateway_client(model, [served["full"]]) as (client, _):
+        assert "tool_29" not in await names(client)
+        result = await client.call_tool("tool_29", {"id": "x"})
+        after = await names(client)
+
+    assert json.loads(text(result)) == {"tool": "tool_29", "id": "x"}
+    assert "tool_29" in after
+
+
+async def test_an_unknown_tool_is_a_protocol_error(model, served):
+    async with gateway_client(model, [served["known"]]) as (client, _):
+        with pytest.raises(MCPError, match="Unknown tool: nothing") as caught:
+            await client.call_tool("nothing", {})
+
+    assert caught.value.code == types.INVALID_PARAMS
+
+
+async def test_tools_that_are_always_shown_are_shown(model, served):
+    policy = few(1, always_include=("tool_3", "no_such_tool"))
+    async with gateway_client(model, [served["full"]], policy=policy) as (client, _):
+        assert "tool_3" in await names(client)
+
+
+async def test_few_tools_are_all_shown(model):
+    async with gateway_client(model, [stdio("all", tools=2)], policy=few(5)) as (client, _):
+        assert await names(client) == ["tool_0", "tool_1"]
+
+
+async def test_when_the_model_fails_every_tool_is_shown(model, monkeypatch):
+    def broken(query, history=()):
+        raise RuntimeError("broken model")
+
+    async with gateway_client(model, [stdio("all", tools=5, names=NAMES)]) as (client, _):
+        monkeypatch.setattr(model, "rank", broken)
+        shown = await names(client)
+        found = await client.call_tool("search_tools", {"query": "work number 3"})
+
+    assert len(shown) == 5 + len(NAMES)
+    assert found.structured_content["tools"][0]["name"] == "tool_3"
+
+
+async def test_a_sticky_list_keeps_what_it_showed_in_its_place(model, served):
+    async with gateway_client(model, [served["full"]], policy=few(1, sticky="grow")) as (client, _):
+        lists = [await names(client)]
+        for tool in ("find_user", "write_mail", "open_file"):
+            await client.call_tool(tool, {})
+            lists.append(await names(client))
+
+    for shorter, longer in pairwise(lists):
+        assert longer[: len(shorter)] == shorter
+
+
+async def test_the_same_name_on_two_servers_reaches_the_right_one(model, tmp_path):
+    specs = [
+        stdio(name, names={"find_user": "x"}, journal=str(tmp_path / name)) for name in ("a", "b")
+    ]
+    async with gateway_client(model, specs) as (client, _):
+        assert await names(client) == ["a__find_user", "b__find_user"]
+        await client.call_tool("b__find_user", {"id": "1"})
+
+    assert journal_of(tmp_path / "a") == []
+    assert journal_of(tmp_path / "b") == ["1"]
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_a_tool_that_a_server_adds_later_is_found(model, handshake):
+    async with gateway_client(
+        model, [stdio("all", special=True, names=NAMES, handshake=handshake)]
+    ) as (
+        client,
+        gateway,
+    ):
+        await client.call_tool("grow", {})
+        await until(lambda: any(name.startswith("grown_") for name in gateway.catalog.names()))
+        result = await client.call_tool("search_tools", {"query": "came later"})
+
+    assert result.structured_content["tools"][0]["name"].startswith("grown_")
+
+
+async def test_a_pause_begins_another_run(model, served):
+    async with gateway_client(model, [served["known"]], options={"run_gap": 0.1}) as (
+        client,
+        gateway,
+    ):
+        await client.call_tool("open_file", {})
+        await anyio.sleep(0.3)
+        await client.call_tool("find_user", {})
+        (state,) = gateway.clients
+        assert [call.tool for call in state.calls] == ["find_user"]
+
+
+async def test_another_intent_begins_another_run(model, served):
+    async with gateway_client(model, [served["known"]]) as (client, gateway):
+        for intent in ("first", "first", "second"):
+            await client.call_tool("open_file", {}, meta={"dtdr/intent": intent})
+        (state,) = gateway.clients
+        assert [call.tool for call in state.calls] == ["open_file"]
+        assert state.intent == "second"

@@ -22,7 +22,7 @@ from dtdr.server.logs import log
 from dtdr.server.metrics import Metrics
 from dtdr.server.models import Shelf
 from dtdr.server.reloading import note_generation, reload_all, save_all, watch
-from dtdr.server.routes import feedback, health, models, ranking, sessions
+from dtdr.server.routes import feedback, health, masks, models, ranking, sessions
 from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
 from dtdr.server.state import State
@@ -97,7 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"operation_spans": False},
     )
     app.state.dtdr = state
-    for module in (ranking, sessions, feedback, models, health):
+    for module in (ranking, sessions, masks, feedback, models, health):
         app.include_router(module.router)
     _answer_errors(app)
     app.add_middleware(Gate, state=state)

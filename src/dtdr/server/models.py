@@ -13,9 +13,11 @@ from typing import TypeVar, TypeVarTuple
 
 from anyio import to_thread
 
+from dtdr import retrievers
 from dtdr.api import load
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
+from dtdr.model_folder import read_config
 from dtdr.retrievers.base import Retriever
 from dtdr.server.answers import RefusedError
 
@@ -209,12 +211,13 @@ def can_update(retriever: Retriever) -> bool:
 
 
 def _load(folder: Path) -> Retriever:
-    retriever = load(folder)
-    if "llm" in retriever.not_saved:
+    name = read_config(folder)["retriever"]
+    if name in retrievers.NAMES and "llm" in retrievers.retriever_class(name).not_saved:
         raise InputError(
-            f"{folder} is a {retriever.name}, which asks an LLM for every query; serve a retriever "
-            "that learned from demonstrations, such as dtdr-l"
+            f"{folder} is a {name}, which asks an LLM for every query; serve a retriever that "
+            "learned from demonstrations, such as dtdr-l"
         )
+    retriever = load(folder)
     if retriever.encoder is None or retriever.encoder.learned:
         retriever.rank("warm up")  # what is set up at the first ranking is not for a request
     return retriever

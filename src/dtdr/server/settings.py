@@ -92,7 +92,7 @@ class Settings:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address; names other than localhost count as not."""
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -1,0 +1,203 @@
+"""Feedback: learned on a copy that takes the model's place, logged, and saved when asked."""
+
+import concurrent.futures
+import json
+import threading
+
+import pytest
+
+import dtdr
+from dtdr.jsonl import read_demonstrations
+from dtdr.server.models import _copy, _Lesson, _teach
+from tests import small_data
+from tests.server import serving
+from tests.server.serving import QUERY, Learner
+
+LESSON = {"query": QUERY, "calls": ["weather", "weather", "weather"]}
+
+
+@pytest.fixture
+def learning(fitted, tmp_path):
+    """A server whose model learns on."""
+    settings = serving.settings(fitted, feedback_log=tmp_path / "feedback.jsonl")
+    with serving.running(settings) as served:
+        dataset = small_data.dataset(6)
+        learner = Learner().fit(dataset.demonstrations, dataset.tools)
+        served.state.shelf["mail"]._install(learner)
+        yield served
+
+
+def probability(served: serving.Served, tool: str) -> float:
+    answer = served.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
+    return {item["tool"]: item["probability"] for item in answer["tools"]}[tool]
+
+
+def test_what_was_taught_is_ranked_with_at_once(learning):
+    before = probability(learning, "weather")
+    generation = learning.state.shelf["mail"].current.generation
+    answer = learning.post("/v1/feedback", {"demonstrations": [LESSON]}).json()
+    assert answer == {
+        "model": "mail",
+        "learned": 1,
+        "generation": generation + 1,
+        "unsaved": 1,
+    }
+    assert probability(learning, "weather") > before
+    assert learning.metric('dtdr_learned_demonstrations_total{model="mail"}') == 1
+    assert learning.metric('dtdr_unsaved_demonstrations{model="mail"}') == 1
+
+
+def test_a_model_that_cannot_learn_refuses_with_the_remedy(served):
+    refused = served.post("/v1/feedback", {"demonstrations": [LESSON]})
+    assert refused.status_code == 409
+    assert "dtdr-l, which cannot learn after it was fitted" in refused.json()["error"]["message"]
+
+
+def test_what_was_served_before_is_not_changed(learning):
+    former = learning.state.shelf["mail"].current.retriever
+    counts = former.counts_.copy()
+    learning.post("/v1/feedback", {"demonstrations": [LESSON]})
+    assert (former.counts_ == counts).all()
+    assert learning.state.shelf["mail"].current.retriever is not former
+
+
+def test_failures_are_not_learned(learning):
+    answer = learning.post(
+        "/v1/feedback", {"demonstrations": [LESSON, {**LESSON, "outcome": "failure"}]}
+    )
+    assert answer.json()["learned"] == 1
+
+
+def test_feedback_is_appended_to_a_file_that_fit_reads(learning, tmp_path):
+    full = {
+        "id": "mine",
+        "query": "Mail Zoë the notes",
+        "calls": [
+            {"id": "1", "tool": "read_file", "arguments": {"name": "notes"}},
+            {"id": "2", "tool": "send_mail", "arguments": {"body": {"$ref": "1"}}},
+        ],
+    }
+    learning.post("/v1/feedback", {"demonstrations": [full]})
+    learning.post("/v1/feedback", {"demonstrations": [LESSON]})
+    found = list(read_demonstrations(tmp_path / "feedback.jsonl"))
+    assert [item.query for item in found] == ["Mail Zoë the notes", QUERY]
+    assert found[0].id == "mine"
+    assert list(found[0].plan.edges()) == [(0, 1)]
+    assert found[1].plan.tools == ("weather",) * 3
+    assert dtdr.fit(found, retriever="dr").vocabulary == (
+        "read_file",
+        "send_mail",
+        "weather",
+        "end",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lesson", "reason"),
+    [
+        ({"query": "q", "calls": ["end"]}, "reserved"),
+        ({"query": "q", "calls": ["no_such_tool"]}, "no tool is named"),
+        (
+            {"query": "q", "calls": [{"id": "1", "tool": "a"}, {"id": "1", "tool": "b"}]},
+            "share the id",
+        ),
+        (
+            {"query": "q", "calls": [{"id": "1", "tool": "a", "arguments": {"x": {"$ref": "9"}}}]},
+            "9",
+        ),
+        ({"query": "q", "calls": ["a"], "links": [["1", "7"]]}, "7"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, lesson, reason):
+    generation = learning.state.shelf["mail"].current.generation
+    refused = learning.post("/v1/feedback", {"demonstrations": [lesson]})
+    assert refused.status_code == 422
+    assert reason in refused.json()["error"]["message"]
+    assert learning.state.shelf["mail"].current.generation == generation
+
+
+def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):
+    entered, release = threading.Event(), threading.Event()
+    original = Learner.update
+
+    def slow(self, demonstrations):
+        entered.set()
+        assert release.wait(30)
+        return original(self, demonstrations)
+
+    monkeypatch.setattr(Learner, "update", slow)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        body = {"demonstrations": [LESSON]}
+        pending = pool.submit(learning.http.post, "/v1/feedback", json=body)
+        assert entered.wait(30)
+        for _ in range(20):
+            assert learning.post("/v1/rank", {"query": QUERY}).status_code == 200
+        assert not pending.done()
+        release.set()
+        assert pending.result(30).json()["learned"] == 1
+
+
+def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
+    retriever = learning.state.shelf["mail"].current.retriever
+    before = retriever.counts_.sum()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(
+                lambda _: learning.post("/v1/feedback", {"demonstrations": [LESSON]}), range(40)
+            )
+        )
+    assert {answer.status_code for answer in answers} == {200}
+    model = learning.state.shelf["mail"]
+    assert model.current.retriever.counts_.sum() == before + 40 * 3
+    assert model.unsaved == 40
+
+
+def test_one_bad_lesson_spoils_no_other_that_waits_with_it():
+    dataset = small_data.dataset(6)
+    learner = Learner().fit(dataset.demonstrations, dataset.tools)
+    good = [_Lesson([small_data.demonstration(number)]) for number in (0, 1)]
+    bad = _Lesson([dtdr.Demonstration("x", "q", dtdr.Plan((dtdr.ToolCall("1", "nope"),)))])
+    taught = _teach(learner, [good[0], bad, good[1]])
+    assert isinstance(taught, Learner)
+    assert [good[0].learned, good[1].learned, bad.learned] == [1, 1, None]
+    assert "no tool is named 'nope'" in str(bad.error)
+    calls = sum(len(small_data.demonstration(number).plan) for number in (0, 1))
+    assert taught.counts_.sum() == learner.counts_.sum() + calls
+
+
+def test_a_copy_shares_an_encoder_that_does_not_learn(fitted):
+    retriever = dtdr.load(fitted)
+    assert _copy(retriever).encoder is not retriever.encoder
+    assert retriever.encoder is not None
+    type(retriever.encoder).learned, former = False, True
+    try:
+        assert _copy(retriever).encoder is retriever.encoder
+    finally:
+        type(retriever.encoder).learned = former
+
+
+def test_what_was_learned_is_saved_when_asked(model):
+    with serving.running(serving.settings(model)) as served:
+        served.state.shelf["mail"].unsaved = 3
+        answer = served.post("/v1/models/mail/save").json()
+        assert answer["unsaved"] == 0
+        assert not served.state.shelf["mail"].changed, "its own writing is no change"
+        assert dtdr.load(model).name == "dtdr-l"
+
+
+def test_saving_never_overwrites_what_somebody_else_wrote(model):
+    with serving.running(serving.settings(model)) as served:
+        serving.fit(model, retriever="dr")
+        refused = served.post("/v1/models/mail/save")
+        assert refused.status_code == 409
+        assert "was changed since it was loaded" in refused.json()["error"]["message"]
+        assert dtdr.load(model).name == "dr"
+
+
+def test_what_was_learned_is_saved_when_the_server_stops(model):
+    before = (model / "config.json").stat().st_ino
+    with serving.running(serving.settings(model, save_seconds=1_000)) as served:
+        served.state.shelf["mail"].unsaved = 1
+        assert (model / "config.json").stat().st_ino == before
+    assert (model / "config.json").stat().st_ino != before
+    assert json.loads((model / "config.json").read_text())["retriever"] == "dtdr-l"

@@ -1,0 +1,218 @@
+"""API keys: hashed at rest, checked in constant time, with roles, and noticed when they change."""
+
+import hmac
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.server import Settings, create_app
+from dtdr.server.keys import KeyFile, create_key, read_keys, revoke_key
+from dtdr.server.settings import is_loopback
+from tests.command_line import dtdr, is_one_sentence
+from tests.server import serving
+from tests.server.serving import QUERY
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """A key file, a key that may rank, and one that may do everything."""
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    return path, create_key(path)[0], create_key(path, role="admin", note="refit")[0]
+
+
+@pytest.fixture(scope="module")
+def guarded(fitted, keys):
+    with serving.running(serving.settings(fitted, keys=keys[0])) as found:
+        yield found
+
+
+def test_the_file_holds_hashes_only_and_is_nobody_elses_business(keys):
+    path, rank, admin = keys
+    text = path.read_text()
+    assert rank not in text
+    assert admin not in text
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert [(key.role, key.note) for key in read_keys(path)] == [("rank", ""), ("admin", "refit")]
+
+
+def test_a_request_with_a_key_is_answered_in_either_header(guarded, keys):
+    _, rank, admin = keys
+    for key in (rank, admin):
+        assert guarded.post("/v1/rank", {"query": QUERY}, headers=bearer(key)).status_code == 200
+        answer = guarded.post("/v1/rank", {"query": QUERY}, headers={"x-api-key": key})
+        assert answer.status_code == 200
+
+
+def test_every_way_to_be_wrong_gets_the_same_answer(guarded, keys):
+    _, rank, _ = keys
+    wrong = [
+        {},
+        {"authorization": "Bearer"},
+        bearer("dtdr_"),
+        bearer(rank[:-1]),
+        bearer(rank + "x"),
+        bearer(rank.swapcase()),
+        bearer("x" * 5_000),
+        {"authorization": rank},
+        {"authorization": f"Basic {rank}"},
+        {"x-api-key": "é".encode().decode("latin-1")},
+    ]
+    answers = []
+    for headers in wrong:
+        answer = guarded.post("/v1/rank", {"query": QUERY}, headers=headers)
+        error = answer.json()["error"]
+        answers.append((answer.status_code, error["type"], error["message"]))
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert set(answers) == {(401, "unauthorized", "send a valid key as: Authorization: Bearer KEY")}
+
+
+def test_a_wrong_key_is_refused_before_path_and_body_are_looked_at(guarded):
+    assert guarded.get("/no/such/path").status_code == 401
+    assert guarded.http.post("/v1/rank", content=b"x" * 2_000_000).status_code == 401
+
+
+def test_every_key_is_compared_whichever_matches(keys, monkeypatch):
+    path, rank, admin = keys
+    compared = []
+    original = hmac.compare_digest
+
+    def compare(left, right):
+        compared.append(left)
+        return original(left, right)
+
+    monkeypatch.setattr("dtdr.server.keys.hmac.compare_digest", compare)
+    found = KeyFile(path)
+    for presented, expected in ((rank, "rank"), (admin, "admin"), ("nonsense", None)):
+        compared.clear()
+        key = found.find(presented)
+        assert (key and key.role) == expected
+        assert len(compared) == 2
+
+
+def test_health_and_the_description_need_no_key_and_metrics_do(guarded, keys):
+    for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
+        assert guarded.get(path).status_code == 200
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", headers=bearer(keys[1])).status_code == 200
+
+
+def test_health_says_nothing_about_models(guarded):
+    assert "mail" not in guarded.get("/readyz").text + guarded.get("/healthz").text
+
+
+def test_refused_keys_are_counted_where_only_key_holders_see_it(guarded, keys):
+    headers = bearer(keys[1])
+    before = guarded.metric("dtdr_refused_keys_total", headers=headers)
+    guarded.get("/v1/models")
+    assert guarded.metric("dtdr_refused_keys_total", headers=headers) == before + 1
+
+
+def test_a_key_that_may_rank_may_not_teach_save_or_reload(guarded, keys):
+    _, rank, admin = keys
+    lesson = {"demonstrations": [{"query": QUERY, "calls": ["weather"]}]}
+    for path, body in (
+        ("/v1/feedback", lesson),
+        ("/v1/models/mail/reload", None),
+        ("/v1/models/mail/save", None),
+    ):
+        refused = guarded.post(path, body, headers=bearer(rank))
+        assert refused.status_code == 403
+        assert "--role admin" in refused.json()["error"]["message"]
+    assert guarded.post("/v1/models/mail/reload", headers=bearer(admin)).status_code == 200
+
+
+def test_a_session_belongs_to_the_key_that_opened_it(guarded, keys):
+    _, rank, admin = keys
+    opened = guarded.post("/v1/sessions", {"query": QUERY}, headers=bearer(rank)).json()
+    path = f"/v1/sessions/{opened['session']}"
+    assert guarded.post(f"{path}/rank", {}, headers=bearer(rank)).status_code == 200
+    assert guarded.post(f"{path}/rank", {}, headers=bearer(admin)).status_code == 404
+    assert guarded.http.delete(path, headers=bearer(admin)).status_code == 404
+    assert guarded.http.delete(path, headers=bearer(rank)).status_code == 204
+
+
+def test_with_keys_any_host_name_is_answered(guarded, keys):
+    headers = {**bearer(keys[1]), "host": "ranking.example"}
+    assert guarded.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_a_running_server_notices_new_and_revoked_keys(fitted, tmp_path):
+    path = tmp_path / "keys.json"
+    first, _ = create_key(path)
+    settings = serving.settings(fitted, keys=path, watch_seconds=0.05)
+    with serving.running(settings) as served:
+        second, entry = create_key(path)
+        serving.wait_until(
+            lambda: served.get("/v1/models", headers=bearer(second)).status_code == 200
+        )
+        revoke_key(path, entry.id)
+        serving.wait_until(
+            lambda: served.get("/v1/models", headers=bearer(second)).status_code == 401
+        )
+        path.write_text("damaged")
+        changed = path.stat().st_mtime_ns
+        serving.wait_until(lambda: served.state.keys._stamp[0] == changed)
+        assert served.get("/v1/models", headers=bearer(first)).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])
+def test_an_address_that_others_reach_is_refused_without_keys(fitted, host):
+    with pytest.raises(InputError, match="--keys FILE"):
+        Settings(models={"mail": fitted}, host=host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_loopback_needs_no_keys(fitted, host):
+    assert is_loopback(host)
+    assert Settings(models={"mail": fitted}, host=host).keys is None
+
+
+def test_a_file_without_any_key_serves_nobody(fitted, keys, tmp_path):
+    path = tmp_path / "empty.json"
+    record = json.loads(keys[0].read_text())
+    path.write_text(json.dumps({**record, "keys": []}))
+    with pytest.raises(InputError, match="holds no key"):
+        create_app(Settings(models={"mail": fitted}, host="0.0.0.0", keys=path))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "7", '{"format": "dtdr-keys", "format_version": 1, "keys": [{}]}']
+)
+def test_a_file_that_is_no_key_file_is_an_error_that_names_it(tmp_path, text):
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"odd\.json"):
+        read_keys(path)
+
+
+def test_keys_are_made_listed_and_revoked_on_the_command_line(tmp_path):
+    path = tmp_path / "keys.json"
+    code, key, said = dtdr("keys", "create", path, "--role", "admin", "--note", "refit")
+    assert code == 0
+    assert key.startswith("dtdr_")
+    assert len(key.strip()) > 40
+    assert is_one_sentence(said)
+    found = KeyFile(path).find(key.strip())
+    assert found is not None
+    code, listed, _ = dtdr("keys", "list", path, "--json")
+    assert [item["note"] for item in json.loads(listed)["keys"]] == ["refit"]
+    assert key.strip() not in listed
+    assert "admin" in dtdr("keys", "list", path)[1]
+    assert dtdr("keys", "revoke", path, "nope")[0] == 2
+    assert dtdr("keys", "revoke", path, found.id)[0] == 0
+    assert read_keys(path) == ()
+
+
+def test_serving_to_others_without_keys_is_one_sentence(fitted: Path):
+    code, _, said = dtdr("serve", fitted, "--host", "0.0.0.0")
+    assert code == 2
+    assert is_one_sentence(said)
+    assert "0.0.0.0 can be reached from other machines" in said

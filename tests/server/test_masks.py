@@ -1,0 +1,136 @@
+"""The mask endpoints give what dtdr.integrations gives."""
+
+import pytest
+
+import dtdr
+from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
+from tests import small_data
+from tests.server import serving
+from tests.server.serving import QUERY
+
+
+def openai_request():
+    tools = [
+        {"type": "function", "function": {"name": tool.name, "description": tool.description}}
+        for tool in small_data.TOOLS
+    ]
+    messages = [
+        {"role": "user", "content": QUERY},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": "{}"},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "…"},
+    ]
+    return {"messages": messages, "tools": tools, "temperature": 0.5}
+
+
+def anthropic_request():
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": {"type": "object"}}
+        for tool in small_data.TOOLS
+    ]
+    messages = [
+        {"role": "user", "content": QUERY},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "1", "name": "weather", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "1", "content": "…"}],
+        },
+    ]
+    return {"messages": messages, "tools": tools, "max_tokens": 10}
+
+
+@pytest.mark.parametrize("form", ["filtered", "allowed-tools", "hint", "hint-weighted"])
+def test_an_openai_request_is_masked_as_the_library_does(served, fitted, form):
+    body = openai_request()
+    answer = served.post(
+        "/v1/mask/openai", {"request": body, "form": form, "policy": {"top_k": 2}}
+    ).json()
+    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
+    assert {**body, **answer["changes"]} == openai.masked(body, mask, form)
+    assert "weather" in answer["shown"], "a tool that was called is never dropped"
+    assert answer["reasons"]["weather"] == "called"
+    assert set(answer["shown"]) | set(answer["hidden"]) == {tool.name for tool in small_data.TOOLS}
+    assert answer["failure"] == ""
+
+
+@pytest.mark.parametrize("form", ["filtered", "deferred", "hint", "hint-weighted"])
+def test_an_anthropic_request_is_masked_as_the_library_does(served, fitted, form):
+    body = anthropic_request()
+    answer = served.post(
+        "/v1/mask/anthropic", {"request": body, "form": form, "policy": {"top_k": 2}}
+    ).json()
+    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
+    assert {**body, **answer["changes"]} == anthropic.masked(body, mask, form)
+    assert "weather" in answer["shown"]
+
+
+def test_only_what_changes_is_sent_back(served):
+    body = openai_request()
+    answer = served.post(
+        "/v1/mask/openai", {"request": body, "form": "filtered", "policy": {"top_k": 1}}
+    ).json()
+    assert list(answer["changes"]) == ["tools"]
+
+
+def test_a_transcript_that_cannot_be_read_shows_every_tool_and_says_so(served):
+    body = {**openai_request(), "messages": [{"role": "system", "content": "no user yet"}]}
+    answer = served.post("/v1/mask/openai", {"request": body, "form": "filtered"}).json()
+    assert answer["hidden"] == []
+    assert answer["failure"]
+
+
+def test_two_tools_of_one_name_are_refused(served):
+    body = openai_request()
+    body["tools"].append(body["tools"][0])
+    refused = served.post("/v1/mask/openai", {"request": body})
+    assert refused.status_code == 422
+    assert "two tools are named" in refused.json()["error"]["message"]
+
+
+def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
+    with serving.running(serving.settings(fitted, tools=5, history=1)) as served:
+        refused = served.post("/v1/mask/openai", {"request": openai_request()})
+        assert refused.status_code == 422
+        assert refused.json()["error"]["message"] == "6 tools were sent; the limit is 5"
+        body = {"messages": [{"role": "user", "content": "a"}] * 5, "tools": []}
+        refused = served.post("/v1/mask/anthropic", {"request": body})
+        assert refused.json()["error"]["message"] == "5 messages were sent; the limit is 4"
+
+
+@pytest.mark.parametrize(
+    ("provider", "request_body"),
+    [
+        ("openai", {"tools": []}),
+        ("openai", {"messages": [{"role": 5, "content": {"a": 1}}], "tools": [{"function": 3}]}),
+        ("openai", {"messages": [{"tool_calls": 1}], "tools": [{"type": []}]}),
+        ("openai", {"input": [{"type": "function_call"}], "tools": [{"name": "weather"}]}),
+        (
+            "openai",
+            {
+                "messages": [{"role": "user", "content": "a"}],
+                "tools": [{"name": "weather"}],
+                "tool_choice": {"type": "allowed_tools", "tools": 5},
+            },
+        ),
+        ("anthropic", {"messages": [{"role": "user", "content": 7}], "tools": [{"name": "x"}]}),
+        ("anthropic", {"messages": [{}], "tools": [{"name": "weather", "cache_control": 1}]}),
+        ("anthropic", {"messages": 5}),
+    ],
+)
+def test_odd_shapes_are_no_failure_of_the_server(served, provider, request_body):
+    for form in ("filtered", "hint-weighted", "allowed-tools", "deferred"):
+        answer = served.post(f"/v1/mask/{provider}", {"request": request_body, "form": form})
+        assert answer.status_code in (200, 422), answer.text
+        if answer.status_code == 422:
+            assert answer.json()["error"]["message"]

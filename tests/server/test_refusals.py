@@ -1,0 +1,215 @@
+"""Whatever is sent, the answer is a 4xx with a reason, and the server goes on."""
+
+import json
+import socket
+import string
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server import serving
+from tests.server.serving import QUERY
+
+JSON = {"content-type": "application/json"}
+POSTS = ["/v1/rank", "/v1/rank/batch", "/v1/sessions", "/v1/mask/openai", "/v1/feedback"]
+
+
+def refused(answer: httpx2.Response, *statuses: int) -> str:
+    """The reason of a refusal, which must have one of the statuses."""
+    assert answer.status_code in statuses, answer.text
+    error = answer.json()["error"]
+    assert error["request_id"] == answer.headers["x-request-id"]
+    assert "Traceback" not in answer.text
+    assert error["message"]
+    return error["message"]
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_a_body_of_ten_megabytes_is_refused_with_the_limit(served, path):
+    body = json.dumps({"query": "x" * 10_000_000}).encode()
+    reason = refused(served.http.post(path, content=body, headers=JSON), 413)
+    assert "1000000 bytes" in reason
+
+
+def test_a_body_of_ten_megabytes_in_chunks_is_refused(served):
+    def chunks():
+        for _ in range(100):
+            yield b" " * 100_000
+
+    refused(served.http.post("/v1/rank", content=chunks(), headers=JSON), 413)
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("opening", ["[", '{"a":', '{"query":['])
+def test_deep_nesting_is_refused(served, path, opening):
+    body = (opening * (900_000 // len(opening))).encode()
+    reason = refused(served.http.post(path, content=body, headers=JSON), 400, 422)
+    assert "nested too deeply" in reason or "not JSON" in reason
+
+
+@pytest.mark.parametrize("depth", [50, 200, 400, 800, 950, 990])
+def test_nesting_that_json_can_still_read_is_no_failure(served, depth):
+    for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        calls = f'[{{"id":"1","tool":"weather","arguments":{{"a":{deep}}}}}]'
+        bodies = {
+            "/v1/feedback": f'{{"demonstrations":[{{"query":"q","calls":{calls}}}]}}',
+            "/v1/mask/openai": f'{{"request":{{"messages":[{{"role":"user","content":{deep}}}],'
+            f'"tools":[{{"name":"weather","parameters":{deep}}}]}}}}',
+            "/v1/rank": f'{{"query":{deep}}}',
+        }
+        for path, body in bodies.items():
+            answer = served.http.post(path, content=body.encode(), headers=JSON)
+            assert answer.status_code < 500, (path, answer.text)
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b'{"query":"\xff"}', b'{"query":"\xed\xa0\x80"}', b'{"query":"\xc0\xaf"}'],
+)
+def test_invalid_utf_8_is_refused(served, path, content):
+    refused(served.http.post(path, content=content, headers=JSON), 400, 422)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"0",
+        b'"text"',
+        b"NaN",
+        b'{"query":"a"} trailing',
+        b'{"query":"a","top_k":1e999}',
+        b'{"query":"a","top_k":' + b"9" * 5_000 + b"}",
+        b'{"query":"a","threshold":NaN}',
+        b'{"query":"a","history":"read_file"}',
+        b'{"query":"a","history":[1]}',
+        b'{"query":"a","history":[""]}',
+        b'{"query":"a","history":["\\ud800"]}',
+        b'{"query":"\\ud800"}',
+        b'{"query":" \\n "}',
+        b'{"query":{"a":1}}',
+        b'{"query":"a","top_k":0}',
+        b'{"query":"a","top_k":"3x"}',
+        b'{"query":"a","coverage":1}',
+        b'{"query":"a","histroy":[]}',
+        b'{"query":"a","model":7}',
+    ],
+)
+def test_wrong_types_and_values_are_refused(served, content):
+    refused(served.http.post("/v1/rank", content=content, headers=JSON), 400, 422)
+
+
+def test_a_body_that_is_not_said_to_be_json_is_refused(served):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        reason = refused(
+            served.http.post(
+                "/v1/rank",
+                content=json.dumps({"query": QUERY}).encode(),
+                headers={"content-type": kind},
+            ),
+            422,
+        )
+        assert "application/json" in reason
+
+
+def test_what_was_sent_is_not_repeated_in_the_reason(served):
+    secret = "hunter2-" * 50
+    for body in ({"query": 5, "history": [secret]}, {"query": "a", "top_k": secret}):
+        assert "hunter2" not in served.post("/v1/rank", body).text
+
+
+def test_long_queries_histories_and_batches_are_refused_with_the_limit(served):
+    cases = [
+        ("/v1/rank", {"query": "x" * 32_769}, "32768"),
+        ("/v1/rank", {"query": "x", "history": ["a"] * 1_001}, "1000"),
+        ("/v1/sessions", {"query": "x", "history": ["a"] * 1_001}, "1000"),
+        ("/v1/rank/batch", {"steps": [{"query": "x"}] * 257}, "256"),
+        ("/v1/rank/batch", {"steps": [{"query": "x", "history": ["a"] * 1_001}]}, "1000"),
+        ("/v1/feedback", {"demonstrations": [{"query": "x", "calls": ["a"]}] * 257}, "256"),
+        ("/v1/feedback", {"demonstrations": [{"query": "x", "calls": ["a"] * 1_001}]}, "1000"),
+    ]
+    for path, body, limit in cases:
+        assert limit in refused(served.post(path, body), 422)
+
+
+def test_the_longest_query_and_history_are_ranked(served):
+    body = {"query": "word " * 6_500, "history": ["read_file"] * 1_000}
+    assert served.post("/v1/rank", body).status_code == 200
+
+
+def test_unknown_paths_and_methods_say_what_there_is(served):
+    assert "/docs" in refused(served.get("/v2/rank"), 404)
+    assert "POST" in refused(served.get("/v1/rank"), 405)
+    assert "GET" in refused(served.http.put("/v1/models"), 405)
+
+
+def test_a_body_that_never_arrives_is_answered_after_the_limit(fitted):
+    with serving.running(serving.settings(fitted, body_seconds=0.2)) as served:
+        url = httpx2.URL(served.url)
+        with socket.create_connection((url.host, url.port), timeout=30) as slow:
+            slow.sendall(
+                b"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            )
+            assert slow.recv(4_096).startswith(b"HTTP/1.1 408")
+
+
+def test_a_name_that_is_not_this_machines_is_refused_without_keys(served):
+    reason = refused(served.get("/v1/models", headers={"host": "attacker.example"}), 421)
+    assert "localhost" in reason
+    for host in ("localhost", "127.0.0.1:1", "[::1]:8756", "LOCALHOST"):
+        assert served.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_request_ids_are_taken_over_only_when_they_are_harmless(served):
+    assert served.get("/healthz", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == (
+        "abc-1"
+    )
+    for odd in ("a b", "x" * 65, "a;b"):
+        answer = served.get("/healthz", headers={"x-request-id": odd})
+        assert set(answer.headers["x-request-id"]) <= set(string.hexdigits)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+FIELDS = st.sampled_from(
+    """
+    query history model top_k threshold coverage steps demonstrations calls tools rank request form
+    policy messages input tool_choice id links outcome arguments tool role content tool_calls
+    function
+    """.split()  # noqa: SIM905  # readable as prose
+)
+
+
+@settings(max_examples=150)
+@given(
+    path=st.sampled_from(
+        [*POSTS, "/v1/mask/anthropic", "/v1/sessions/x/call", "/v1/sessions/x/rank"]
+    ),
+    body=st.dictionaries(FIELDS, VALUES | st.dictionaries(FIELDS, VALUES)) | VALUES,
+)
+def test_random_bodies_are_never_a_failure_of_the_server(served, path, body):
+    content = json.dumps(body).encode("ascii")
+    answer = served.http.post(path, content=content, headers=JSON)
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 400:
+        refused(answer, answer.status_code)
+
+
+@settings(max_examples=100)
+@given(path=st.sampled_from(POSTS), content=st.binary(max_size=300))
+def test_random_bytes_are_refused(served, path, content):
+    refused(served.http.post(path, content=content, headers=JSON), 400, 422)

@@ -114,7 +114,7 @@ def test_missing_file_is_named(tmp_path):
 
 def test_another_version_is_refused(path):
     edit_line(path, 1, lambda record: {**record, "format_version": 99})
-    with pytest.raises(InputError, match="version 99, this dtdr reads version 1"):
+    with pytest.raises(InputError, match="version 99, this dtdr reads versions 1 and 2"):
         read_run_log(path)
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluation.run_log import LoggedStep, RunHeader, RunLog, StepFactory, write_run_log
+from dtdr.evaluation.run_log import (
+    COVERAGES,
+    DIGITS,
+    LoggedStep,
+    RunHeader,
+    RunLog,
+    StepFactory,
+    write_run_log,
+)
 from dtdr.model_folder import versions
 from dtdr.progress import track
 from dtdr.retrievers.base import Retriever
@@ -86,6 +94,8 @@ def run(
             steps=len(steps),
             fit_seconds=fit_seconds,
             rank_microseconds_median=rank_microseconds_median(retriever, test),
+            coverage_cuts=_coverage_cuts(retriever),
+            familiarity_floor=retriever.guide_.familiarity_floor,
         ),
         steps,
     )
@@ -130,7 +140,23 @@ def _ranked_steps(retriever: Retriever, test: Sequence[Demonstration]) -> Iterat
         )
         for record, ranking in zip(batch, rankings, strict=True):
             del record["query"]
-            yield make_step(**record, ranking=ranking.order, probabilities=ranking.probabilities)
+            yield make_step(
+                **record,
+                ranking=ranking.order,
+                probabilities=ranking.probabilities,
+                confidence=ranking.confidence,
+                familiarity=ranking.familiarity,
+            )
+
+
+def _coverage_cuts(retriever: Retriever) -> tuple[float, ...] | None:
+    guide = retriever.guide_
+    if guide.held_out is None or not len(guide.held_out):
+        return None
+    # Rounded as the probabilities are, so that the log cuts where the ranking does.
+    return tuple(
+        round(guide.probability_for(percent / 100), DIGITS) for percent in range(1, COVERAGES + 1)
+    )
 
 
 def _batches(test: Sequence[Demonstration]) -> Iterator[list[dict[str, Any]]]:

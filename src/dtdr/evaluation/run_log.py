@@ -6,10 +6,11 @@ The first line is the header; each further line is one teacher-forced step with 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,16 @@ from dtdr.errors import InputError
 from dtdr.files import replacing_file
 
 FORMAT = "dtdr-run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE = (1, 2)
+"""Version 1 says nothing about confidence, familiarity and coverage."""
 
 DIGITS = 6
 """Decimals of a logged probability: enough for ten bins of calibration, and a third of the bytes
 that full precision takes."""
+
+COVERAGES = 99
+"""Whole percentages from 1 whose cuts a header holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,10 @@ class RunHeader:
             the encoder's cache on disk cost nothing.
         rank_microseconds_median: median time to rank one more step of a session whose query is
             already encoded; None where no step was timed.
+        coverage_cuts: for a coverage of 1, 2, … 99 %, the probability from which on tools are in
+            the set that ``Ranking.select`` shows; None where the retriever is not calibrated.
+        familiarity_floor: steps less familiar are of queries unlike the demonstrations; None where
+            the retriever has none.
     """
 
     dataset: str
@@ -61,6 +71,8 @@ class RunHeader:
     steps: int
     fit_seconds: float
     rank_microseconds_median: float | None
+    coverage_cuts: tuple[float, ...] | None = None
+    familiarity_floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +87,8 @@ class LoggedStep:
         acceptable: names acceptable next, sorted; some may be no tools of the vocabulary.
         ranking: positions in the vocabulary, best first.
         probabilities: in the order of ``ranking``.
+        confidence: ``Ranking.confidence``; None in a log of version 1.
+        familiarity: ``Ranking.familiarity``; None where the retriever cannot tell.
         ranks: places, from 1 and rising, at which the acceptable tools stand in ``ranking``; one
             that the retriever does not know has none. Not written: it follows from the rest.
     """
@@ -86,6 +100,8 @@ class LoggedStep:
     acceptable: tuple[str, ...]
     ranking: npt.NDArray[np.int32]
     probabilities: npt.NDArray[np.float64]
+    confidence: float | None = None
+    familiarity: float | None = None
     ranks: tuple[int, ...] = field(default=())
 
     def to_json(self) -> str:
@@ -98,6 +114,8 @@ class LoggedStep:
             "acceptable": self.acceptable,
             "ranking": self.ranking.tolist(),
             "probabilities": self.probabilities.tolist(),
+            "confidence": self.confidence,
+            "familiarity": self.familiarity,
         }
         return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
@@ -126,6 +144,8 @@ class StepFactory:
         acceptable: Iterable[str],
         ranking: npt.ArrayLike,
         probabilities: npt.ArrayLike,
+        confidence: float | None = None,
+        familiarity: float | None = None,
     ) -> LoggedStep:
         """A step; ``probabilities`` are rounded to what the file keeps."""
         order = np.asarray(ranking, dtype=np.int32)
@@ -142,6 +162,8 @@ class StepFactory:
             names,
             order,
             rounded,
+            None if confidence is None else round(confidence, DIGITS),
+            familiarity,
             tuple(places.tolist()),
         )
 
@@ -216,12 +238,16 @@ def _header(path: str | Path, line: bytes) -> RunHeader:
             f"{path}:1: this is no dtdr run log; write one with: dtdr evaluate --runs FOLDER"
         )
     version = record.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in READABLE:
         raise InputError(
-            f"{path}:1: this run log has format version {version!r}, this dtdr reads version "
-            f"{FORMAT_VERSION}; run the evaluation again"
+            f"{path}:1: this run log has format version {version!r}, this dtdr reads versions "
+            f"{' and '.join(map(str, READABLE))}; run the evaluation again"
         )
-    missing = [item.name for item in fields(RunHeader) if item.name not in record]
+    missing = [
+        item.name
+        for item in fields(RunHeader)
+        if item.name not in record and (item.default is MISSING or version != 1)
+    ]
     if missing:
         raise InputError(f"{path}:1: the header lacks {missing[0]!r}; run the evaluation again")
     tools, encoder = record["tools"], record["encoder"]
@@ -231,10 +257,15 @@ def _header(path: str | Path, line: bytes) -> RunHeader:
         or not isinstance(record["steps"], int)
         or not all(isinstance(value, dict) for value in objects)
         or not (encoder is None or isinstance(encoder, dict))
+        or not _is_cuts(record.get("coverage_cuts"))
+        or not _is_number(record.get("familiarity_floor"))
     ):
         raise InputError(f"{path}:1: the header is damaged; run the evaluation again")
     record["tools"] = tuple(tools)
-    return RunHeader(**{item.name: record[item.name] for item in fields(RunHeader)})
+    if record.get("coverage_cuts") is not None:
+        record["coverage_cuts"] = tuple(record["coverage_cuts"])
+    known = [item.name for item in fields(RunHeader) if item.name in record]
+    return RunHeader(**{name: record[name] for name in known})
 
 
 _STEP_KEYS = {
@@ -269,7 +300,29 @@ def _step(record: object, tools: int) -> dict[str, Any]:
         isinstance(value, int | float) and 0 <= value <= 1 for value in probabilities
     ):
         raise InputError(f"'probabilities' must be {tools} numbers from 0 to 1")
-    return {key: record[key] for key in _STEP_KEYS}
+    confidence, familiarity = record.get("confidence"), record.get("familiarity")
+    if not _is_number(confidence) or not _is_number(familiarity):
+        raise InputError("'confidence' and 'familiarity' must be numbers or null")
+    if confidence is not None and not 0 <= confidence <= 1:
+        raise InputError("'confidence' must be from 0 to 1")
+    return {
+        **{key: record[key] for key in _STEP_KEYS},
+        "confidence": confidence,
+        "familiarity": familiarity,
+    }
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number, or None."""
+    return value is None or (type(value) in (int, float) and math.isfinite(cast(float, value)))
+
+
+def _is_cuts(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list)
+        and len(value) == COVERAGES
+        and all(item is not None and _is_number(item) for item in value)
+    )
 
 
 def _texts(value: object) -> bool:

@@ -1,0 +1,327 @@
+"""Calibration error, coverage and AUROC, beside independent implementations."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import roc_auc_score
+
+from dtdr.errors import InputError
+from dtdr.evaluation import run
+from dtdr.evaluation.metrics.auroc import auroc
+from dtdr.evaluation.metrics.coverage import coverage
+from dtdr.evaluation.metrics.ece import BINS, Bin, expected_calibration_error, reliability
+from dtdr.evaluation.reliability import reliability_of
+from dtdr.evaluation.run_log import StepFactory, read_run_log, write_run_log
+from dtdr.ranking import Guide, Ranking
+from dtdr.retrievers.random import RandomRetriever
+from tests import small_data
+from tests.runs import TOOLS, make_log, make_step
+
+probabilities = st.floats(0, 1)
+
+
+def believed(count, seed, sharpness=1.0):
+    """Confidences, and outcomes that come true as often as said when ``sharpness`` is 1."""
+    draw = np.random.default_rng(seed)
+    said = draw.beta(2, 1.2, count)
+    return said, draw.random(count) < said**sharpness
+
+
+def logged(steps, **header):
+    """A log of steps given by probabilities, acceptable tools and confidence."""
+    factory = StepFactory(TOOLS)
+    found = []
+    for number, (row, acceptable, confidence, familiarity) in enumerate(steps):
+        order = np.argsort(-np.asarray(row), kind="stable")
+        found.append(
+            factory(
+                plan=f"p{number}",
+                step=0,
+                plan_length=1,
+                history=[],
+                acceptable=acceptable,
+                ranking=order,
+                probabilities=np.asarray(row)[order],
+                confidence=confidence,
+                familiarity=familiarity,
+            )
+        )
+    return make_log(found, **header)
+
+
+@pytest.mark.parametrize("bins", [1, 5, BINS, 40])
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 3.0])
+def test_bins_agree_with_scikit_learn(bins, sharpness):
+    said, right = believed(3_000, 0, sharpness)
+    accuracy, confidence = calibration_curve(right, said, n_bins=bins, strategy="uniform")
+    found = reliability(said, right, bins)
+    np.testing.assert_allclose([item.accuracy for item in found], accuracy)
+    np.testing.assert_allclose([item.confidence for item in found], confidence)
+    assert sum(item.steps for item in found) == 3_000
+
+
+@given(st.lists(st.tuples(probabilities, st.booleans()), min_size=1, max_size=60))
+def test_calibration_error_agrees_with_its_definition(pairs):
+    total = 0.0
+    for number in range(BINS):
+        low, high = np.linspace(0, 1, BINS + 1)[[number, number + 1]]
+        here = [
+            (said, right)
+            for said, right in pairs
+            if low < said <= high or (number == 0 and said == 0)
+        ]
+        if here:
+            accuracy = np.mean([right for _, right in here])
+            total += len(here) / len(pairs) * abs(accuracy - np.mean([said for said, _ in here]))
+    said, right = zip(*pairs, strict=True)
+    found = expected_calibration_error(reliability(said, right))
+    assert found == pytest.approx(total, abs=1e-12)
+
+
+def test_honest_confidence_has_hardly_any_error_and_a_boast_has_much():
+    assert expected_calibration_error(reliability(*believed(50_000, 1))) < 0.01
+    assert expected_calibration_error(reliability(*believed(50_000, 1, 3.0))) > 0.15
+
+
+def test_no_steps_have_no_calibration_error():
+    assert math.isnan(expected_calibration_error(reliability([], [])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (([0.5], [1, 0]), "1 confidences but 2 outcomes"),
+        (([1.5], [1]), "from 0 to 1"),
+        (([math.nan], [1]), "from 0 to 1"),
+        (([0.5], [1], 0), "bins is 0"),
+    ],
+)
+def test_what_is_no_confidence_is_refused(arguments, said):
+    with pytest.raises(InputError, match=said):
+        reliability(*arguments)
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("steps", [1, 30, 3_000])
+def test_interval_holds_the_accuracy_and_narrows_with_steps(accuracy, steps):
+    low, high = Bin(0.5, accuracy, steps).interval()
+    assert 0 <= low <= accuracy <= high <= 1
+    wider = Bin(0.5, accuracy, max(1, steps // 10)).interval()
+    assert high - low <= wider[1] - wider[0]
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9]), min_size=1, max_size=30),
+    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.7]), min_size=1, max_size=30),
+)
+def test_auroc_agrees_with_scikit_learn_where_scores_tie(high, low):
+    expected = roc_auc_score([1] * len(high) + [0] * len(low), high + low)
+    assert auroc(high, low) == pytest.approx(expected)
+
+
+def test_auroc_of_nothing_is_no_number():
+    assert math.isnan(auroc([], [1.0]))
+    assert math.isnan(auroc([1.0], []))
+
+
+def world(count, draw, tools=8):
+    """Probabilities that are too sure of themselves, and one acceptable tool a step."""
+    truth = draw.dirichlet(np.full(tools, 0.5), size=count)
+    acceptable = np.array([draw.choice(tools, p=row) for row in truth])
+    claimed = truth**2
+    return claimed / claimed.sum(axis=1, keepdims=True), acceptable
+
+
+@pytest.mark.parametrize("asked", [0.8, 0.9, 0.95])
+def test_sets_cover_what_was_asked_on_exchangeable_steps(asked):
+    """Split conformal prediction: mean coverage over draws is c up to 1 / (m + 1)."""
+    draw = np.random.default_rng(0)
+    names = [str(number) for number in range(8)]
+    found = []
+    for _ in range(60):
+        claimed, acceptable = world(200, draw)
+        guide = Guide(held_out=np.sort(claimed[np.arange(200), acceptable]))
+        claimed, acceptable = world(200, draw)
+        for row, tool in zip(claimed, acceptable, strict=True):
+            chosen = Ranking(names, row, guide=guide).select(coverage=asked)
+            found.append(str(tool) in chosen.tools)
+    assert np.mean(found) == pytest.approx(asked, abs=0.012)
+
+
+class Calibrated(RandomRetriever):
+    """Ranks at random, with a guide as dtdr-f has one and a familiarity of its own."""
+
+    def _fit(self, demonstrations):
+        super()._fit(demonstrations)
+        self.guide_ = Guide(
+            held_out=np.linspace(0.01, 0.5, 40),
+            confidence=np.array([[0.0, 1.0], [0.1, 0.8]]),
+            familiarity_floor=0.5,
+        )
+
+    def parameters(self):
+        return {}
+
+    def _familiarity(self, prepared):
+        return [0.2 if "weather" in str(query) else 0.9 for query in prepared]
+
+    def _prepare(self, queries):
+        return queries
+
+    def _probabilities(self, prepared, histories):
+        draw = np.random.default_rng(3)
+        return draw.dirichlet(np.full(len(self.tools_), 0.4), size=len(histories))
+
+
+@pytest.fixture
+def calibrated():
+    dataset = small_data.dataset(24)
+    retriever = Calibrated()
+    return retriever, run(retriever, dataset, small_data.split(24)), dataset
+
+
+@pytest.mark.parametrize("percent", [50, 80, 90, 95])
+def test_coverage_from_the_log_is_that_of_the_rankings(calibrated, percent):
+    retriever, log, dataset = calibrated
+    held, sizes = [], []
+    for demonstration in dataset.demonstrations[16:]:
+        for step in demonstration.plan.steps():
+            held.append((demonstration.query, step))
+    rankings = retriever.rank_batch(
+        [query for query, _ in held], [step.history for _, step in held]
+    )
+    hits = []
+    for (_, step), ranking in zip(held, rankings, strict=True):
+        chosen = ranking.select(coverage=percent / 100, fallback=False)
+        sizes.append(len(chosen))
+        hits.append(bool(set(chosen.tools) & set(step.acceptable)))
+    found = coverage(log, percent)
+    assert found is not None
+    assert found.asked == percent / 100
+    assert found.found == pytest.approx(np.mean(hits))
+    assert found.tools == pytest.approx(np.mean(sizes))
+
+
+def test_log_keeps_confidence_familiarity_and_cuts(calibrated, tmp_path):
+    retriever, log, _ = calibrated
+    write_run_log(tmp_path / "run.jsonl", log)
+    found = read_run_log(tmp_path / "run.jsonl")
+    assert found.header == log.header
+    assert found.header.familiarity_floor == 0.5
+    assert found.header.coverage_cuts is not None
+    assert found.header.coverage_cuts[89] == pytest.approx(
+        retriever.guide_.probability_for(0.9), abs=1e-6
+    )
+    assert [(step.confidence, step.familiarity) for step in found.steps] == [
+        (step.confidence, step.familiarity) for step in log.steps
+    ]
+    assert reliability_of(found) == reliability_of(log)
+
+
+def test_confidence_in_the_log_is_the_rankings_own(calibrated):
+    _, log, _ = calibrated
+    for step in log.steps:
+        assert step.confidence == pytest.approx(0.1 + 0.7 * step.probabilities[0], abs=2e-6)
+
+
+def test_unfamiliar_queries_are_counted_once_a_plan(calibrated):
+    _, log, _ = calibrated
+    plans = {step.plan: step.familiarity for step in log.steps}
+    found = reliability_of(log)
+    expected = [value == 0.2 for value in plans.values()]
+    assert any(expected)
+    assert not all(expected)
+    assert found.unfamiliar == np.mean(expected)
+
+
+def test_reliability_of_a_handmade_log_is_counted_by_hand():
+    log = logged(
+        [
+            ([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.9, 0.7),
+            ([0.6, 0.2, 0.1, 0.05, 0.05], ["beta"], 0.9, 0.3),
+            ([0.1, 0.5, 0.2, 0.1, 0.1], ["beta"], 0.5, 0.7),
+            ([0.3, 0.3, 0.2, 0.1, 0.1], ["gamma"], 0.5, 0.7),
+        ],
+        coverage_cuts=(0.2,) * 99,
+        familiarity_floor=0.5,
+    )
+    found = reliability_of(log)
+    # Two bins of two steps: .9 said and .5 right, .5 said and .5 right.
+    assert found.ece == pytest.approx(0.2)
+    assert [(item.asked, item.found, item.tools) for item in found.coverages] == [
+        (0.8, 1.0, 2.25),
+        (0.9, 1.0, 2.25),
+        (0.95, 1.0, 2.25),
+    ]
+    assert found.unfamiliar == 0.25
+    assert json.loads(json.dumps(found.to_dict()))["ece"] == 0.2
+
+
+def test_a_retriever_without_calibration_has_no_coverage():
+    found = reliability_of(logged([([0.6, 0.2, 0.1, 0.05, 0.05], ["alpha"], 0.6, None)]))
+    assert (found.coverages, found.unfamiliar) == ((), None)
+    assert found.ece == pytest.approx(0.4)
+
+
+def test_the_set_is_never_empty():
+    log = logged([([0.2] * 5, ["end"], 0.2, None)], coverage_cuts=(0.9,) * 99)
+    found = coverage(log, 90)
+    assert found is not None
+    assert (found.found, found.tools) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("percent", [0, 100, -5])
+def test_coverage_out_of_range_is_an_error(percent):
+    with pytest.raises(InputError, match=f"coverage is {percent} %"):
+        coverage(logged([]), percent)
+
+
+def test_logs_of_version_1_are_read_and_know_no_confidence(tmp_path):
+    path = tmp_path / "run.jsonl"
+    write_run_log(path, make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
+    header, step = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    header["format_version"] = 1
+    for key in ("coverage_cuts", "familiarity_floor"):
+        del header[key]
+    for key in ("confidence", "familiarity"):
+        del step[key]
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(step)}\n", encoding="utf-8")
+    found = reliability_of(read_run_log(path))
+    assert (found.ece, found.coverages, found.unfamiliar, found.bins) == (None, (), None, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [
+        (1, {"coverage_cuts": [0.5]}),
+        (1, {"coverage_cuts": ["x"] * 99}),
+        (1, {"familiarity_floor": "low"}),
+        (2, {"confidence": 1.5}),
+        (2, {"confidence": "high"}),
+        (2, {"familiarity": [1]}),
+        (2, {"familiarity": math.nan}),
+    ],
+)
+def test_damaged_values_are_named_by_line(tmp_path, line, change):
+    path = tmp_path / "run.jsonl"
+    write_run_log(path, make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[line - 1] = json.dumps(json.loads(lines[line - 1]) | change)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"run\.jsonl:{line}: "):
+        read_run_log(path)
+
+
+def test_a_header_of_version_2_without_its_keys_is_refused(tmp_path):
+    path = tmp_path / "run.jsonl"
+    write_run_log(path, make_log([]))
+    header = json.loads(path.read_text(encoding="utf-8"))
+    del header["coverage_cuts"]
+    path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="the header lacks 'coverage_cuts'"):
+        read_run_log(path)

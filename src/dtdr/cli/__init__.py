@@ -13,6 +13,7 @@ import typer
 
 import dtdr
 from dtdr.cli import (
+    advise,
     compare,
     data,
     demo,
@@ -44,6 +45,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("inspect")(inspect.inspect)
 app.command("import")(import_.import_traces)
+app.command("advise")(advise.advise)
 app.command("prompt")(prompt.prompt)
 app.command("plan")(plan.plan)
 app.command("mcp")(mcp.mcp)

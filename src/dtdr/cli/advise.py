@@ -1,0 +1,241 @@
+"""``dtdr advise``: which way to show tools is cheapest on one's own runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli.inputs import choose_split, load_dataset, report_bad
+from dtdr.cli.output import console, note, print_json
+from dtdr.jsonl import BadRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dtdr.demonstrations import Demonstration
+    from dtdr.integrations.advice import Cost
+    from dtdr.integrations.costs import Prices
+    from dtdr.retrievers.base import Retriever
+
+RUNS = 1000
+"""Runs that the table's dollars are for; one run costs too little to read."""
+
+
+def advise(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DATA", help="The runs: a demonstrations.jsonl file.", show_default=False
+        ),
+    ] = None,
+    dataset: options.DATASET = None,
+    split: options.SPLIT = None,
+    tools: options.TOOLS = None,
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="K", help="Show at most so many tools.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", metavar="P", help="Show tools above this.")
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage", metavar="P", help="Show as many as hold a right one this often."
+        ),
+    ] = None,
+    prices: Annotated[
+        str,
+        typer.Option(
+            "--prices",
+            metavar="NAME",
+            help="anthropic, openai, or a model (with 'dtdr\\[prices]').",
+        ),
+    ] = "anthropic",
+    uncached: Annotated[
+        float | None,
+        typer.Option("--input-price", metavar="USD", help="A million tokens of uncached input."),
+    ] = None,
+    read: Annotated[
+        float | None,
+        typer.Option("--read-price", metavar="USD", help="A million tokens read from the cache."),
+    ] = None,
+    write: Annotated[
+        float | None,
+        typer.Option("--write-price", metavar="USD", help="A million tokens written to it."),
+    ] = None,
+    minimum: Annotated[
+        int | None,
+        typer.Option("--minimum-prefix", metavar="N", help="Smallest prefix that is cached."),
+    ] = None,
+    system: Annotated[
+        int, typer.Option("--system-tokens", metavar="N", help="Tokens of the system prompt.")
+    ] = 500,
+    result: Annotated[
+        int, typer.Option("--result-tokens", metavar="N", help="Tokens of a tool's result.")
+    ] = 200,
+    tool: Annotated[
+        int | None,
+        typer.Option(
+            "--tool-tokens",
+            metavar="N",
+            help="Tokens of a tool's definition; default: measured on the definitions.",
+        ),
+    ] = None,
+    seed: options.SEED = 0,
+    data_dir: options.DATA_DIR = None,
+    skip_bad: options.SKIP_BAD = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Compare ways to show tools: tokens, cache hits, cost and recall, on your own runs.
+
+    With --split, only the test side is counted: the model should not have learned from the runs.
+    Cold starts every run with an empty cache, warm keeps all that any run wrote. Output tokens,
+    which are the same for all ways, are not counted.
+
+    Example: dtdr advise model demonstrations.jsonl --prices openai --top 5
+    """
+    from dtdr.api import load
+    from dtdr.integrations import ToolPolicy
+    from dtdr.integrations.advice import Sizes
+    from dtdr.integrations.advice import advise as compare
+    from dtdr.integrations.costs import prices_of
+
+    given: dict[str, Any] = {
+        "uncached": uncached,
+        "read": read,
+        "write": write,
+        "minimum": minimum,
+    }
+    own = {name: value for name, value in given.items() if value is not None}
+    charged = prices_of(prices)
+    if own:
+        charged = replace(charged, **own, source=f"your own, else {charged.source}")
+    policy = ToolPolicy(top_k=top, threshold=threshold, coverage=coverage)
+    sizes = Sizes(system, result, tool)
+    retriever = load(model)
+    bad = BadRecords() if skip_bad else None
+    found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+    report_bad(bad)
+    runs = list(found.demonstrations)
+    if split is not None:
+        runs = choose_split(found, split, data_dir=data_dir, seed=seed).testing(runs)
+    if _learned_from(retriever, runs):
+        note(
+            "the model learned from these very runs, so recall is too good to be true; "
+            "fit and advise with the same --split to count runs that it never saw"
+        )
+    costs = compare(retriever, runs, found.tools, policy=policy, prices=charged, sizes=sizes)
+    if as_json:
+        print_json(
+            {
+                "runs": len(runs),
+                "prices": _price_list(charged),
+                "sizes": {"system": system, "result": result, "tool": tool},
+                "ways": [cost.to_dict() for cost in costs],
+            }
+        )
+        return
+    _print(costs, charged, len(runs))
+
+
+def _learned_from(retriever: Retriever, runs: list[Demonstration]) -> bool:
+    """Whether the model was fitted to just these runs."""
+    from dtdr.retrievers import create
+
+    if all(run.outcome == "failure" for run in runs):
+        return False
+    # The cheapest retriever there is; its training data are hashed as any other's.
+    return create("random").fit(runs).training_.sha256 == retriever.training_.sha256
+
+
+def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
+    from rich.text import Text
+
+    from dtdr.evaluation.tables import Column, Table, count, share
+
+    columns = [
+        Column("Way to show tools", "way"),
+        Column("Only at", "provider"),
+        Column("Tools", "shown", lambda value: f"{value:.1f}", numeric=True),
+        Column("Recall", "recall", share, numeric=True),
+        Column("Tokens", "tokens", count, numeric=True),
+        Column("Hit cold", "cold_read", count, numeric=True),
+        Column("Hit warm", "warm_read", count, numeric=True),
+        Column("$ cold", "cold", _dollars, numeric=True),
+        Column("$ warm", "warm", _dollars, numeric=True),
+    ]
+    rows: list[dict[str, Any]] = [
+        {
+            "way": cost.way.name,
+            "provider": cost.way.provider,
+            "shown": cost.shown,
+            "recall": cost.recall,
+            "tokens": cost.tokens,
+            "cold_read": cost.cold_read,
+            "warm_read": cost.warm_read,
+            "cold": cost.cold_dollars * RUNS,
+            "warm": cost.warm_dollars * RUNS,
+        }
+        for cost in costs
+    ]
+    caption = (
+        f"Input tokens and cache hits a run, dollars for {RUNS:,} runs; means of {runs:,} runs.\n"
+        f"{prices.name}: ${prices.uncached:g} uncached, ${prices.read:g} read, "
+        f"${prices.write:g} written, a million tokens; from {prices.minimum:,} tokens on.\n"
+        f"Prices: {prices.source}."
+    )
+    out = console()
+    out.print(Table(columns, rows, caption=caption).to_rich())
+    for sentence in _conclusions(costs):
+        out.print(Text(sentence))
+
+
+def _conclusions(costs: list[Cost]) -> list[str]:
+    """What the table says, in words."""
+    every = costs[0]
+    return [
+        _conclusion("Cold", every, min(costs, key=_cold), _cold),
+        _conclusion("Warm", every, min(costs, key=_warm), _warm),
+    ]
+
+
+def _conclusion(label: str, every: Cost, best: Cost, dollars: Callable[[Cost], float]) -> str:
+    if dollars(best) >= dollars(every):
+        return f"{label}: nothing is cheaper than all tools, always the same."
+    saved = 1 - dollars(best) / dollars(every)
+    return (
+        f"{label}: {best.way.name} is cheapest, {saved:.0%} below all tools; it hides the next "
+        f"tool at {1 - best.recall:.1%} of the steps."
+    )
+
+
+def _cold(cost: Cost) -> float:
+    return cost.cold_dollars
+
+
+def _warm(cost: Cost) -> float:
+    return cost.warm_dollars
+
+
+def _dollars(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+
+
+def _price_list(prices: Prices) -> dict[str, Any]:
+    return {
+        "name": prices.name,
+        "source": prices.source,
+        "dollars_per_million_tokens": {
+            "uncached": prices.uncached,
+            "read": prices.read,
+            "write": prices.write,
+        },
+        "minimum_prefix_tokens": prices.minimum,
+        "cached_in_steps_of": prices.step,
+        "at_breakpoints_only": prices.breakpoints,
+    }

@@ -1,0 +1,309 @@
+"""Which way to show tools is cheapest on somebody's own runs, and what it hides."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.errors import InputError
+from dtdr.integrations import anthropic
+from dtdr.integrations.costs import Prices, PromptCache, Segment, Usage
+from dtdr.integrations.messages import CHARACTERS_PER_TOKEN, token_costs
+from dtdr.integrations.policy import Narrower, Sticky, ToolPolicy
+from dtdr.plan import END, ToolCall
+from dtdr.ranking import Ranking
+from dtdr.retrievers.base import Retriever
+
+BATCH = 256
+"""Demonstrations that are ranked at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to show tools.
+
+    Attributes:
+        name: what tables say.
+        provider: who offers it; empty for everybody.
+        sticky: the policy's; None where every tool is shown.
+        constant: whether the array of tools stays the same.
+        deferred: whether definitions are loaded within the conversation.
+    """
+
+    name: str
+    provider: str = ""
+    sticky: Sticky | None = None
+    constant: bool = False
+    deferred: bool = False
+
+
+WAYS = (
+    Way("all tools", constant=True),
+    Way("filtered, each step", sticky="none"),
+    Way("filtered, growing", sticky="grow"),
+    Way("filtered, confident", sticky="confidence"),
+    Way("allowed_tools", "OpenAI", sticky="none", constant=True),
+    Way("defer_loading", "Anthropic", sticky="grow", deferred=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Tokens of what demonstrations do not hold."""
+
+    system: int = 500
+    result: int = 200
+    tool: int | None = None
+    """Tokens of each tool's definition; None measures the definitions."""
+
+    def __post_init__(self) -> None:
+        for name in ("system", "result", "tool"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"the tokens of {name!r} are {value}; give at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one way costs, as means a run.
+
+    ``cold`` starts every run with an empty cache; ``warm`` keeps everything that any run wrote.
+    The truth lies in between, and is nearer to ``warm`` the more runs there are within a cache's
+    lifetime.
+
+    Attributes:
+        way: how tools are shown.
+        shown: tools whose definitions the model sees and may call, as a mean over requests.
+        tokens: input tokens.
+        cold: those read from the cache, dollars.
+        warm: the same.
+        recall: share of the acceptable next tools that were shown, as a mean over the steps that
+            call one.
+    """
+
+    way: Way
+    shown: float
+    tokens: float
+    cold_read: float
+    cold_dollars: float
+    warm_read: float
+    warm_dollars: float
+    recall: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "way": self.way.name,
+            "provider": self.way.provider or None,
+            "tools_shown": round(self.shown, 2),
+            "tokens_per_run": round(self.tokens, 1),
+            "cold": {
+                "cached_tokens_per_run": round(self.cold_read, 1),
+                "dollars_per_run": round(self.cold_dollars, 9),
+            },
+            "warm": {
+                "cached_tokens_per_run": round(self.warm_read, 1),
+                "dollars_per_run": round(self.warm_dollars, 9),
+            },
+            "recall": round(self.recall, 4),
+        }
+
+
+def advise(
+    retriever: Retriever,
+    demonstrations: Sequence[Demonstration],
+    tools: Iterable[Tool] = (),
+    *,
+    policy: ToolPolicy | None = None,
+    prices: Prices,
+    sizes: Sizes | None = None,
+    ways: Sequence[Way] = WAYS,
+) -> list[Cost]:
+    """Replay runs, and count what each way to show tools would have cost.
+
+    Every demonstration is walked with its own calls, one request a call and one for the answer.
+    A prompt is the tools, the system prompt, the query, and each call with its result. Output is
+    the same for all ways and not counted; nor is what a hidden tool that was needed would cost.
+
+    Args:
+        retriever: a fitted one.
+        demonstrations: the runs.
+        tools: definitions; those that the retriever was fitted with are known already.
+        policy: how many tools are shown; how sticky it is, each way sets for itself.
+        prices: of the provider.
+        sizes: tokens of what demonstrations do not hold.
+        ways: what to compare.
+
+    Raises:
+        InputError: there is no demonstration, or the retriever cannot serve the policy.
+    """
+    if not demonstrations:
+        raise InputError("there are no runs to count; give at least one demonstration")
+    policy = policy or ToolPolicy()
+    policy.check(retriever.guide_)
+    sizes = sizes or Sizes()
+    costs = definition_costs(retriever, demonstrations, tools, sizes)
+    counters = [_Counter(way, policy, prices, sizes, costs) for way in ways]
+    for demonstration, rankings in _ranked(retriever, demonstrations):
+        for counter in counters:
+            counter.count(demonstration, rankings)
+    return [counter.cost() for counter in counters]
+
+
+def definition_costs(
+    retriever: Retriever,
+    demonstrations: Iterable[Demonstration],
+    tools: Iterable[Tool],
+    sizes: Sizes,
+) -> dict[str, int]:
+    """Tokens of every tool's definition, by name: those of the model, of the list, of the runs."""
+    known = {tool.name: tool for tool in retriever.tools_ if tool.name != END}
+    for demonstration in demonstrations:
+        for name in demonstration.plan.tools:
+            known.setdefault(name, Tool(name))
+    known.update({tool.name: tool for tool in tools if tool.name != END})
+    if sizes.tool is not None:
+        return dict.fromkeys(sorted(known), sizes.tool)
+    return token_costs({name: _definition(known[name]) for name in sorted(known)})
+
+
+class _Counter:
+    """Counts one way over all runs."""
+
+    def __init__(
+        self,
+        way: Way,
+        policy: ToolPolicy,
+        prices: Prices,
+        sizes: Sizes,
+        costs: Mapping[str, int],
+    ) -> None:
+        self._way = way
+        self._policy = replace(policy, sticky=way.sticky or "none")
+        self._prices = prices
+        self._sizes = sizes
+        self._costs = costs
+        self._names = tuple(costs)
+        self._warm_cache = PromptCache(prices)
+        self._cold, self._warm = Usage(), Usage()
+        self._runs = self._requests = self._shown = 0
+        self._recalls: list[float] = []
+
+    def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
+        """Count one run; one ranking a step, the last for the end of plan."""
+        self._runs += 1
+        cold_cache = PromptCache(self._prices)
+        narrower = Narrower(self._policy)
+        conversation = [
+            Segment(("query", demonstration.query), _tokens(demonstration.query), mark=True)
+        ]
+        loaded: set[str] = set()
+        steps = demonstration.plan.steps()
+        for position, (step, ranking) in enumerate(zip(steps, rankings, strict=True)):
+            shown = frozenset(self._names)
+            if self._way.sticky is not None:
+                selection = narrower.narrow(self._names, ranking, step.history, costs=self._costs)
+                shown = frozenset(selection.shown)
+                if self._way.deferred and (
+                    new := [
+                        name
+                        for name in selection.shown
+                        if name not in loaded and selection.reasons[name] != "unknown"
+                    ]
+                ):
+                    loaded.update(new)
+                    conversation.append(self._load(new))
+            prompt = [*self._head(shown, ranking), *conversation]
+            self._cold.add(cold_cache.send(prompt))
+            self._warm.add(self._warm_cache.send(prompt))
+            self._requests += 1
+            self._shown += len(shown)
+            acceptable = step.acceptable - {END}
+            if acceptable:
+                self._recalls.append(len(acceptable & shown) / len(acceptable))
+            if position < len(demonstration.plan):
+                call = demonstration.plan.calls[position]
+                tokens = _tokens(_text(call)) + self._sizes.result
+                conversation.append(
+                    Segment((demonstration.id, position, call.tool), tokens, mark=True)
+                )
+
+    def cost(self) -> Cost:
+        """The means."""
+        return Cost(
+            self._way,
+            self._shown / self._requests,
+            self._cold.tokens / self._runs,
+            self._cold.read / self._runs,
+            self._prices.dollars(self._cold) / self._runs,
+            self._warm.read / self._runs,
+            self._prices.dollars(self._warm) / self._runs,
+            math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
+        )
+
+    def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:
+        """The tools and the system prompt."""
+        if self._way.deferred:
+            known = frozenset(ranking.tools)
+            tools = [anthropic.LOADER, *(name for name in self._names if name not in known)]
+        elif self._way.constant:
+            tools = list(self._names)
+        else:
+            tools = [name for name in self._names if name in shown]
+        segments = [Segment(name, self._costs.get(name, _LOADER_TOKENS)) for name in tools]
+        if segments:
+            segments[-1] = replace(segments[-1], mark=True)
+        return [*segments, Segment("system", self._sizes.system, mark=True)]
+
+    def _load(self, names: Sequence[str]) -> Segment:
+        tokens = _tokens(json.dumps(anthropic.load(names, 1)))
+        tokens += sum(self._costs[name] for name in names)
+        return Segment(("load", *names), tokens, mark=True)
+
+
+def _ranked(
+    retriever: Retriever, demonstrations: Sequence[Demonstration]
+) -> Iterator[tuple[Demonstration, list[Ranking]]]:
+    for start in range(0, len(demonstrations), BATCH):
+        batch = demonstrations[start : start + BATCH]
+        states = [(item.query, step.history) for item in batch for step in item.plan.steps()]
+        found = iter(
+            retriever.rank_batch([query for query, _ in states], [past for _, past in states])
+        )
+        for item in batch:
+            yield item, [next(found) for _ in range(len(item.plan) + 1)]
+
+
+def _definition(tool: Tool) -> dict[str, Any]:
+    """A tool as providers take it."""
+    properties = {
+        item.name: {
+            key: value
+            for key, value in (("type", item.type), ("description", item.description))
+            if value
+        }
+        for item in tool.parameters
+    }
+    required = [item.name for item in tool.parameters if item.required]
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": {"type": "object", "properties": properties, "required": required},
+    }
+
+
+def _text(call: ToolCall) -> str:
+    return json.dumps(
+        {"name": call.tool, "input": dict(call.arguments)}, ensure_ascii=False, default=str
+    )
+
+
+def _tokens(text: str) -> int:
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+
+_LOADER_TOKENS = token_costs({"": anthropic._LOADER_TOOL})[""]

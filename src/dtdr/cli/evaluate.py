@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,15 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, load_dataset, report_bad
 from dtdr.cli.output import console, labelled, note, print_json
-from dtdr.errors import MissingExtraError, OutputError
+from dtdr.errors import InputError, MissingExtraError, OutputError
 from dtdr.jsonl import BadRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dtdr.datasets import Dataset
+    from dtdr.datasets.splits import Split
+    from dtdr.evaluation.reliability import Reliability
     from dtdr.evaluation.run_log import RunLog
 
 ALL = "all"
@@ -26,6 +31,18 @@ class By(StrEnum):
 
     STEP = "step"
     PLAN_LENGTH = "plan-length"
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the runs are about, as titles say it."""
+
+    dataset: str
+    label: str
+    synthetic: bool
+    split: str
+    train: int
+    test: int
 
 
 def evaluate(
@@ -60,9 +77,27 @@ def evaluate(
     by: Annotated[
         By | None, typer.Option("--by", help="Also show the first metric by step or plan length.")
     ] = None,
+    calibration: Annotated[
+        bool,
+        typer.Option(
+            "--calibration", help="Also show the calibration error and the coverage of tool sets."
+        ),
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE.svg", help="Draw how far the confidence can be believed."
+        ),
+    ] = None,
     runs: Annotated[
         Path | None,
         typer.Option("--runs", metavar="FOLDER", help="Keep the run logs there, for dtdr compare."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--log", metavar="FILE", help="Show this run log instead of fitting; repeatable."
+        ),
     ] = None,
     data_dir: options.DATA_DIR = None,
     skip_bad: options.SKIP_BAD = False,
@@ -77,14 +112,92 @@ def evaluate(
     Example: dtdr evaluate --dataset tinyagent --retriever all --runs runs
     """
     from dtdr.evaluation import metrics, scores
-    from dtdr.retrievers import NAMES
+    from dtdr.evaluation.reliability import reliability_of
 
     chosen_metrics = tuple(dict.fromkeys(metric or metrics.DEFAULT))
     for name in chosen_metrics:
         metrics.metric(name)
-    asked = list(dict.fromkeys(retriever or [ALL]))
+    if figure is not None and figure.exists() and not force:
+        raise OutputError(f"{figure} exists; pass --force to replace it")
+    if log:
+        given = {"--dataset": dataset, "--data": data, "--retriever": retriever, "--runs": runs}
+        held, logs = _read(log, [name for name, value in given.items() if value])
+    else:
+        parameters, left_out = _parameters(
+            list(dict.fromkeys(retriever or [ALL])),
+            options.parse_settings(settings),
+            llm_command,
+            {"encoder": encoder, "seed": seed, "recipe": recipe, "llm_command": llm_command},
+        )
+        paths = _log_paths(runs, parameters, force=force)
+        bad = BadRecords() if skip_bad else None
+        found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+        report_bad(bad)
+        sides = choose_split(found, split, data_dir=data_dir, seed=seed)
+        held = _Held(
+            found.name,
+            labelled(found),
+            found.synthetic,
+            sides.name,
+            len(sides.train),
+            len(sides.test),
+        )
+        everything = retriever is None or ALL in retriever
+        logs, could_not = _run(
+            parameters, found, sides, paths, force=force, everything=everything, asked=encoder
+        )
+        for name, reason in (left_out | could_not).items():
+            note(f"left out {name}: {reason}")
+    results = [scores.result(item, chosen_metrics) for item in logs]
+    groups = [_groups(item, chosen_metrics[0], by) for item in logs] if by else []
+    believed = [reliability_of(item) for item in logs] if calibration or figure else []
+    if figure is not None:
+        _draw(figure, held, logs, believed, force=force)
+    if as_json:
+        for item, means in zip(results, groups, strict=False):
+            item[f"{chosen_metrics[0]}_by_{by}".replace("-", "_")] = {
+                str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
+                for number, mean in means.items()
+            }
+        for item, reliability in zip(results, believed, strict=False):
+            item["calibration"] = reliability.to_dict()
+        answer: dict[str, Any] = {"dataset": held.dataset, "split": held.split, "results": results}
+        if held.synthetic:
+            answer["synthetic"] = True
+        print_json(answer)
+        return
+    from dtdr.evaluation.tables import (
+        breakdown_table,
+        metric_title,
+        reliability_table,
+        retrieval_table,
+    )
+
+    steps = f"{results[0]['steps']:,} steps" if results else "nothing to evaluate"
+    title = f"{held.label}, split {held.split}"
+    caption = f"{steps} of {held.test:,} held-out plans; learned from {held.train:,}."
+    shown = [retrieval_table(results, chosen_metrics, title=title, caption=caption)]
+    if by:
+        what = "calls made before the step" if by is By.STEP else "calls of the plan"
+        title = f"{metric_title(chosen_metrics[0])} by {what}"
+        shown.append(breakdown_table(list(zip(results, groups, strict=True)), title=title))
+    if calibration:
+        title = "How far the probabilities can be believed"
+        shown.append(reliability_table(results, believed, title=title))
+    for table in shown:
+        if markdown:
+            typer.echo(table.to_markdown())
+        else:
+            console().print(table.to_rich())
+
+
+def _parameters(
+    asked: list[str], given: dict[str, Any], llm_command: str | None, common: dict[str, Any]
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Constructor keywords by retriever, and why others are left out."""
+    from dtdr.retrievers import NAMES
+
     names = list(NAMES) if ALL in asked else asked
-    given = options.parse_settings(settings)
     parameters: dict[str, dict[str, Any]] = {}
     left_out: dict[str, str] = {}
     for name in names:
@@ -92,64 +205,79 @@ def evaluate(
             left_out[name] = reason
             continue
         parameters[name] = options.retriever_parameters(
-            name,
-            encoder=encoder,
-            seed=seed,
-            recipe=recipe,
-            llm_command=llm_command,
-            settings=options.settings_for(name, given, names),
+            name, **common, settings=options.settings_for(name, given, names)
         )
-    paths = _log_paths(runs, parameters, force=force)
-    bad = BadRecords() if skip_bad else None
-    found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
-    report_bad(bad)
-    sides = choose_split(found, split, data_dir=data_dir, seed=seed)
-    logs: list[RunLog] = []
-    for name, keywords in parameters.items():
-        reason = _cannot_run(name, found) if ALL in asked else ""
-        if not reason:
-            from dtdr.evaluation.harness import run
-            from dtdr.retrievers import create
+    return parameters, left_out
 
+
+def _run(
+    parameters: dict[str, dict[str, Any]],
+    dataset: Dataset,
+    split: Split,
+    paths: dict[str, Path],
+    *,
+    force: bool,
+    everything: bool,
+    asked: str | None,
+) -> tuple[list[RunLog], dict[str, str]]:
+    """The runs, and why some could not be made; that is an error for those asked for by name."""
+    from dtdr.evaluation.harness import run
+    from dtdr.retrievers import create
+
+    logs: list[RunLog] = []
+    left_out: dict[str, str] = {}
+    for name, keywords in parameters.items():
+        reason = _cannot_run(name, dataset) if everything else ""
+        if not reason:
             try:
                 candidate = create(name, **keywords)
-                logs.append(run(candidate, found, sides, path=paths.get(name), force=force))
+                logs.append(run(candidate, dataset, split, path=paths.get(name), force=force))
             except MissingExtraError as error:
-                if ALL not in asked or encoder is not None:
+                if not everything or asked is not None:
                     raise
                 reason = str(error)
         if reason:
             left_out[name] = reason
-    for name, reason in left_out.items():
-        note(f"left out {name}: {reason}")
-    results = [scores.result(log, chosen_metrics) for log in logs]
-    groups = [_groups(log, chosen_metrics[0], by) for log in logs] if by else []
-    if as_json:
-        for item, means in zip(results, groups, strict=False):
-            item[f"{chosen_metrics[0]}_by_{by}".replace("-", "_")] = {
-                str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
-                for number, mean in means.items()
-            }
-        answer: dict[str, Any] = {"dataset": found.name, "split": sides.name, "results": results}
-        if found.synthetic:
-            answer["synthetic"] = True
-        print_json(answer)
-        return
-    from dtdr.evaluation.tables import breakdown_table, metric_title, retrieval_table
+    return logs, left_out
 
-    steps = f"{results[0]['steps']:,} steps" if results else "nothing to evaluate"
-    title = f"{labelled(found)}, split {sides.name}"
-    caption = f"{steps} of {len(sides.test):,} held-out plans; learned from {len(sides.train):,}."
-    shown = [retrieval_table(results, chosen_metrics, title=title, caption=caption)]
-    if by:
-        what = "calls made before the step" if by is By.STEP else "calls of the plan"
-        title = f"{metric_title(chosen_metrics[0])} by {what}"
-        shown.append(breakdown_table(list(zip(results, groups, strict=True)), title=title))
-    for table in shown:
-        if markdown:
-            typer.echo(table.to_markdown())
-        else:
-            console().print(table.to_rich())
+
+def _read(paths: Sequence[Path], beside: Sequence[str]) -> tuple[_Held, list[RunLog]]:
+    """Run logs of one split, and what they are about."""
+    from dtdr.evaluation.run_log import read_run_log
+
+    if beside:
+        raise InputError(f"--log reads what was run already; leave out {' and '.join(beside)}")
+    logs = [read_run_log(path) for path in paths]
+    first = logs[0].header
+    for path, item in zip(paths, logs, strict=True):
+        if item.header.split.get("sha256") != first.split.get("sha256"):
+            raise InputError(
+                f"{path} is about another split than {paths[0]}; show runs of one split together"
+            )
+    label = f"{first.dataset} (synthetic)" if first.synthetic else first.dataset
+    train, test = (int(first.split.get(side, 0)) for side in ("train", "test"))
+    name = str(first.split.get("name"))
+    return _Held(first.dataset, label, first.synthetic, name, train, test), logs
+
+
+def _draw(
+    path: Path, held: _Held, logs: Sequence[RunLog], believed: Sequence[Reliability], *, force: bool
+) -> None:
+    from dtdr.evaluation.figure import reliability_figure
+    from dtdr.files import replacing_file
+
+    panels = []
+    for item, reliability in zip(logs, believed, strict=True):
+        encoder = item.header.encoder
+        name = item.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
+        if reliability.ece is None:
+            note(f"the log of {name} holds no confidence and is not drawn; run it again")
+            continue
+        panels.append((name, reliability.bins, reliability.ece))
+    if not panels:
+        raise InputError("there is no run with confidence to draw")
+    with replacing_file(path, force=force) as stream:
+        stream.write(reliability_figure(panels, title=f"{held.label}, split {held.split}"))
 
 
 def _log_paths(

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from dtdr.evaluation.metrics.coverage import ASKED
+from dtdr.evaluation.metrics.ece import BINS
 from dtdr.evaluation.scores import Mean
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from dtdr.evaluation.reliability import Reliability
 
 TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1"}
 """Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
@@ -139,6 +143,47 @@ def retrieval_table(
         title,
         caption,
     )
+
+
+def reliability_table(
+    results: Sequence[Mapping[str, Any]], found: Sequence[Reliability], *, title: str
+) -> Table:
+    """Methods as rows: calibration error, and coverage and size of the prediction sets.
+
+    Args:
+        results: what ``dtdr.evaluation.scores.result`` gives, one a run.
+        found: the reliability of each run.
+        title: above the table.
+    """
+    rows = []
+    for result, item in zip(results, found, strict=True):
+        row = {
+            "retriever": result["retriever"],
+            "encoder": result["encoder"],
+            "ece": item.ece,
+            "unfamiliar": item.unfamiliar,
+        }
+        for one in item.coverages:
+            row |= {f"found@{one.asked}": one.found, f"tools@{one.asked}": one.tools}
+        rows.append(row)
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Encoder", "encoder"),
+        Column("ECE", "ece", share, True),
+    ]
+    for percent in ASKED:
+        asked = percent / 100
+        columns += [
+            Column(f"At {asked:.2f}".replace("0.", "."), f"found@{asked}", share, True),
+            Column("Tools", f"tools@{asked}", lambda value: f"{value:.1f}", True),
+        ]
+    columns.append(Column("Unfamiliar", "unfamiliar", share, True))
+    caption = (
+        f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
+        "that coverage\nholds an acceptable tool; Tools: its mean size. Unfamiliar: share of plans "
+        "below the floor."
+    )
+    return Table(columns, rows, title, caption)
 
 
 def breakdown_table(

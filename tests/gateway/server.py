@@ -119,7 +119,7 @@ def build(options: dict[str, Any]) -> Server[Any]:
     async def ask(ctx: Any, params: types.CallToolRequestParams) -> Any:
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         if ctx.protocol_version < "2026":
-            answer = await ctx.session.elicit_form("Who?", schema, ctx.request_id)
+            answer: Any = await ctx.session.elicit_form("Who?", schema, ctx.request_id)
             return text((answer.content or {}).get("name"))
         if params.input_responses:
             answer = params.input_responses["who"]

@@ -83,7 +83,7 @@ def test_tools_with_odd_schemas_are_searched_too():
 )
 def test_names_always_differ_and_never_change_their_owner(rounds):
     naming = Names(reserved=("y",))
-    owners = {}
+    owners: dict[str, tuple[str, str]] = {}
     for offers in rounds:
         given_names = naming.assign({key: offer(*found) for key, found in offers.items()})
         names = [name for name, _, _ in given_names]

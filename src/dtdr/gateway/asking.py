@@ -11,7 +11,8 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
 from dtdr.gateway.clients import Context
-from dtdr.gateway.upstream import InputAnswer, RawResult
+from dtdr.gateway.link import RawResult
+from dtdr.gateway.listener import InputAnswer
 
 MAX_ROUNDS = 10
 """How often one call may ask for input before it is given up; the SDK's clients do the same."""

@@ -7,21 +7,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
-from mcp.shared.subscriptions import ResourceUpdated as ResourceUpdatedEvent
+from mcp.shared.subscriptions import ToolsListChanged
 
-from dtdr.gateway.asking import ask
+from dtdr.gateway import announcing
 from dtdr.gateway.catalog import Catalog
-from dtdr.gateway.clients import Clients, ClientState, Context
+from dtdr.gateway.clients import Clients, ClientState
 from dtdr.gateway.learning import Learner, Recorder
+from dtdr.gateway.listener import InputAnswer
 from dtdr.gateway.ranker import Ranker
 from dtdr.gateway.specs import UpstreamSpec, require_distinct
-from dtdr.gateway.upstream import InputAnswer, Upstream
+from dtdr.gateway.upstream import Upstream
 from dtdr.integrations.policy import ToolPolicy
 from dtdr.retrievers.base import Retriever
 from dtdr.traces.base import TracedCall
@@ -39,11 +38,6 @@ there before the answer."""
 START_SECONDS = 10.0
 """How long clients wait for slow servers at the start; whichever comes later joins the list then.
 Clients commonly give a server 30 to 60 s to answer their first message."""
-
-_LEVELS: tuple[types.LoggingLevel, ...] = (
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
-)  # fmt: skip
-
 
 DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow")
 
@@ -122,7 +116,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the servers connected while the block runs; yields when each was tried once, or soon."""
+        """Keep the servers connected while the block runs; yields when each was tried."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -250,58 +244,13 @@ class Gateway:
     async def announce(self, upstream: Upstream, note: types.ServerNotification) -> None:
         """See ``Listener``."""
         if isinstance(note, types.LoggingMessageNotification):
-            await self._log(upstream, note)
-            return
-        for state in self.clients:
-            if isinstance(note, types.ResourceUpdatedNotification):
-                # A server may tell of a part of what was subscribed to.
-                uri = note.params.uri
-                if not any(uri.startswith(known) for known in state.subscriptions):
-                    continue
-                await state.bus.publish(ResourceUpdatedEvent(uri))
-            elif isinstance(note, types.ResourceListChangedNotification):
-                await state.bus.publish(ResourcesListChanged())
-            elif isinstance(note, types.PromptListChangedNotification):
-                await state.bus.publish(PromptsListChanged())
-            if state.wire is not None and not state.is_modern:
-                await state.wire.send_notification(note)
-
-    async def _log(self, upstream: Upstream, note: types.LoggingMessageNotification) -> None:
-        """Pass a log message to the clients whose calls the server is working on, else to all."""
-        severity = _LEVELS.index(note.params.level)
-        callers: list[Context] = list(upstream.callers)
-        for context in callers:
-            state = self.clients.of(context)
-            level: Any = state.log_level
-            if state.is_modern:
-                level = (context.meta or {}).get(types.LOG_LEVEL_META_KEY, "")
-            if level is None or (level in _LEVELS and _LEVELS.index(level) <= severity):
-                await context.session.send_notification(note, context.request_id)
-        if callers:
-            return
-        for state in self.clients:
-            wants = state.log_level is None or _LEVELS.index(state.log_level) <= severity
-            if wants and state.wire is not None and not state.is_modern:
-                await state.wire.send_notification(note)
-
-    def lowest_level(self) -> types.LoggingLevel:
-        """The least severe level that any client asked for."""
-        asked = [state.log_level for state in self.clients if state.log_level is not None]
-        return min(asked, key=_LEVELS.index, default="info")
+            await announcing.log(self.clients, tuple(upstream.callers), note)
+        else:
+            await announcing.announce(self.clients, note)
 
     async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
-        """See ``Listener``; the question goes to the client whose call it can only be about."""
-        waiting: dict[int, Any] = {}
-        for context in upstream.callers:
-            waiting[id(self.clients.of(context))] = context
-        if len(waiting) != 1:
-            reason = "no client's call is" if not waiting else "calls of several clients are"
-            return types.ErrorData(
-                code=types.INVALID_REQUEST,
-                message=f"the gateway cannot tell whom to ask: {reason} being worked on",
-            )
-        (context,) = waiting.values()
-        return await ask(context, request)
+        """See ``Listener``."""
+        return await announcing.answer(self.clients, tuple(upstream.callers), request)
 
     def _report(self) -> None:
         up = [upstream for upstream in self.upstreams.values() if upstream.is_up]

@@ -85,7 +85,7 @@ class Learner:
     def __init__(self, recorder: Recorder, retriever: Retriever) -> None:
         self._recorder = recorder
         self._retriever = retriever
-        self.can_update = bool(getattr(retriever, "can_update", False))
+        self.can_update = retriever.can_update
         self.recorded = 0
         self.learned = 0
 
@@ -96,7 +96,7 @@ class Learner:
             self.recorded += len(found)
             good = [item for item in found if item.outcome != "failure"]
             if self.can_update and good:
-                self.learned += self._retriever.update(good)  # type: ignore[attr-defined]
+                self.learned += self._retriever.update(good)
         except DtdrError as error:
             logger.warning("could not learn from a run: %s", error)
 

@@ -12,11 +12,13 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
+from dtdr.gateway.announcing import lowest_level
 from dtdr.gateway.catalog import Names
 from dtdr.gateway.clients import Context
 from dtdr.gateway.gateway import Gateway
+from dtdr.gateway.link import RawResult, UnavailableError
 from dtdr.gateway.relay import relay
-from dtdr.gateway.upstream import RawResult, UnavailableError, Upstream
+from dtdr.gateway.upstream import Upstream
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -192,7 +194,7 @@ class PassThrough:
         """Log messages of this level and above, for this client; servers hear the lowest."""
         gateway = self._gateway
         gateway.clients.of(context).log_level = params.level
-        lowest = gateway.lowest_level()
+        lowest = lowest_level(gateway.clients)
         async with anyio.create_task_group() as tasks:
             for upstream in gateway.upstreams.values():
                 tasks.start_soon(_quietly, upstream, lowest)

@@ -10,7 +10,8 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from dtdr.gateway.asking import resolved
 from dtdr.gateway.clients import Context
-from dtdr.gateway.upstream import RawResult, Upstream
+from dtdr.gateway.link import RawResult
+from dtdr.gateway.upstream import Upstream
 
 _OWN_META = ("io.modelcontextprotocol/", "dtdr/")
 _PASSED_META = frozenset({types.LOG_LEVEL_META_KEY})

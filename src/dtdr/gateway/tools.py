@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.gateway.clients import INTENT_KEY, ClientState, Context
 from dtdr.gateway.gateway import SEARCH_TOOL, Gateway
+from dtdr.gateway.link import RawResult, UnavailableError
 from dtdr.gateway.relay import relay
-from dtdr.gateway.upstream import RawResult, UnavailableError
 from dtdr.traces.base import TracedCall
 from dtdr.traces.messages import output_of
 

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import anyio
 import mcp_types as types
 from mcp.client import Client
-from mcp.client.session import ClientRequestContext, ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
 
+from dtdr.gateway.link import (
+    Link,
+    NotDeliveredError,
+    RawResult,
+    UnavailableError,
+    transport_to,
+    with_log_level,
+)
+from dtdr.gateway.listener import Listener
 from dtdr.gateway.specs import UpstreamSpec
-from dtdr.gateway.watch import create_http_client, watched
+from dtdr.gateway.watch import watched
 
 logger = logging.getLogger("dtdr.mcp")
+
+MAX_TRIES = 3
+"""How often a request is sent that an HTTP server does not take because it lost the session."""
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -36,62 +41,6 @@ STEADY_SECONDS = 10.0
 
 PROBE_SECONDS = 5.0
 """How often an HTTP upstream is asked whether it is there; a pipe says so by closing."""
-
-MAX_PAGES = 1_000
-
-RawResult = dict[str, Any]
-_RAW: Any = TypeAdapter(dict[str, Any])
-InputAnswer = (
-    types.CreateMessageResult
-    | types.CreateMessageResultWithTools
-    | types.ElicitResult
-    | types.ListRootsResult
-    | types.ErrorData
-)
-
-
-class UnavailableError(Exception):
-    """An upstream is not there; ``sent`` when the request may have reached it."""
-
-    def __init__(self, upstream: str, *, sent: bool) -> None:
-        super().__init__(
-            f"the MCP server {upstream!r} went away before it answered; "
-            "whether the call was carried out is not known"
-            if sent
-            else f"the MCP server {upstream!r} is not available; the call was not made"
-        )
-        self.upstream = upstream
-        self.sent = sent
-
-
-class _NotDeliveredError(Exception):
-    """The server does not know the connection any more; nothing was carried out."""
-
-
-class Listener(Protocol):
-    """Who hears from an upstream."""
-
-    async def tools_changed(self, upstream: Upstream) -> None:
-        """The upstream's tools are others than before, or it came or went."""
-
-    async def announce(self, upstream: Upstream, note: types.ServerNotification) -> None:
-        """The upstream sent a notification that is no progress."""
-
-    async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
-        """The upstream asks the client for something: sampling, elicitation or roots."""
-
-
-@dataclass
-class _Link:
-    """A living connection."""
-
-    session: ClientSession
-    capabilities: types.ServerCapabilities
-    closed: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def is_modern(self) -> bool:
-        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 class Upstream:
@@ -114,7 +63,7 @@ class Upstream:
         self._listener = listener
         self._connect_seconds = connect_seconds
         self._wait_seconds = wait_seconds
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._changed = anyio.Event()
         self._uris: dict[str, int] = {}
         self._relisten = anyio.Event()
@@ -160,24 +109,22 @@ class Upstream:
             scope.deadline = anyio.current_time() + self._connect_seconds
             try:
                 async with self._client(closed) as client:
-                    link = _Link(client.session, client.server_capabilities, closed)
-                    self.tools = await self._list_tools(link)
+                    link = Link(self.spec, client.session, closed)
+                    self.tools = await link.list_tools()
                     scope.deadline = float("inf")
                     try:
                         await self._serve(link)
                     finally:
                         self._set_link(None)
+                        with anyio.CancelScope(shield=True):
+                            await self._listener.tools_changed(self)
             except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
                 return _sentence(error)
-            finally:
-                if not self.is_up:
-                    with anyio.CancelScope(shield=True):
-                        await self._listener.tools_changed(self)
         if scope.cancelled_caught:
             return f"no connection within {self._connect_seconds:g} s"
         return "the connection was closed"
 
-    async def _serve(self, link: _Link) -> None:
+    async def _serve(self, link: Link) -> None:
         self._set_link(link)
         logger.info("upstream %r: connected, %d tools", self.name, len(self.tools))
         await self._listener.tools_changed(self)
@@ -191,59 +138,25 @@ class Upstream:
                 with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
                     await link.closed.wait()
                 if self.spec.url and not link.closed.is_set():
-                    await self._probe(link)
+                    await link.probe(PROBE_SECONDS)
             tasks.cancel_scope.cancel()
 
-    def _set_link(self, link: _Link | None) -> None:
+    def _set_link(self, link: Link | None) -> None:
         self._link = link
         self._changed.set()
         self._changed = anyio.Event()
 
     def _client(self, closed: anyio.Event) -> Client:
         return Client(
-            watched(self._transport(), closed),
+            watched(transport_to(self.spec), closed),
             mode="auto",
             cache=None,
             message_handler=self._heard,
-            sampling_callback=self._asked_sampling,
-            elicitation_callback=self._asked_elicitation,
-            list_roots_callback=self._asked_roots,
+            sampling_callback=self._asking(types.CreateMessageRequest),
+            elicitation_callback=self._asking(types.ElicitRequest),
+            list_roots_callback=self._asking(types.ListRootsRequest),
             client_info=types.Implementation(name="dtdr-mcp", version="1"),
         )
-
-    def _transport(self) -> AbstractAsyncContextManager[Any]:
-        spec = self.spec
-        if spec.command:
-            environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
-            return stdio_client(
-                StdioServerParameters(
-                    command=spec.command[0],
-                    args=list(spec.command[1:]),
-                    env=environment,
-                    cwd=spec.cwd,
-                )
-            )
-        return self._http()
-
-    @asynccontextmanager
-    async def _http(self) -> AsyncIterator[Any]:
-        async with (
-            create_http_client(self.spec.headers) as http,
-            streamable_http_client(self.spec.url, http_client=http) as streams,
-        ):
-            yield streams
-
-    async def _probe(self, link: _Link) -> None:
-        """Ask an HTTP server for a sign of life; a busy one that stays silent counts as alive."""
-        try:
-            with anyio.move_on_after(PROBE_SECONDS):
-                if link.is_modern:
-                    await link.session.send_discover(str(link.session.protocol_version))
-                else:
-                    await link.session.send_ping()
-        except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED or _is_lost_session(error):
-                link.closed.set()
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -258,46 +171,31 @@ class Upstream:
             MCPError: the server's own error.
             UnavailableError: it is away, or went away before it answered.
         """
-        with anyio.move_on_after(self._wait_seconds) as waiting:
-            while True:
-                link = self._link
-                while link is None or link.closed.is_set():
-                    await self._changed.wait()
-                    link = self._link
-                waiting.deadline = float("inf")
-                try:
-                    return await self._send(link, method, dict(params), progress)
-                except _NotDeliveredError:
-                    waiting.deadline = anyio.current_time() + self._wait_seconds
+        for _ in range(MAX_TRIES):
+            link = await self._ready()
+            sent = dict(params)
+            if link.is_modern and self._log_level is not None:
+                sent = with_log_level(sent, self._log_level)
+            try:
+                return await link.send(method, sent, progress)
+            except NotDeliveredError:
+                logger.info("upstream %r: lost the session; connecting again", self.name)
         raise UnavailableError(self.name, sent=False)
 
-    async def _send(
-        self, link: _Link, method: str, params: dict[str, Any], progress: ProgressFnT | None = None
-    ) -> RawResult:
-        if link.is_modern and self._log_level is not None:
-            meta = {types.LOG_LEVEL_META_KEY: self._log_level, **(params.get("_meta") or {})}
-            params = {**params, "_meta": meta}
-        request = types.Request[dict[str, Any], str](method=method, params=params)
-        try:
-            found: RawResult = await link.session.send_request(
-                request, _RAW, progress_callback=progress
-            )
-            return found
-        except MCPError as error:
-            if _is_lost_session(error) and self.spec.url:
-                link.closed.set()
-                raise _NotDeliveredError from error
-            gone = error.code == types.CONNECTION_CLOSED and (
-                bool(self.spec.url) or error.message == "Connection closed"
-            )
-            if gone or link.closed.is_set():
-                link.closed.set()
-                raise UnavailableError(self.name, sent=True) from error
-            raise
-        except ValidationError as error:
-            raise MCPError(
-                types.INTERNAL_ERROR, f"the MCP server {self.name!r} gave an invalid result"
-            ) from error
+    async def _ready(self) -> Link:
+        """The living connection, for which a request waits a moment.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        if self._link is not None and not self._link.closed.is_set():
+            return self._link
+        with anyio.move_on_after(self._wait_seconds):
+            while True:
+                await self._changed.wait()
+                if self._link is not None and not self._link.closed.is_set():
+                    return self._link
+        raise UnavailableError(self.name, sent=False)
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
         """Every page of a list, such as ``resources/list``; empty while the server is away.
@@ -305,38 +203,12 @@ class Upstream:
         Raises:
             MCPError: the server's own error.
         """
-        link = self._link
-        if link is None:
+        if self._link is None:
             return []
-        found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            try:
-                page = await self._send(link, method, {"cursor": cursor} if cursor else {})
-            except (UnavailableError, _NotDeliveredError):
-                return []
-            found.extend(item for item in page.get(key, []) if isinstance(item, dict))
-            cursor = page.get("nextCursor")
-            if not cursor:
-                break
-        return found
-
-    async def _list_tools(self, link: _Link) -> list[dict[str, Any]]:
-        if link.capabilities.tools is None:
+        try:
+            return await self._link.list_all(method, key)
+        except (UnavailableError, NotDeliveredError):
             return []
-        found: list[dict[str, Any]] = []
-        params: types.PaginatedRequestParams | None = None
-        for _ in range(MAX_PAGES):
-            # Through the session, which keeps what the 2026 HTTP headers of a call need.
-            page = await link.session.list_tools(params=params)
-            found.extend(
-                tool.model_dump(by_alias=True, mode="json", exclude_none=True)
-                for tool in page.tools
-            )
-            if not page.next_cursor:
-                break
-            params = types.PaginatedRequestParams(cursor=page.next_cursor)
-        return found
 
     # -- what the server says on its own ---------------------------------------------------------
 
@@ -357,13 +229,13 @@ class Upstream:
         async with self._listing:
             self._listings_waiting -= 1
             try:
-                self.tools = await self._list_tools(link)
+                self.tools = await link.list_tools()
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
         await self._listener.tools_changed(self)
 
-    async def _listen(self, link: _Link) -> None:
+    async def _listen(self, link: Link) -> None:
         """Hear of changes from a 2026-07-28 server, which tells only those who listen."""
         while True:
             self._relisten = relisten = anyio.Event()
@@ -416,53 +288,36 @@ class Upstream:
         if link.is_modern:
             self._relisten.set()
         else:
-            await self._send(link, method, {"uri": uri})
+            await link.send(method, {"uri": uri})
 
     async def set_log_level(self, level: types.LoggingLevel) -> None:
         """Ask for log messages of this level and above, on this connection and later ones."""
         self._log_level = level
         link = self._link
         if link is not None and not link.is_modern and link.capabilities.logging is not None:
-            await self._send(link, "logging/setLevel", {"level": level})
+            await link.send("logging/setLevel", {"level": level})
 
     async def roots_changed(self) -> None:
         """Tell the server that the client's roots changed."""
         if self._link is not None and not self._link.is_modern:
             await self._link.session.send_notification(types.RootsListChangedNotification())
 
-    async def _restore(self, link: _Link) -> None:
+    async def _restore(self, link: Link) -> None:
         try:
             if self._log_level is not None:
                 await self.set_log_level(self._log_level)
             for uri in tuple(self._uris):
-                await self._send(link, "resources/subscribe", {"uri": uri})
-        except (MCPError, UnavailableError, _NotDeliveredError) as error:
+                await link.send("resources/subscribe", {"uri": uri})
+        except (MCPError, UnavailableError, NotDeliveredError) as error:
             logger.debug("upstream %r: %s", self.name, error)
 
-    # -- what the server asks the client ---------------------------------------------------------
+    def _asking(self, kind: Any) -> Any:
+        """A callback for the server's questions of one kind."""
 
-    async def _asked_sampling(
-        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
-    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        answer: Any = await self._listener.answer(self, types.CreateMessageRequest(params=params))
-        return answer  # type: ignore[no-any-return]
+        async def ask(context: ClientRequestContext, params: Any = None) -> Any:
+            return await self._listener.answer(self, kind(params=params))
 
-    async def _asked_elicitation(
-        self, context: ClientRequestContext, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
-        answer: Any = await self._listener.answer(self, types.ElicitRequest(params=params))
-        return answer  # type: ignore[no-any-return]
-
-    async def _asked_roots(
-        self, context: ClientRequestContext
-    ) -> types.ListRootsResult | types.ErrorData:
-        answer: Any = await self._listener.answer(self, types.ListRootsRequest())
-        return answer  # type: ignore[no-any-return]
-
-
-def _is_lost_session(error: MCPError) -> bool:
-    """Whether an HTTP server no longer knows the session (404), as after its restart."""
-    return error.code == types.INVALID_REQUEST and error.message == "Session terminated"
+        return ask
 
 
 def _sentence(error: BaseException) -> str:

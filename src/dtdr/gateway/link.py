@@ -1,0 +1,178 @@
+"""One connection to a server, from its opening to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from dtdr.gateway.specs import UpstreamSpec
+from dtdr.gateway.watch import create_http_client
+
+RawResult = dict[str, Any]
+_RAW: Any = TypeAdapter(dict[str, Any])
+
+MAX_PAGES = 1_000
+"""Of one list, so that a server whose pages never end cannot hold up the others."""
+
+
+class UnavailableError(Exception):
+    """An upstream is not there; ``sent`` when the request may have reached it."""
+
+    def __init__(self, upstream: str, *, sent: bool) -> None:
+        super().__init__(
+            f"the MCP server {upstream!r} went away before it answered; "
+            "whether the call was carried out is not known"
+            if sent
+            else f"the MCP server {upstream!r} is not available; the call was not made"
+        )
+        self.upstream = upstream
+        self.sent = sent
+
+
+class NotDeliveredError(Exception):
+    """The server does not know the connection any more; nothing was carried out."""
+
+
+class Link:
+    """A living connection.
+
+    Args:
+        spec: whose it is.
+        session: negotiated with the server.
+        closed: set when nothing more can come from the server.
+    """
+
+    def __init__(self, spec: UpstreamSpec, session: ClientSession, closed: anyio.Event) -> None:
+        self.spec = spec
+        self.session = session
+        self.closed = closed
+        self.capabilities = session.server_capabilities or types.ServerCapabilities()
+        self.is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def send(
+        self, method: str, params: dict[str, Any], progress: ProgressFnT | None = None
+    ) -> RawResult:
+        """Send a request once and give back the result as it stands on the wire.
+
+        Raises:
+            MCPError: the server's own error.
+            UnavailableError: the server went away before it answered.
+            NotDeliveredError: the server did not take the request.
+        """
+        request = types.Request[dict[str, Any], str](method=method, params=params)
+        try:
+            found: RawResult = await self.session.send_request(
+                request, _RAW, progress_callback=progress
+            )
+        except MCPError as error:
+            if self.spec.url and _is_lost_session(error):
+                self.closed.set()
+                raise NotDeliveredError from error
+            # Over HTTP the SDK makes up this code for several ways to lose a connection.
+            gone = error.code == types.CONNECTION_CLOSED and (
+                bool(self.spec.url) or error.message == "Connection closed"
+            )
+            if gone or self.closed.is_set():
+                self.closed.set()
+                raise UnavailableError(self.spec.name, sent=True) from error
+            raise
+        except ValidationError as error:
+            raise MCPError(
+                types.INTERNAL_ERROR, f"the MCP server {self.spec.name!r} gave an invalid result"
+            ) from error
+        return found
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """Definitions of every tool, as they stand on the wire.
+
+        Raises:
+            MCPError: the server's own error.
+        """
+        if self.capabilities.tools is None:
+            return []
+        found: list[dict[str, Any]] = []
+        params: types.PaginatedRequestParams | None = None
+        for _ in range(MAX_PAGES):
+            # Through the session, which keeps what the 2026 HTTP headers of a call need.
+            page = await self.session.list_tools(params=params)
+            found.extend(
+                tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+                for tool in page.tools
+            )
+            if not page.next_cursor:
+                break
+            params = types.PaginatedRequestParams(cursor=page.next_cursor)
+        return found
+
+    async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
+        """Every page of another list, such as ``resources/list``.
+
+        Raises:
+            MCPError: the server's own error.
+            UnavailableError: the server went away.
+            NotDeliveredError: the server did not take the request.
+        """
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self.send(method, {"cursor": cursor} if cursor else {})
+            found.extend(item for item in page.get(key, []) if isinstance(item, dict))
+            cursor = page.get("nextCursor")
+            if not cursor:
+                break
+        return found
+
+    async def probe(self, seconds: float) -> None:
+        """Ask an HTTP server for a sign of life; a busy one that stays silent counts as alive."""
+        try:
+            with anyio.move_on_after(seconds):
+                if self.is_modern:
+                    await self.session.send_discover(str(self.session.protocol_version))
+                else:
+                    await self.session.send_ping()
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED or _is_lost_session(error):
+                self.closed.set()
+
+
+def transport_to(spec: UpstreamSpec) -> AbstractAsyncContextManager[Any]:
+    """The SDK's transport to a server."""
+    if not spec.command:
+        return _http(spec)
+    environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
+    program, *arguments = spec.command
+    return stdio_client(
+        StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
+    )
+
+
+@asynccontextmanager
+async def _http(spec: UpstreamSpec) -> AsyncIterator[Any]:
+    async with (
+        create_http_client(spec.headers) as http,
+        streamable_http_client(spec.url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+def with_log_level(params: Mapping[str, Any], level: types.LoggingLevel) -> dict[str, Any]:
+    """Parameters that ask a 2026-07-28 server for log messages, unless they ask already."""
+    meta = {types.LOG_LEVEL_META_KEY: level, **(params.get("_meta") or {})}
+    return {**params, "_meta": meta}
+
+
+def _is_lost_session(error: MCPError) -> bool:
+    """Whether an HTTP server no longer knows the session (404), as after its restart."""
+    return error.code == types.INVALID_REQUEST and error.message == "Session terminated"

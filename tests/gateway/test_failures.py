@@ -1,0 +1,191 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import anyio
+import pytest
+
+from dtdr.gateway import UpstreamSpec
+from tests.gateway.helpers import (
+    command,
+    free_port,
+    gateway_client,
+    http_server,
+    journal_of,
+    kill,
+    names,
+    stdio,
+    text,
+    until,
+)
+
+pytestmark = pytest.mark.anyio
+
+CALLS = 1_000
+AT_ONCE = 8
+
+
+async def test_a_dead_server_takes_only_its_own_tools_away_and_comes_back(model, tmp_path):
+    pid = tmp_path / "pid"
+    specs = [stdio("a", prefix="a_", tools=2), stdio("b", prefix="b_", tools=2, pid=str(pid))]
+    async with gateway_client(model, specs) as (client, gateway):
+        both = gateway.catalog.names()
+        first = kill(pid)
+        await until(lambda: not gateway.upstreams["b"].is_up)
+        alone = gateway.catalog.names()
+        still = await client.call_tool("a_tool_0", {"id": "1"})
+        await until(lambda: gateway.upstreams["b"].is_up)
+        again = gateway.catalog.names()
+        back = await client.call_tool("b_tool_0", {"id": "2"})
+        assert int(pid.read_text()) != first
+
+    assert both == again == ("a_tool_0", "a_tool_1", "b_tool_0", "b_tool_1")
+    assert alone == ("a_tool_0", "a_tool_1")
+    assert not still.is_error
+    assert not back.is_error
+
+
+async def test_a_server_that_cannot_be_started_leaves_the_others_alone(model):
+    missing = UpstreamSpec("missing", command=("/no/such/program",))
+    ends = UpstreamSpec("ends", command=(sys.executable, "-c", "pass"))
+    async with gateway_client(model, [missing, stdio("a", tools=2), ends]) as (client, _):
+        assert await names(client) == ["tool_0", "tool_1"]
+
+
+async def test_a_call_waits_a_moment_for_a_server_that_is_away(model, tmp_path):
+    pid = tmp_path / "pid"
+    specs = [stdio("a", tools=2, pid=str(pid))]
+    async with gateway_client(model, specs, options={"wait_seconds": 20}) as (client, gateway):
+        kill(pid)
+        await until(lambda: not gateway.upstreams["a"].is_up)
+        result = await client.call_tool("tool_0", {"id": "1"})
+
+    assert json.loads(text(result))["id"] == "1"
+
+
+async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(model, tmp_path):
+    started = tmp_path / "started"
+    once = f"[ -e {started} ] && exit 1; touch {started}; exec {json.dumps(sys.executable)} "
+    script = once + " ".join(
+        f"'{part}'" for part in command(tools=1, pid=str(tmp_path / "pid"))[1:]
+    )
+    specs = [UpstreamSpec("a", command=("sh", "-c", script), inherit_env=True)]
+    async with gateway_client(model, specs, options={"wait_seconds": 0.1}) as (client, gateway):
+        kill(tmp_path / "pid")
+        await until(lambda: not gateway.upstreams["a"].is_up)
+        result = await client.call_tool("tool_0", {})
+
+    assert result.is_error
+    assert text(result) == "the MCP server 'a' is not available; the call was not made"
+    assert result.meta["dtdr/unavailable"] == "a"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_of_1000_calls_over_a_kill_none_is_lost_and_none_is_made_twice(model, mode, tmp_path):
+    journals = {name: tmp_path / name for name in "abc"}
+    specs = [
+        stdio(
+            name,
+            prefix=f"{name}_",
+            tools=2,
+            journal=str(path),
+            pid=f"{path}.pid",
+            delay=0.005,
+        )
+        for name, path in journals.items()
+    ]
+    async with gateway_client(model, specs, mode=mode) as (client, _):
+        answers = await make_calls(client, "abc", lambda: kill(tmp_path / "b.pid"))
+
+    check(answers, journals)
+    outcomes = Counter(outcome for outcome, _ in answers.values())
+    assert outcomes["answered"] >= CALLS - 2 * AT_ONCE
+
+
+async def test_of_1000_calls_over_a_restart_of_an_http_server_none_is_lost(model, tmp_path):
+    journals = {name: tmp_path / name for name in "ab"}
+    port = free_port()
+    options = {"prefix": "b_", "tools": 2, "journal": str(journals["b"]), "delay": 0.005}
+    specs = [
+        stdio("a", prefix="a_", tools=2, journal=str(journals["a"]), delay=0.005),
+        UpstreamSpec("b", url=f"http://127.0.0.1:{port}/mcp"),
+    ]
+    with http_server(port, **options) as process:
+        restarted = []
+
+        def restart():
+            process.kill()
+            process.wait()
+            restarted.append(subprocess.Popen(command(http=port, **options)))
+
+        try:
+            async with gateway_client(model, specs, options={"wait_seconds": 30}) as (client, _):
+                answers = await make_calls(client, "ab", restart)
+        finally:
+            for other in restarted:
+                other.kill()
+                other.wait()
+
+    check(answers, journals)
+    outcomes = Counter(outcome for outcome, _ in answers.values())
+    assert outcomes["answered"] >= CALLS - 4 * AT_ONCE
+
+
+async def make_calls(client, servers, break_something):
+    """1,000 calls, eight at once, over the servers in turns; what became of each."""
+    numbers = iter(range(CALLS))
+    answers = {}
+
+    async def worker():
+        for number in numbers:
+            if number == CALLS * 2 // 5:
+                break_something()
+            server = servers[number % len(servers)]
+            result = await client.call_tool(f"{server}_tool_{number % 2}", {"id": str(number)})
+            if not result.is_error:
+                answers[number] = ("answered", json.loads(text(result))["id"])
+            elif result.meta and "dtdr/unavailable" in result.meta:
+                made = "not made" if "was not made" in text(result) else "not known"
+                answers[number] = (made, text(result))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.start_soon(worker)
+    return answers
+
+
+def check(answers, journals):
+    """Every call has an outcome, and the servers' journals bear it out."""
+    made = Counter(entry for path in journals.values() for entry in journal_of(path))
+    assert sorted(answers) == list(range(CALLS))
+    assert max(made.values()) == 1
+    for number, (outcome, detail) in answers.items():
+        if outcome == "answered":
+            assert detail == str(number)
+            assert made[detail] == 1
+        if outcome == "not made":
+            assert made[str(number)] == 0
+
+
+async def test_a_server_that_is_stopped_and_goes_on_loses_nothing(model, tmp_path):
+    pid = tmp_path / "pid"
+    async with gateway_client(model, [stdio("a", tools=2, pid=str(pid))]) as (client, _):
+        os.kill(int(pid.read_text()), signal.SIGSTOP)
+        try:
+            async with anyio.create_task_group() as tasks:
+                found = []
+
+                async def call():
+                    found.append(await client.call_tool("tool_0", {"id": "late"}))
+
+                tasks.start_soon(call)
+                await anyio.sleep(0.5)
+                assert found == []
+                os.kill(int(pid.read_text()), signal.SIGCONT)
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGCONT)
+
+    assert json.loads(text(found[0]))["id"] == "late"

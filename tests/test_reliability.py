@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
+from dtdr.cli import run as command
 from dtdr.errors import InputError
 from dtdr.evaluation import run
+from dtdr.evaluation.figure import reliability_figure
 from dtdr.evaluation.metrics.auroc import auroc
 from dtdr.evaluation.metrics.coverage import coverage
 from dtdr.evaluation.metrics.ece import BINS, Bin, expected_calibration_error, reliability
@@ -20,9 +24,11 @@ from dtdr.evaluation.run_log import StepFactory, read_run_log, write_run_log
 from dtdr.ranking import Guide, Ranking
 from dtdr.retrievers.random import RandomRetriever
 from tests import small_data
+from tests.command_line import is_one_sentence
 from tests.runs import TOOLS, make_log, make_step
 
 probabilities = st.floats(0, 1)
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def believed(count, seed, sharpness=1.0):
@@ -325,3 +331,141 @@ def test_a_header_of_version_2_without_its_keys_is_refused(tmp_path):
     path.write_text(json.dumps(header) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="the header lacks 'coverage_cuts'"):
         read_run_log(path)
+
+
+def panels(count):
+    return [
+        (f"method <{number}> & more", reliability(*believed(400, number)), 0.0123)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_figure_is_an_svg_in_which_every_bin_is_a_point_within_the_page(count):
+    runs = panels(count)
+    root = fromstring(reliability_figure(runs, title='a set, split "s" & <t>'))
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    groups = root.findall(f"{SVG}g")
+    assert len(groups) == count
+    for group, (name, bins, _) in zip(groups, runs, strict=True):
+        dx, dy = map(float, re.findall(r"[\d.]+", group.get("transform", "")))
+        points = group.findall(f"{SVG}circle")
+        assert len(points) == len(bins)
+        for point in points:
+            assert 0 < dx + float(point.get("cx", -1)) < width
+            assert 0 < dy + float(point.get("cy", -1)) < height
+        texts = [element.text for element in group.findall(f"{SVG}text")]
+        assert {name, "Confidence", "Steps", "Best tool acceptable (share)"} <= set(texts)
+        assert "calibration error 0.012, 400 steps" in texts
+
+
+def test_points_of_the_figure_stand_where_their_values_are():
+    root = fromstring(
+        reliability_figure([("m", [Bin(0.25, 0.75, 9), Bin(1.0, 1.0, 3)], 0.1)], title="t")
+    )
+    low, high = root.findall(f".//{SVG}circle")
+    frame = next(item for item in root.iter(f"{SVG}rect") if item.get("class") == "frame")
+    left, top, size = (float(frame.get(key, 0)) for key in ("x", "y", "width"))
+    assert float(low.get("cx", 0)) == pytest.approx(left + 0.25 * size, abs=0.1)
+    assert float(low.get("cy", 0)) == pytest.approx(top + 0.25 * size, abs=0.1)
+    assert (float(high.get("cx", 0)), float(high.get("cy", 0))) == (left + size, top)
+
+
+def test_figure_has_colours_of_its_own_for_dark_pages():
+    style = next(fromstring(reliability_figure(panels(1), title="t")).iter(f"{SVG}style"))
+    assert "prefers-color-scheme: dark" in (style.text or "")
+
+
+def test_figure_without_steps_is_still_an_svg():
+    assert fromstring(reliability_figure([("m", [], math.nan)], title="t")).tag == f"{SVG}svg"
+
+
+@pytest.fixture
+def evaluate(tmp_path, capsys):
+    data = small_data.write(tmp_path, size=24)
+
+    def call(*arguments, data=data):
+        code = command(["evaluate", *(["--data", str(data)] if data else []), *map(str, arguments)])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return call
+
+
+def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
+    code, out, err = evaluate("--retriever", "dtdr-c", "--retriever", "random", "--calibration")
+    assert (code, err) == (0, "")
+    assert "How far the probabilities can be believed" in out
+    assert [
+        name for name in ("ECE", "At .80", "At .90", "At .95", "Unfamiliar") if name not in out
+    ] == []
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    arguments = ["--retriever", "dtdr-c", "--calibration", "--runs", runs, "--json"]
+    code, out, _ = evaluate(*arguments)
+    (result,) = json.loads(out)["results"]
+    assert code == 0
+    expected = reliability_of(read_run_log(runs / "dtdr-c.jsonl")).to_dict()
+    assert result["calibration"] == expected
+    assert 0 <= expected["ece"] <= 1
+    assert expected["unfamiliar"] is not None
+
+
+def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
+    runs = tmp_path / "runs"
+    names = ["--retriever", "dtdr-c", "--retriever", "random"]
+    _, first, _ = evaluate(*names, "--calibration", "--by", "step", "--runs", runs, "--json")
+    logs = ["--log", runs / "dtdr-c.jsonl", "--log", runs / "random.jsonl"]
+    code, again, _ = evaluate(*logs, "--calibration", "--by", "step", "--json", data=None)
+    assert code == 0
+    assert json.loads(again) == json.loads(first)
+
+
+def test_figure_of_the_command_line_is_written_and_replaced_with_force_only(evaluate, tmp_path):
+    path = tmp_path / "figures" / "reliability.svg"
+    code, _, err = evaluate("--retriever", "random", "--figure", path)
+    assert (code, err) == (0, "")
+    before = path.read_bytes()
+    assert fromstring(before).tag == f"{SVG}svg"
+    code, out, err = evaluate("--retriever", "dtdr-c", "--figure", path)
+    assert (code, out, is_one_sentence(err)) == (1, "", True)
+    assert path.read_bytes() == before
+    assert evaluate("--retriever", "dtdr-c", "--figure", path, "--force")[0] == 0
+    assert path.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--retriever", "random"], "leave out --retriever"),
+        (["--dataset", "tinyagent", "--runs", "r"], "leave out --dataset and --runs"),
+        (["--log", "none.jsonl"], "cannot read none.jsonl"),
+    ],
+)
+def test_logs_go_with_nothing_that_is_for_fitting(evaluate, tmp_path, arguments, said):
+    write_run_log(tmp_path / "a.jsonl", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
+    code, out, err = evaluate("--log", tmp_path / "a.jsonl", *arguments, data=None)
+    assert (code, out, is_one_sentence(err)) == (2, "", True)
+    assert said in err
+
+
+def test_logs_of_two_splits_are_not_shown_together(evaluate, tmp_path):
+    step = make_step([0, 1, 2, 3, 4], ["alpha"])
+    write_run_log(tmp_path / "a.jsonl", make_log([step]))
+    write_run_log(tmp_path / "b.jsonl", make_log([step], split={"name": "t", "sha256": "2" * 64}))
+    code, _, err = evaluate("--log", tmp_path / "a.jsonl", "--log", tmp_path / "b.jsonl", data=None)
+    assert (code, is_one_sentence(err)) == (2, True)
+    assert "is about another split than" in err
+
+
+def test_log_without_confidence_cannot_be_drawn(evaluate, tmp_path):
+    write_run_log(tmp_path / "a.jsonl", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
+    code, _, err = evaluate(
+        "--log", tmp_path / "a.jsonl", "--figure", tmp_path / "f.svg", data=None
+    )
+    assert code == 2
+    assert "there is no run with confidence to draw" in err
+    assert not (tmp_path / "f.svg").exists()

@@ -9,11 +9,14 @@ from dtdr.evaluation.metrics.ece import Bin
 
 PLOT = 240
 """Width and height of the square in which the points stand, in pixels."""
-_LEFT, _TOP, _GAP, _COUNTS, _BELOW = 58, 52, 14, 46, 48
+_LEFT, _TOP, _GAP, _COUNTS, _BELOW = 66, 52, 14, 46, 48
+_HEADER = 56
 _WIDTH = _LEFT + PLOT + 22
 _HEIGHT = _TOP + PLOT + _GAP + _COUNTS + _BELOW
 _A_ROW = 3
 _TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+_LEGEND = "dashed: right as often as said; whiskers: 95 % interval"
 
 # Colours that keep apart for all kinds of sight (Okabe and Ito), and text with a contrast over 7.
 _STYLE = """
@@ -57,9 +60,9 @@ def reliability_figure(runs: Sequence[tuple[str, Sequence[Bin], float]], *, titl
         The SVG, readable on light and on dark pages.
     """
     columns = min(len(runs), _A_ROW)
-    height = 34 + -(-len(runs) // _A_ROW) * _HEIGHT
-    # At least as wide as the title.
-    width = max(columns * _WIDTH, 8 * len(title) + 2 * 16)
+    height = _HEADER + -(-len(runs) // _A_ROW) * _HEIGHT
+    # At least as wide as the longer line above the panels.
+    width = max(columns * _WIDTH, 8 * max(len(title), len(_LEGEND)) + 2 * 16)
     label = f"Reliability of {', '.join(name for name, _, _ in runs)}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -67,9 +70,10 @@ def reliability_figure(runs: Sequence[tuple[str, Sequence[Bin], float]], *, titl
         f"<style>{_STYLE}</style>",
         f'<rect class="page" width="{width}" height="{height}"/>',
         f'<text class="name" x="16" y="26">{escape(title)}</text>',
+        f'<text class="small" x="16" y="44">{_LEGEND}</text>',
     ]
     for number, (name, bins, error) in enumerate(runs):
-        x, y = number % _A_ROW * _WIDTH, 34 + number // _A_ROW * _HEIGHT
+        x, y = number % _A_ROW * _WIDTH, _HEADER + number // _A_ROW * _HEIGHT
         parts.append(f'<g transform="translate({x} {y})">')
         parts += _panel(name, bins, error)
         parts.append("</g>")

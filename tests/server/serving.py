@@ -154,7 +154,7 @@ class Learner(Retriever):
     def _fit(self, demonstrations: Any) -> None:
         import numpy as np
 
-        self.counts_ = np.ones(len(self.tools_))
+        self.counts_: Any = np.ones(len(self.tools_))
         self.update(demonstrations)
 
     def update(self, demonstrations: Any) -> int:
@@ -163,9 +163,11 @@ class Learner(Retriever):
             for name in item.plan.tools:
                 if name not in self._index:
                     raise InputError(f"no tool is named {name!r}")
+        counts = self.counts_.copy()
         for item in found:
             for name in item.plan.tools:
-                self.counts_[self._index[name]] += 1
+                counts[self._index[name]] += 1
+        self.counts_ = counts
         return len(found)
 
     def _prepare(self, queries: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 import dtdr
 from dtdr.jsonl import read_demonstrations
-from dtdr.server.models import _copy, _Lesson, _teach
+from dtdr.server.models import _Lesson, _teach
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, Learner
@@ -163,17 +163,6 @@ def test_one_bad_lesson_spoils_no_other_that_waits_with_it():
     assert "no tool is named 'nope'" in str(bad.error)
     calls = sum(len(small_data.demonstration(number).plan) for number in (0, 1))
     assert taught.counts_.sum() == learner.counts_.sum() + calls
-
-
-def test_a_copy_shares_an_encoder_that_does_not_learn(fitted):
-    retriever = dtdr.load(fitted)
-    assert _copy(retriever).encoder is not retriever.encoder
-    assert retriever.encoder is not None
-    type(retriever.encoder).learned, former = False, True
-    try:
-        assert _copy(retriever).encoder is retriever.encoder
-    finally:
-        type(retriever.encoder).learned = former
 
 
 def test_what_was_learned_is_saved_when_asked(model):

@@ -63,7 +63,7 @@ def test_every_way_to_be_wrong_gets_the_same_answer(guarded, keys):
         bearer("x" * 5_000),
         {"authorization": rank},
         {"authorization": f"Basic {rank}"},
-        {"x-api-key": "é".encode().decode("latin-1")},
+        {"x-api-key": "é".encode()},
     ]
     answers = []
     for headers in wrong:

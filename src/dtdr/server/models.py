@@ -111,7 +111,7 @@ class ServedModel:
     @property
     def can_learn(self) -> bool:
         """Whether the retriever learns from single demonstrations after it was fitted."""
-        return can_update(self.current.retriever)
+        return self.current.retriever.can_update
 
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
         """Learn from demonstrations, in a thread, on a copy that then takes the model's place.
@@ -205,11 +205,6 @@ class Shelf(Mapping[str, ServedModel]):
         return found
 
 
-def can_update(retriever: Retriever) -> bool:
-    """Whether a retriever has ``update`` and says that it works."""
-    return bool(getattr(retriever, "can_update", False))
-
-
 def _load(folder: Path) -> Retriever:
     name = read_config(folder)["retriever"]
     if name in retrievers.NAMES and "llm" in retrievers.retriever_class(name).not_saved:
@@ -238,33 +233,28 @@ def _stamp(folder: Path) -> Stamp | None:
 
 
 def _teach(retriever: Retriever, lessons: Sequence[_Lesson]) -> Retriever | None:
-    """A copy of the retriever that learned the lessons; None when it learned from none of them."""
-    taught = _copy(retriever)
+    """A copy of the retriever that learned the lessons; None when it learned from none of them.
+
+    ``update`` replaces what was learned and changes nothing in place, so that the copy may share
+    everything with the retriever that goes on ranking.
+    """
+    taught = copy.copy(retriever)
     try:
-        everything = [item for lesson in lessons for item in lesson.demonstrations]
-        total = _update(taught, everything)
+        total = taught.update([item for lesson in lessons for item in lesson.demonstrations])
     except DtdrError as error:
         if len(lessons) == 1:
             lessons[0].error = error
             return None
         # One of several is at fault: each by itself, so that it spoils no other.
+        latest = None
         for lesson in lessons:
-            attempt = _teach(retriever, [lesson])
-            retriever = attempt or retriever
-        return retriever
+            latest = _teach(latest or retriever, [lesson]) or latest
+        return latest
+    counts_failures = taught.failure_weight > 0
     for lesson in lessons:
-        lesson.learned = sum(item.outcome != "failure" for item in lesson.demonstrations)
+        lesson.learned = sum(
+            counts_failures or item.outcome != "failure" for item in lesson.demonstrations
+        )
     if len(lessons) == 1:
         lessons[0].learned = total
     return taught
-
-
-def _update(retriever: Retriever, demonstrations: Sequence[Demonstration]) -> int:
-    return int(retriever.update(demonstrations))  # type: ignore[attr-defined]
-
-
-def _copy(retriever: Retriever) -> Retriever:
-    """A copy that shares an encoder which does not learn, and so may hold files and sessions."""
-    encoder = retriever.encoder
-    shared = {} if encoder is None or encoder.learned else {id(encoder): encoder}
-    return copy.deepcopy(retriever, shared)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 from collections.abc import Callable
 
 import uvicorn
@@ -33,6 +35,10 @@ def serve(settings: Settings, *, listening: Callable[[str], None] = lambda _: No
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
     listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn ends gracefully and then raises the signal again; having ended as told is no
+        # failure.
+        signal.signal(signal.SIGTERM, lambda *_: None)
     with listener:
         server(app).run(sockets=[listener])
 

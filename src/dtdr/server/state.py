@@ -83,6 +83,13 @@ class State:
             unknown_tools=unknown,
         )
 
+    def log_fields(
+        self, request: Request, model: ServedModel, query: str | None = None, **fields: int
+    ) -> None:
+        """What the request's line in the log says; the query only where that is allowed."""
+        shown = {"query": query} if query is not None and self.settings.log_queries else {}
+        request.scope["dtdr.log"] = {"model": model.name, **fields, **shown}
+
     def check_history(self, history: Sequence[str]) -> None:
         """Refuse a history that is too long."""
         limit = self.settings.limits.history

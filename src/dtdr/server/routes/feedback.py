@@ -44,7 +44,7 @@ async def feedback(request: Request, given: schemas.FeedbackRequest) -> schemas.
             raise RefusedError(422, f"demonstrations.{number}: {error}") from error
         except RecursionError as error:
             raise RefusedError(422, f"demonstrations.{number}: nested too deeply") from error
-    request.scope["dtdr.log"] = {"model": model.name, "demonstrations": len(found)}
+    state.log_fields(request, model, demonstrations=len(found))
     learned = await model.learn(found)
     state.metrics.learned.labels(model.name).inc(learned)
     note_generation(state, model)

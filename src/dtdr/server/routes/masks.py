@@ -50,11 +50,7 @@ async def _answer(
     model = state.shelf.find(given.model)
     tools = body.get("tools", [])
     _check(state, tools, messages)
-    request.scope["dtdr.log"] = {
-        "model": model.name,
-        "tools": len(tools),
-        "messages": len(messages),
-    }
+    state.log_fields(request, model, tools=len(tools), messages=len(messages))
     snapshot = model.current
     # A sticky or deferred mask ranks every step of the conversation: too long for the event loop.
     changed, selection = await to_thread.run_sync(

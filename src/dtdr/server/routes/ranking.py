@@ -24,7 +24,7 @@ async def rank(request: Request, given: schemas.RankRequest) -> schemas.RankResp
     model = state.shelf.find(given.model)
     state.check_query(given.query)
     state.check_history(given.history)
-    request.scope["dtdr.log"] = {"model": model.name, "calls": len(given.history)}
+    state.log_fields(request, model, given.query, calls=len(given.history))
     return await state.rank(model, given.query, given.history, given)
 
 
@@ -39,7 +39,7 @@ async def rank_batch(request: Request, given: schemas.BatchRequest) -> schemas.B
     for step in given.steps:
         state.check_query(step.query)
         state.check_history(step.history)
-    request.scope["dtdr.log"] = {"model": model.name, "steps": len(given.steps)}
+    state.log_fields(request, model, steps=len(given.steps))
     snapshot = model.current
     found: list[schemas.RankResponse] = []
     for start in range(0, len(given.steps), CHUNK):

@@ -24,6 +24,7 @@ async def create(request: Request, given: schemas.SessionRequest) -> schemas.Ses
     model = state.shelf.find(given.model)
     state.check_query(given.query)
     state.check_history(given.history)
+    state.log_fields(request, model, given.query, calls=len(given.history))
     session = state.sessions.open(model, given.query, given.history, owner_of(request))
     return await _response(state, session, given.rank)
 

@@ -1,0 +1,262 @@
+"""Quality of service of ``dtdr serve``: latency under load, open sessions, memory.
+
+    python benchmarks/server.py                  # TinyAgent bank, 500 requests/s for 60 s, 5 times
+    python benchmarks/server.py --smoke          # synthetic demonstrations, 2 s, once
+    python benchmarks/server.py --model FOLDER   # a model of your own
+
+The server runs in a process of its own. This process is the load: it sends every request at its
+own moment, whether earlier ones were answered or not, over 16 connections that stay open, and
+counts latency from the moment the request was due, so that a server that falls behind shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from dtdr import Client, fit
+from dtdr.datasets import load as load_dataset
+from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstrations import Demonstration
+from dtdr.evaluation.tables import Column, Table, count
+
+CONNECTIONS = 16
+
+
+@dataclass
+class Load:
+    """What was sent, and how long the answers took, in seconds."""
+
+    latencies: list[float] = field(default_factory=list)
+    errors: int = 0
+
+    def quantile(self, share: float) -> float:
+        """Milliseconds that this share of the answers took at most."""
+        ordered = sorted(self.latencies)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1e3
+
+
+async def _connection(
+    host: str, port: int, waiting: asyncio.Queue[tuple[float, bytes] | None], load: Load
+) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
+    while (item := await waiting.get()) is not None:
+        due, request = item
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next(line for line in lines if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.split(b":")[1]))
+        load.latencies.append(time.perf_counter() - due)
+        load.errors += not head.startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def send(url: str, requests: Sequence[bytes], rate: float, seconds: float) -> Load:
+    """Send requests at a constant rate, each at its own moment."""
+    parts = urlsplit(url)
+    load = Load()
+    waiting: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
+    connections = [
+        asyncio.create_task(_connection(str(parts.hostname), int(parts.port or 80), waiting, load))
+        for _ in range(CONNECTIONS)
+    ]
+    begin = time.perf_counter() + 0.1
+    for number in range(int(rate * seconds)):
+        due = begin + number / rate
+        pause = due - time.perf_counter()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        waiting.put_nowait((due, requests[number % len(requests)]))
+    for _ in connections:
+        waiting.put_nowait(None)
+    await asyncio.gather(*connections)
+    return load
+
+
+def rank_requests(demonstrations: Sequence[Demonstration]) -> list[bytes]:
+    """One request for every step of every demonstration, in an order drawn once."""
+    bodies = [
+        {"query": item.query, "history": item.plan.tools[:step], "top_k": 5}
+        for item in demonstrations
+        for step in range(len(item.plan) + 1)
+    ]
+    random.Random(0).shuffle(bodies)
+    return [_request(body) for body in bodies]
+
+
+def _request(body: dict[str, Any]) -> bytes:
+    content = json.dumps(body).encode()
+    head = (
+        "POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def start(model: Path) -> tuple[subprocess.Popen[str], str]:
+    """A server with one model, and its address."""
+    command = [sys.executable, "-m", "dtdr", "serve", f"model={model}", "--port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # Every request is logged, as it is by default; nobody reads it here.
+    log = Path(model).parent / "server.log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, stderr=stream, text=True, env=environment)
+    while "listening on " not in (text := log.read_text()):
+        if process.poll() is not None:
+            raise SystemExit(text)
+        time.sleep(0.05)
+    url = text.split("listening on ")[1].split()[0]
+    with Client(url, retries=0) as client:
+        while not client.is_ready():
+            time.sleep(0.05)
+    return process, url
+
+
+def resident(pid: int, name: str = "VmRSS") -> float:
+    """MB of memory that a process holds (``VmRSS``) or held at most (``VmHWM``)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of processor time that a process used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(
+    model: Path, demonstrations: Sequence[Demonstration], given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Start a server, open sessions, and load it as often as asked."""
+    process, url = start(model)
+    requests = rank_requests(demonstrations)
+    try:
+        empty = resident(process.pid)
+        with Client(url) as client:
+            served = client.models()[0]
+            for number in range(given.sessions):
+                item = demonstrations[number % len(demonstrations)]
+                client.session(f"{item.query} ({number})").rank(top_k=5)
+        asyncio.run(send(url, requests, given.rate, min(2.0, given.seconds)))
+        rows = []
+        for run in range(given.runs):
+            used, began = cpu_seconds(process.pid), os.getloadavg()[0]
+            load = asyncio.run(send(url, requests, given.rate, given.seconds))
+            rows.append(
+                {
+                    "retriever": served.retriever,
+                    "run": str(run + 1),
+                    "requests": len(load.latencies),
+                    "errors": load.errors,
+                    "p50": load.quantile(0.5),
+                    "p99": load.quantile(0.99),
+                    "max": load.quantile(1.0),
+                    "cpu": (cpu_seconds(process.pid) - used) / len(load.latencies) * 1e3,
+                    "sessions": given.sessions,
+                    "empty_mb": empty,
+                    "mb": resident(process.pid, "VmHWM"),
+                    "others": began,
+                }
+            )
+        return rows
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def main() -> None:
+    """Fit or take models, and measure a server of each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
+    parser.add_argument("--model", type=Path, help="a model folder; else they are fitted")
+    parser.add_argument("--retriever", nargs="+", default=["dtdr-l", "dtdr-f"])
+    parser.add_argument("--rate", type=float, default=500.0, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=1_000)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    given = parser.parse_args()
+    if given.smoke:
+        given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, 100.0
+        given.retriever = ["dtdr-l"]
+        demonstrations, known = list(generate(200)), tools()
+    else:
+        dataset = load_dataset("tinyagent", data_dir=given.data_dir)
+        demonstrations, known = list(dataset.demonstrations), tuple(dataset.tools)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        if given.model:
+            rows = measure(given.model, demonstrations, given)
+        else:
+            for name in given.retriever:
+                path = Path(folder) / name / "model"
+                fit(demonstrations, known, retriever=name).save(path)
+                rows += measure(path, demonstrations, given)
+    rows = [*rows, *medians(rows)] if given.runs > 1 else rows
+    if given.json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Run", "run"),
+        Column("Requests", "requests", count, numeric=True),
+        Column("Errors", "errors", count, numeric=True),
+        Column("p50 ms", "p50", _two, numeric=True),
+        Column("p99 ms", "p99", _two, numeric=True),
+        Column("Max ms", "max", _two, numeric=True),
+        Column("CPU ms", "cpu", _two, numeric=True),
+        Column("MB", "mb", count, numeric=True),
+        Column("Load", "others", _two, numeric=True),
+    ]
+    title = (
+        f"POST /v1/rank at {given.rate:g} requests/s for {given.seconds:g} s, one worker, "
+        f"{given.sessions:,} sessions open"
+    )
+    caption = (
+        "CPU: of the server, a request. MB: most memory that it held. Load: of the machine when "
+        "the run began, without this one."
+    )
+    Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+
+
+def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row of medians for each retriever."""
+    found = []
+    for name in dict.fromkeys(row["retriever"] for row in rows):
+        mine = [row for row in rows if row["retriever"] == name]
+        numbers = {
+            key: statistics.median(row[key] for row in mine)
+            for key, value in mine[0].items()
+            if not isinstance(value, str)
+        }
+        found.append({**numbers, "retriever": name, "run": "median"})
+    return found
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""The clients, against real servers."""
+
+import asyncio
+import http.server
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import dtdr
+from dtdr.client import InvalidRequestError, ServerError
+from dtdr.errors import InputError, MissingExtraError
+from dtdr.integrations import ToolMask, anthropic, openai
+from dtdr.server.keys import create_key
+from tests import small_data
+from tests.server import serving
+from tests.server.serving import QUERY, Learner
+from tests.server.test_masks import anthropic_request, openai_request
+
+
+@pytest.fixture
+def client(served):
+    with dtdr.Client(served.url) as found:
+        yield found
+
+
+def test_a_remote_ranking_reads_like_a_local_one(client, fitted):
+    local = dtdr.load(fitted).rank(QUERY, ["read_file"])
+    remote = client.rank(QUERY, ["read_file"], top_k=100)
+    assert remote.tools == local.tools
+    assert remote.best == local.best
+    assert remote.probabilities == pytest.approx(local.probabilities, abs=1e-6)
+    assert remote.confidence == pytest.approx(local.confidence, abs=1e-6)
+    assert remote.is_familiar == local.is_familiar
+    assert [tool for tool, _ in remote.top(2)] == [tool for tool, _ in local.top(2)]
+    assert [tool for tool, _ in remote] == [tool for tool, _ in local]
+    assert len(remote) == len(local)
+    assert remote.probability(local.best) == pytest.approx(local.probability(local.best), abs=1e-6)
+    assert remote.probability("no_such") == 0.0
+
+
+def test_bounds_and_batches_are_passed_on(client):
+    assert len(client.rank(QUERY, top_k=2)) == 2
+    assert len(client.rank(QUERY, threshold=0.999)) == 1
+    batch = client.rank_batch([QUERY, "Read the notes"], [["read_file"], []], top_k=1)
+    assert batch == [
+        client.rank(QUERY, ["read_file"], top_k=1),
+        client.rank("Read the notes", top_k=1),
+    ]
+    with pytest.raises(InputError, match="2 queries but 1 histories"):
+        client.rank_batch(["a", "b"], [[]])
+
+
+def test_a_session_follows_its_calls_and_is_deleted(client, served):
+    with client.session(QUERY) as session:
+        assert session.rank(top_k=3) == client.rank(QUERY, top_k=3)
+        session.call("read_file").call("summarize", "unknown_tool")
+        history = ("read_file", "summarize", "unknown_tool")
+        assert session.history == history
+        assert session.rank(top_k=3) == client.rank(QUERY, history, top_k=3)
+    assert served.get(f"/v1/sessions/{session.id}").status_code == 404
+    session.close()
+
+
+def test_requests_to_providers_are_masked_as_locally(client, fitted):
+    mask = ToolMask(dtdr.load(fitted))
+    body = openai_request()
+    found = client.mask_openai(body, form="filtered")
+    assert found.request == openai.masked(body, mask, "filtered")
+    assert set(found.shown) | set(found.hidden) == {tool.name for tool in small_data.TOOLS}
+    assert found.failure == ""
+    claude = anthropic_request()
+    assert client.mask_anthropic(claude).request == anthropic.masked(claude, mask)
+    assert len(client.mask_openai(body, policy={"top_k": 1}).shown) == 2
+
+
+def test_models_are_listed_and_reloaded(client):
+    (found,) = client.models()
+    assert (found.name, found.retriever, found.can_learn) == ("mail", "dtdr-l", False)
+    assert client.reload("mail").generation == found.generation + 1
+    assert client.is_ready()
+
+
+def test_a_model_is_taught_with_demonstrations_or_their_json(fitted):
+    with serving.running(serving.settings(fitted)) as served, dtdr.Client(served.url) as client:
+        learner = Learner().fit(small_data.dataset(6).demonstrations, small_data.TOOLS)
+        served.state.shelf["mail"]._install(learner)
+        before = client.rank(QUERY).probability("weather")
+        done = client.feedback([{"query": QUERY, "calls": ["weather"]}])
+        assert (done.learned, done.unsaved) == (1, 1)
+        assert client.rank(QUERY).probability("weather") > before
+        assert client.feedback(small_data.dataset(6).demonstrations).learned == 6
+
+
+def test_refusals_are_errors_that_say_why(client):
+    with pytest.raises(InvalidRequestError, match="coverage") as caught:
+        client.rank(QUERY, coverage=0.9)
+    assert caught.value.status == 422
+    assert caught.value.kind == "invalid_request"
+    assert caught.value.request_id
+    assert isinstance(caught.value, InputError)
+    with pytest.raises(ServerError, match="no model is named 'nope'") as missing:
+        client.rank(QUERY, model="nope")
+    assert missing.value.status == 404
+    with pytest.raises(InputError, match="must be a list of tool names"):
+        client.rank(QUERY, "read_file")
+
+
+def test_the_key_is_given_or_taken_from_the_environment(fitted, tmp_path, monkeypatch):
+    key, _ = create_key(tmp_path / "keys.json")
+    settings = serving.settings(fitted, keys=tmp_path / "keys.json")
+    with serving.running(settings) as served:
+        with dtdr.Client(served.url) as nobody, pytest.raises(ServerError, match="valid key"):
+            nobody.rank(QUERY)
+        with dtdr.Client(served.url, key=key) as somebody:
+            assert somebody.rank(QUERY).best
+        monkeypatch.setenv("DTDR_API_KEY", key)
+        with dtdr.Client(served.url) as somebody:
+            assert somebody.rank(QUERY).best
+
+
+def test_a_server_that_is_not_there_is_one_sentence():
+    with (
+        dtdr.Client("http://127.0.0.1:9", retries=1) as client,
+        pytest.raises(ServerError, match=r"http://127\.0\.0\.1:9 was not reached") as caught,
+    ):
+        client.rank(QUERY)
+    assert caught.value.status == 0
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8756", "ftp://a", "http://"])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(InputError, match="no server's address"):
+        dtdr.Client(url)
+
+
+class _Flaky(http.server.BaseHTTPRequestHandler):
+    """Answers 503 or closes the connection first, then a ranking."""
+
+    ranking = json.dumps(
+        {
+            "model": "m",
+            "generation": 1,
+            "tools": [{"tool": "a", "probability": 1.0}],
+            "confidence": 1.0,
+            "familiar": True,
+            "unknown_tools": [],
+            "session": "s",
+            "history": [],
+        }
+    ).encode()
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        script: list[str] = self.server.script  # type: ignore[attr-defined]
+        self.server.seen.append(self.path)  # type: ignore[attr-defined]
+        step = script.pop(0) if script else "ok"
+        if step == "close":
+            self.close_connection = True
+            return
+        status, body = (200, self.ranking) if step == "ok" else (int(step), b"busy")
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.send_header("retry-after", "0")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def flaky():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Flaky)
+    server.script, server.seen = [], []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_question_is_asked_again_and_a_change_is_not(flaky):
+    url = f"http://127.0.0.1:{flaky.server_address[1]}"
+    with dtdr.Client(url) as client:
+        flaky.script[:] = ["503", "close"]
+        assert client.rank(QUERY).best == "a"
+        assert flaky.seen == ["/v1/rank"] * 3
+        flaky.script[:] = ["503"] * 3
+        with pytest.raises(ServerError, match="no answer of a dtdr server"):
+            client.rank(QUERY)
+        for step in ("503", "close"):
+            flaky.seen.clear()
+            flaky.script[:] = [step]
+            with pytest.raises(ServerError):
+                client.feedback([{"query": "q", "calls": ["a"]}])
+            assert flaky.seen == ["/v1/feedback"]
+
+
+def test_the_async_client_asks_again_too(flaky):
+    url = f"http://127.0.0.1:{flaky.server_address[1]}"
+
+    async def ask() -> str:
+        async with dtdr.AsyncClient(url) as client:
+            return (await client.rank(QUERY)).best
+
+    flaky.script[:] = ["close", "502"]
+    assert asyncio.run(ask()) == "a"
+
+
+def test_both_clients_have_the_same_methods_and_answers(served, fitted):
+    names = {name for name in vars(dtdr.Client) if not name.startswith("_")}
+    assert names == {name for name in vars(dtdr.AsyncClient) if not name.startswith("_")}
+
+    async def ask():
+        async with dtdr.AsyncClient(served.url, model="mail") as client:
+            ranked, batch, models = await asyncio.gather(
+                client.rank(QUERY, top_k=3),
+                client.rank_batch([QUERY], [["read_file"]], top_k=3),
+                client.models(),
+            )
+            async with await client.session(QUERY) as session:
+                await session.call("read_file")
+                step = await session.rank(top_k=3)
+            mask = await client.mask_openai(openai_request())
+            claude = await client.mask_anthropic(anthropic_request())
+            assert await client.is_ready()
+            with pytest.raises(ServerError, match="cannot learn"):
+                await client.feedback([{"query": "q", "calls": ["weather"]}])
+            reloaded = await client.reload("mail")
+            await client.save("mail")
+            return ranked, batch, models, step, mask, claude, reloaded
+
+    with dtdr.Client(served.url, model="mail") as client:
+        expected = (
+            client.rank(QUERY, top_k=3),
+            client.rank_batch([QUERY], [["read_file"]], top_k=3),
+            client.models(),
+            client.rank(QUERY, ["read_file"], top_k=3),
+            client.mask_openai(openai_request()),
+            client.mask_anthropic(anthropic_request()),
+        )
+        found = asyncio.run(ask())
+        assert found[:6] == expected
+        assert found[6].generation == expected[0].generation + 1
+
+
+def test_importing_dtdr_imports_no_http_library():
+    program = (
+        "import sys, dtdr; dtdr.Client; dtdr.AsyncClient; "
+        "print('httpx2' in sys.modules, 'dtdr.client' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, dtdr; print('dtdr.client' in sys.modules)"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "False"
+    with pytest.raises(AttributeError, match="no attribute 'Clinet'"):
+        dtdr.Clinet  # noqa: B018
+
+
+def test_a_missing_http_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(MissingExtraError, match=r"dtdr\[client\]"):
+        dtdr.Client()

@@ -1,0 +1,128 @@
+"""The description of the server, and Schemathesis against it.
+
+``make test`` generates a few hundred requests; DTDR_SCHEMATHESIS_REQUESTS=2000 (or more) asks for
+at least as many as it says.
+"""
+
+import os
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.server.serving import QUERY
+
+schemathesis = pytest.importorskip("schemathesis")
+checks = pytest.importorskip("schemathesis.specs.openapi.checks")
+
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+REQUESTS = int(os.environ.get("DTDR_SCHEMATHESIS_REQUESTS", "300"))
+
+
+def operations(served):
+    schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    return [result.ok() for result in schema.get_all_operations()]
+
+
+def test_generated_requests_get_what_the_description_says(served, record_property):
+    """No 500; every status, content type and body as /openapi.json describes it."""
+    found = operations(served)
+    assert len(found) >= 14
+    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    statuses: Counter[int] = Counter()
+    with_body = sum(bool(operation.body) for operation in found)
+    for operation in found:
+        before = statuses.total()
+        # Without a body there is little that can differ.
+        number = -(-REQUESTS // with_body) if operation.body else 10
+        send_generated(operation, served.url, session, statuses, number)
+        assert statuses.total() > before, operation.label
+    record_property("requests", statuses.total())
+    record_property("statuses", dict(statuses))
+    assert statuses.total() >= REQUESTS
+    assert all(status < 500 for status in statuses)
+    assert statuses[200], "some generated requests must be valid"
+
+
+def send_generated(operation, url: str, session: str, statuses: Counter[int], number: int) -> None:
+    """Send that many generated requests to one operation: valid ones, and ones that are not."""
+    modes = [operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode]
+    there = (
+        {"model": "mail"} if operation.method == "delete" else {"model": "mail", "session": session}
+    )
+
+    @settings(max_examples=number, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=st.one_of(modes), use_names=st.booleans())
+    def run(case, use_names):
+        # A generated name is never one of a session or model that there is.
+        if use_names:
+            case.path_parameters.update(
+                {name: value for name, value in there.items() if name in case.path_parameters}
+            )
+        response = case.call(base_url=url)
+        statuses[response.status_code] += 1
+        case.validate_response(response, checks=CHECKS)
+
+    run()
+
+
+def test_every_endpoint_is_described_with_its_refusals(served):
+    document = served.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    for path, found in document["paths"].items():
+        for method, operation in found.items():
+            assert operation["description"], (method, path)
+            assert {"400", "401", "413", "422"} <= operation["responses"].keys()
+            refusal = operation["responses"]["422"]["content"]["application/json"]["schema"]
+            assert refusal["$ref"].endswith("/ErrorResponse")
+    assert {
+        "/v1/rank",
+        "/v1/rank/batch",
+        "/v1/sessions",
+        "/v1/sessions/{session}/call",
+        "/v1/sessions/{session}/rank",
+        "/v1/mask/openai",
+        "/v1/mask/anthropic",
+        "/v1/feedback",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    } <= document["paths"].keys()
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_shows_every_endpoint_and_loads_nothing(served):
+    answer = served.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    page = _Links()
+    page.feed(answer.text)
+    assert "script" not in page.tags
+    assert page.links == ["openapi.json"]
+    text = " ".join(page.text)
+    for path, found in served.get("/openapi.json").json()["paths"].items():
+        for method in found:
+            assert f"{method.upper()} {path}" in text
+    assert "threshold" in text

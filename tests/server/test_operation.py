@@ -1,0 +1,252 @@
+"""Running it: health, metrics, logs, spans, signals, the command line."""
+
+import json
+import logging
+import os
+import signal
+import socket
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.server import Limits, Settings
+from dtdr.server.logs import JsonFormatter
+from dtdr.server.settings import named_models
+from tests.command_line import dtdr, is_one_sentence
+from tests.server import serving
+from tests.server.serving import QUERY
+
+
+def test_a_server_is_healthy_and_ready(served):
+    assert served.get("/healthz").json()["status"] == "ok"
+    assert served.get("/readyz").json()["status"] == "ok"
+
+
+def test_a_server_that_stops_is_not_ready(fitted):
+    with serving.running(serving.settings(fitted)) as served:
+        served.state.stopping = True
+        answer = served.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json()["status"] == "stopping"
+
+
+def test_metrics_count_requests_by_route_and_never_by_what_clients_chose(fitted):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with serving.running(serving.settings(fitted)) as served:
+        for _ in range(3):
+            served.post("/v1/rank", {"query": QUERY})
+        served.post("/v1/rank", {"query": ""})
+        served.get("/secret-path-of-a-client")
+        served.post("/v1/rank", {"query": QUERY, "model": "secret-model"})
+        text = served.get("/metrics").text
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        assert "secret" not in text
+        counts = {
+            (sample.labels["route"], sample.labels["status"]): sample.value
+            for sample in families["dtdr_requests"].samples
+            if sample.name == "dtdr_requests_total"
+        }
+        assert counts[("/v1/rank", "200")] == 3
+        assert counts[("/v1/rank", "422")] == 1
+        assert counts[("unmatched", "404")] == 1
+        assert served.metric('dtdr_rankings_total{model="mail"}') == 3
+        assert served.metric('dtdr_request_seconds_count{route="/v1/rank"}') == 5
+        assert served.metric("process_resident_memory_bytes") > 1e6
+
+
+def records(caplog) -> list[dict]:
+    formatter = JsonFormatter()
+    return [
+        json.loads(formatter.format(record))
+        for record in caplog.records
+        if record.name == "dtdr.server"
+    ]
+
+
+@pytest.mark.parametrize("log_queries", [False, True])
+def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_queries):
+    caplog.set_level(logging.INFO, "dtdr.server")
+    settings = serving.settings(fitted, log_requests=True, log_queries=log_queries)
+    with serving.running(settings) as served:
+        body = {"query": "the secret query", "history": ["secret_tool"]}
+        served.post("/v1/rank", body, headers={"x-request-id": "r-1"})
+        session = served.post("/v1/sessions", {"query": "the secret query"}).json()["session"]
+        served.post(f"/v1/sessions/{session}/rank", {})
+        served.post("/v1/rank", {"query": "the secret query", "model": "secret"})
+    found = records(caplog)
+    line = next(item for item in found if item.get("id") == "r-1")
+    assert line["route"] == "/v1/rank"
+    assert line["status"] == 200
+    assert line["calls"] == 1
+    assert line["ms"] >= 0
+    assert line["level"] == "info"
+    assert [item["event"] for item in found if item["event"] != "request"] == ["ready", "stopped"]
+    assert ("the secret query" in json.dumps(found)) == log_queries
+    assert line.get("query") == ("the secret query" if log_queries else None)
+    assert session not in json.dumps(found)
+
+
+def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted, caplog):
+    with serving.running(serving.settings(fitted)) as served:
+        retriever = served.state.shelf["mail"].current.retriever
+
+        def fail(query, history=()):
+            raise ZeroDivisionError(f"about {query}")
+
+        retriever.rank = fail
+        answer = served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"})
+        assert answer.status_code == 500
+        assert answer.json()["error"]["message"] == "the server failed; its log has the reason"
+        del retriever.rank
+        assert served.post("/v1/rank", {"query": "secret"}).status_code == 200
+    found = records(caplog)
+    failed = next(item for item in found if item["event"] == "request failed")
+    assert failed["id"] == "r-2"
+    assert failed["exception"] == "ZeroDivisionError"
+    assert any("test_operation.py" in frame for frame in failed["frames"])
+    assert "secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("log_queries", [False, True])
+def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, monkeypatch, log_queries):
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("dtdr.server.spans._tracer", provider.get_tracer("dtdr.server"))
+    settings = serving.settings(fitted, log_queries=log_queries)
+    with serving.running(settings) as served:
+        served.app._native_telemetry.config["tracer_provider"] = provider
+        headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+        served.post("/v1/rank", {"query": QUERY, "history": ["a"], "top_k": 2}, headers=headers)
+        session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
+        served.post(f"/v1/sessions/{session}/rank", {})
+    spans = [span for span in exporter.get_finished_spans() if span.name == "retrieval mail"]
+    assert len(spans) == 2
+    attributes = dict(spans[0].attributes or {})
+    assert attributes["gen_ai.operation.name"] == "retrieval"
+    assert attributes["gen_ai.provider.name"] == "dtdr"
+    assert attributes["gen_ai.data_source.id"] == "mail"
+    assert attributes["gen_ai.request.top_k"] == 2.0
+    assert attributes["dtdr.history.length"] == 1
+    assert ("gen_ai.retrieval.query.text" in attributes) == log_queries
+    assert (QUERY in json.dumps(attributes)) == log_queries
+    assert spans[0].context is not None
+    assert spans[0].context.trace_id == int("a" * 32, 16)
+
+
+def test_without_opentelemetry_everything_works(fitted, monkeypatch):
+    monkeypatch.setattr("dtdr.server.spans._tracer", None)
+    with serving.running(serving.settings(fitted)) as served:
+        assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
+
+
+def test_a_process_serves_reloads_on_hangup_and_stops_on_terminate(model):
+    with serving.process(f"mail={model}", "--watch", "0") as served:
+        assert served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
+        serving.fit(model, retriever="dr")
+        served.process.send_signal(signal.SIGHUP)
+        serving.wait_until(
+            lambda: served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 2
+        )
+        assert served.get("/v1/models").json()["models"][0]["retriever"] == "dr"
+    assert served.process.returncode == 0
+    said = [json.loads(line) for line in served.lines if line.startswith("{")]
+    assert [item["event"] for item in said if item["event"] != "request"] == [
+        "ready",
+        "reloaded",
+        "stopped",
+    ]
+    assert all(line.startswith(("{", "dtdr: ")) for line in served.lines), served.lines
+
+
+def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
+    with serving.process(fitted, "--quiet") as served:
+        url = served.http.base_url
+        body = json.dumps({"query": QUERY}).encode()
+        head = f"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection((url.host, url.port), timeout=30) as slow:
+            slow.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body[:5])
+            serving.wait_until(lambda: served.get("/healthz").status_code == 200)
+            served.process.send_signal(signal.SIGTERM)
+            slow.sendall(body[5:])
+            assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert served.process.wait(30) == 0
+
+
+def test_check_loads_everything_and_exits(fitted):
+    code, _, said = dtdr("serve", f"mail={fitted}", "--check")
+    assert code == 0
+    assert is_one_sentence(said)
+    assert "ready to serve mail on 127.0.0.1 port 8756" in said
+
+
+def test_mistakes_on_the_command_line_are_one_sentence(fitted, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        cases = [
+            (["serve", tmp_path / "nothing"], 1, "does not exist"),
+            (["serve", f"a b={fitted}"], 2, "cannot name a model"),
+            (["serve", f"m={fitted}", f"m={fitted}"], 2, "two models are named 'm'"),
+            (["serve", "m="], 2, "has no folder"),
+            (["serve", fitted, "--port", "70000"], 2, "between 0 and 65535"),
+            (["serve", fitted, "--port", port], 2, "already in use"),
+            (["serve", fitted, "--host", "no.such.host.invalid", "--keys", "x"], 2, "cannot read"),
+            (["serve", fitted, "--max-body", "0"], 2, "body_bytes is 0"),
+        ]
+        for arguments, expected, text in cases:
+            code, out, said = dtdr(*map(str, arguments))
+            assert (code, out) == (expected, ""), said
+            assert is_one_sentence(said), said
+            assert text in said
+
+
+def test_a_missing_extra_is_named(fitted):
+    """A process in which fastapi cannot be imported."""
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; sys.modules['fastapi'] = None; from dtdr.cli import run; "
+        f"sys.exit(run(['serve', {str(fitted)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert is_one_sentence(done.stderr)
+    assert "pip install 'dtdr[server]'" in done.stderr
+
+
+def test_a_model_takes_the_name_of_its_folder_unless_it_is_named(tmp_path):
+    found = named_models([str(tmp_path / "mail"), f"b={tmp_path / 'x'}"])
+    assert found == {"mail": tmp_path / "mail", "b": tmp_path / "x"}
+
+
+def test_limits_must_be_more_than_nothing(fitted):
+    with pytest.raises(InputError, match="sessions is 0"):
+        Limits(sessions=0)
+    with pytest.raises(InputError, match="no model to serve"):
+        Settings(models={})
+    with pytest.raises(InputError, match="must not be negative"):
+        Settings(models={"mail": fitted}, watch_seconds=-1)
+
+
+def test_the_command_line_starts_without_the_servers_packages():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, dtdr.cli; "
+        "print([name for name in ('fastapi', 'uvicorn', 'pydantic', 'httpx2', 'prometheus_client')"
+        " if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}
+    )
+    assert found.stdout.strip() == "[]", found.stderr

@@ -1,0 +1,132 @@
+"""Pydantic AI: tools prepared for each step, and a search for tools that knows the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.integrations.mask import ToolMask
+from dtdr.integrations.messages import token_costs
+from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.transcript import Transcript, TranscriptBuilder
+
+try:
+    from pydantic_ai import RunContext, ToolDefinition
+    from pydantic_ai.messages import (
+        BaseToolCallPart,
+        ModelMessage,
+        ModelResponse,
+        UserPromptPart,
+    )
+except ImportError as error:
+    raise MissingExtraError("the Pydantic AI integration", "pydantic-ai", "pydantic-ai") from error
+
+Form = Literal["filtered", "deferred"]
+Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolDefinition]]]
+Search = Callable[
+    [RunContext[Any], Sequence[str], Sequence[ToolDefinition]], Awaitable[Sequence[str]]
+]
+
+SEARCH_TOOL = "search_tools"
+"""What Pydantic AI names its search for tools; no step of the user's task."""
+
+
+def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
+    """What ``PrepareTools`` calls before each request to the model.
+
+    History and query are read from the run's messages. Tools that the retriever never saw and
+    tools that were called stay; when ranking fails, all stay and a warning is logged.
+
+    Args:
+        mask: retriever and policy.
+        form: ``filtered`` leaves tools out, and Pydantic AI answers calls of them with an error;
+            ``deferred`` leaves them to its tool search, so that the model can still find them,
+            and loads those that are shown before the model has to search.
+
+    Raises:
+        InputError: an unknown form; at a step, two tools that share a name.
+    """
+    if form not in get_args(Form):
+        raise unknown_choice("form", form, get_args(Form))
+
+    async def prepare(
+        context: RunContext[Any], definitions: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        selection = await asyncio.to_thread(_select, mask, context, definitions)
+        if form == "filtered":
+            return [tool for tool in definitions if selection.shows(tool.name)]
+        return [_deferred(tool, not selection.shows(tool.name)) for tool in definitions]
+
+    return prepare
+
+
+def search_tools(mask: ToolMask) -> Search:
+    """A strategy for ``ToolSearch``: ranks deferred tools by the run, not by the words searched.
+
+    Best first; tools that the retriever does not know come last.
+
+    Args:
+        mask: retriever and policy.
+    """
+
+    async def search(
+        context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
+    ) -> Sequence[str]:
+        selection = await asyncio.to_thread(_select, mask, context, definitions)
+        return tuple(dict.fromkeys((*selection.weights, *selection.shown)))
+
+    return search
+
+
+def transcript(messages: Iterable[ModelMessage]) -> Transcript:
+    """The turns of a conversation in Pydantic AI's messages."""
+    builder = TranscriptBuilder()
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            builder.model(
+                [part.tool_name for part in message.parts if isinstance(part, BaseToolCallPart)]
+            )
+            continue
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                builder.user(_text(part.content))
+    return builder.build()
+
+
+def _select(
+    mask: ToolMask, context: RunContext[Any], definitions: Sequence[ToolDefinition]
+) -> ToolSelection:
+    costs = None
+    if mask.policy.token_budget is not None:
+        costs = token_costs(
+            {
+                tool.name: {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters_json_schema,
+                }
+                for tool in definitions
+            }
+        )
+
+    def read() -> Transcript:
+        found = transcript(context.messages).without({SEARCH_TOOL})
+        if found.turns or context.prompt is None:
+            return found
+        return Transcript.of(_text(context.prompt))
+
+    return mask.select([tool.name for tool in definitions], read, costs=costs)
+
+
+def _deferred(tool: ToolDefinition, deferred: bool) -> ToolDefinition:
+    return tool if tool.defer_loading is deferred else replace(tool, defer_loading=deferred)
+
+
+def _text(content: str | Sequence[Any]) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [part if isinstance(part, str) else getattr(part, "content", "") for part in content]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)

@@ -30,8 +30,13 @@ class Script:
         step = len(self.seen) - 1
         calls = self.steps[step] if step < len(self.steps) else ()
         arguments = {"queries": ["mail"]}
-        parts = [ToolCallPart(name, arguments if name == "search_tools" else {}) for name in calls]
-        return ModelResponse(parts=parts or [TextPart("There you are.")])
+        if not calls:
+            return ModelResponse(parts=[TextPart("There you are.")])
+        return ModelResponse(
+            parts=[
+                ToolCallPart(name, arguments if name == "search_tools" else {}) for name in calls
+            ]
+        )
 
 
 def agent(script, *capabilities, **options):

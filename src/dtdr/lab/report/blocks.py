@@ -133,4 +133,4 @@ def p_value(value: float | None) -> str:
     """A p-value as people write it."""
     if value is None:
         return "-"
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -43,8 +43,8 @@ def _block(block: Block) -> str:
 def _figures(block: Figures) -> str:
     names = list(dict.fromkeys(name for one in block.figures for name in one.legend))
     legend = "".join(
-        f'<button type="button" class="{series_class(name)}" aria-pressed="true" '
-        f'data-series="{escape(name)}"><i></i><span>{escape(name)}</span></button>'
+        f'<button type="button" aria-pressed="true" data-series="{escape(name)}">'
+        f'<i class="{series_class(name)}"></i>{escape(name)}</button>'
         for name in names
     )
     shown = "".join(map(_figure, block.figures))

@@ -231,6 +231,8 @@ def _scale(
 
     def place(value: float) -> float:
         position = math.log10(max(value, 1e-9)) if axis.log else value
+        # An interval may go on outside of what the axis can show, such as a share above 1.
+        position = min(high, max(low, position))
         return start + (end - start) * (position - low) / (high - low)
 
     return place, ticks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dtdr.lab.digest import METRICS, Digest
-from dtdr.lab.inference import LEVEL, against_best, mean_of
+from dtdr.lab.inference import FEWEST_SPLITS, LEVEL, against_best, mean_of
 from dtdr.lab.paper import retrieval_figures
 from dtdr.lab.report.blocks import (
     Block,
@@ -98,9 +98,9 @@ def _notes(digests: Sequence[Digest], published: bool) -> list[str]:
     splits = len(digests)
     how = (
         f"Means over {splits} splits ± half of Student's 95 % interval over the splits"
-        if splits > 1
-        else "One split, ± half of the 95 % bootstrap interval over its plans"
-    )
+        if splits >= FEWEST_SPLITS
+        else f"Means over {splits} splits ± half of the 95 % bootstrap interval over plans"
+    ).replace("Means over 1 splits", "One split,")
     notes = [
         f"{how}; {header['train']:,} plans to learn from and {header['test']:,} held out in each, "
         f"{steps:,} steps in all. The test sides of two splits share plans, so the intervals are "

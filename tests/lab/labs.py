@@ -1,0 +1,36 @@
+"""Small labs that tests run."""
+
+from pathlib import Path
+
+from dtdr.datasets.synthetic import generate, tools
+from dtdr.jsonl import save_demonstrations, save_tools
+from dtdr.lab.choices import Options
+from dtdr.lab.run import Summary, run_lab
+from dtdr.lab.store import Store
+
+PLANS = 40
+
+
+def write_data(folder: Path, plans: int = PLANS, *, described: bool = True) -> Path:
+    """``own.jsonl`` of synthetic demonstrations, with their tools beside it."""
+    path = folder / "own.jsonl"
+    save_demonstrations(path, generate(plans), force=True)
+    if described:
+        save_tools(folder / "tools.json", tools(), force=True)
+    return path
+
+
+def run(store: Store, data: Path, *suites: str, seeds: int = 2, **options) -> Summary:
+    """Run suites on a file, with cheap retrievers unless others are named."""
+    chosen = {"retrievers": ["random", "dr"], **options}
+    notes: list[str] = chosen.pop("notes", [])
+    workers = chosen.pop("workers", 1)
+    return run_lab(
+        suites or ["retrieval"],
+        Options(file=data, seeds=seeds, **chosen),
+        lab="own",
+        store=store,
+        command="dtdr lab run",
+        workers=workers,
+        note=notes.append,
+    )

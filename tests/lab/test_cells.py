@@ -1,0 +1,82 @@
+import importlib
+import sys
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.lab import code_version
+from dtdr.lab.cells import Cell
+from dtdr.lab.naming import resolve_retriever
+
+SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
+
+
+def test_a_key_depends_on_every_part_of_the_description():
+    keys = {Cell.of(SPEC).key}
+    for name, value in (
+        ("data", "1"),
+        ("seed", 1),
+        ("split", "group"),
+        ("retriever", "lr"),
+        ("parameters", {"weighted": False}),
+        ("history", 2),
+        ("demonstrations", 10),
+        ("shift", "rare-tools"),
+        ("encoder", "minilm"),
+    ):
+        keys.add(Cell.of({**SPEC, name: value}).key)
+    assert len(keys) == 10
+
+
+def test_a_key_depends_neither_on_the_order_of_the_parts_nor_on_absent_ones():
+    assert Cell.of(dict(reversed(SPEC.items()))).key == Cell.of(SPEC).key
+    assert Cell.of({**SPEC, "encoder": None}).key == Cell.of(SPEC).key
+
+
+def test_retrievers_depend_on_their_own_code():
+    factored = code_version._closure(("dtdr.retrievers.factored.retriever",))
+    assert "dtdr.retrievers.factored.ranker" in factored
+    assert "dtdr.retrievers.base" in factored
+    assert "dtdr.retrievers.factored.ranker" not in code_version._closure(("dtdr.retrievers.bm25",))
+
+
+@pytest.fixture
+def version_of(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def version(text):
+        (tmp_path / "lab_code_of_a_test.py").write_text(text)
+        importlib.invalidate_caches()
+        for cached in (code_version.code_version, code_version._imports, code_version._code):
+            cached.cache_clear()
+        code_version._path.cache_clear()
+        sys.modules.pop("lab_code_of_a_test", None)
+        return code_version.code_version("lab_code_of_a_test")
+
+    return version
+
+
+def test_code_counts_but_comments_and_docstrings_do_not(version_of):
+    plain = version_of("def f(x):\n    return x + 1\n")
+    explained = version_of('"""Adds."""\ndef f(x):\n    """One."""\n    return x + 1  # more\n')
+    changed = version_of("def f(x):\n    return x + 2\n")
+    assert plain == explained
+    assert plain != changed
+
+
+def test_a_class_of_the_users_own_is_found_by_module_and_name():
+    assert resolve_retriever("tests.lab.own_retrievers:Raising").name == "raising"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dtdr-x", "choose one of bm25, dr, dtdr-c"),
+        ("no_such_module:Thing", "cannot be imported"),
+        ("tests.lab.own_retrievers:NOT_A_RETRIEVER", "no subclass of"),
+    ],
+)
+def test_a_retriever_that_is_none_is_explained(name, said):
+    with pytest.raises(InputError) as caught:
+        resolve_retriever(name)
+    assert said in str(caught.value)

@@ -1,0 +1,172 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.lab.report import build_report
+from dtdr.lab.report.html import to_html
+from dtdr.lab.report.markdown import to_markdown
+from dtdr.lab.store import Store
+from tests.command_line import start
+from tests.lab.labs import run, write_data
+
+OWN = "tests.lab.own_retrievers"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A lab that has been run: its store, data and summary."""
+    folder = tmp_path_factory.mktemp("lab")
+    data = write_data(folder)
+    store = Store(folder / "cache")
+    return store, data, run(store, data, workers=2)
+
+
+def both(store):
+    page, _ = build_report(store, "own", times=False)
+    return to_html(page), to_markdown(page)
+
+
+def logs_of(store):
+    return sorted((store.folder / "runs").glob("*/*.gz"))
+
+
+def test_a_second_run_computes_nothing(finished):
+    store, data, first = finished
+    # Paper splits and splits by group, two seeds, two retrievers.
+    assert (first.cells, first.computed, first.failed) == (8, 8, [])
+    again = run(store, data)
+    assert (again.cached, again.computed) == (8, 0)
+
+
+def test_what_was_deleted_is_computed_again_to_the_same_report(finished):
+    store, data, _ = finished
+    before = both(store)
+    logs_of(store)[3].unlink()
+    again = run(store, data)
+    assert (again.cached, again.computed) == (7, 1)
+    assert both(store) == before
+
+
+def test_a_damaged_entry_is_computed_again_and_reported(finished):
+    store, data, _ = finished
+    before = both(store)
+    path = logs_of(store)[0]
+    path.write_bytes(path.read_bytes()[:100])
+    notes = []
+    again = run(store, data, notes=notes)
+    assert again.computed == 1
+    assert [path.name in sentence for sentence in again.damaged] == [True]
+    assert "computed again" in notes[0]
+    assert both(store) == before
+
+
+def test_a_changed_data_set_is_computed_anew(finished, tmp_path):
+    store, _, _ = finished
+    again = run(store, write_data(tmp_path, 41))
+    assert again.cached == 0
+
+
+def test_a_retriever_that_raises_costs_its_own_cells_only(finished, tmp_path):
+    _, data, _ = finished
+    store = Store(tmp_path)
+    found = run(store, data, retrievers=["dr", f"{OWN}:Raising"], seeds=1)
+    assert found.computed == 2
+    assert [reason for _, reason in found.failed] == ["RuntimeError: no idea what to learn"] * 2
+    html, markdown = both(store)
+    for text in (html, markdown):
+        assert "no idea what to learn" in text
+        assert "Runs that failed" in text
+
+
+def test_a_process_that_dies_costs_its_own_cells_only(finished, tmp_path):
+    _, data, _ = finished
+    found = run(Store(tmp_path), data, retrievers=[f"{OWN}:Dying", "dr"], seeds=1)
+    assert found.computed == 2
+    assert len(found.failed) == 2
+    assert "exit code 9" in found.failed[0][1]
+
+
+def test_a_failed_run_is_tried_again(finished, tmp_path):
+    _, data, _ = finished
+    store = Store(tmp_path)
+    run(store, data, retrievers=[f"{OWN}:Raising"], seeds=1)
+    again = run(store, data, retrievers=[f"{OWN}:Raising"], seeds=1)
+    assert len(again.failed) == 2
+
+
+def test_a_set_with_one_plan_is_refused_before_anything_runs(tmp_path):
+    data = write_data(tmp_path, 1)
+    with pytest.raises(InputError) as caught:
+        run(Store(tmp_path / "cache"), data)
+    assert "'own'" in str(caught.value)
+    assert "give at least two" in str(caught.value)
+
+
+def test_two_plans_are_enough(tmp_path):
+    found = run(Store(tmp_path / "cache"), write_data(tmp_path, 2), seeds=1)
+    assert not found.failed
+
+
+def test_without_descriptions_those_that_need_them_are_left_out(tmp_path):
+    data = write_data(tmp_path, described=False)
+    found = run(Store(tmp_path / "cache"), data, retrievers=["bm25", "dr"], seeds=1)
+    assert found.left_out == ["bm25 on own: there are no tool descriptions"]
+    assert not found.failed
+
+
+def test_two_labs_at_once_share_the_work(finished, tmp_path):
+    _, data, _ = finished
+    store = Store(tmp_path)
+    summaries = []
+    threads = [
+        threading.Thread(target=lambda: summaries.append(run(store, data))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found.failed for found in summaries] == [[], []]
+    assert [found.cells for found in summaries] == [8, 8]
+    assert len(logs_of(store)) == 8
+    assert "Runs that failed" not in both(store)[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a Ctrl-C cannot be sent to one process on Windows")
+def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path):
+    _, data, _ = finished
+    store = Store(tmp_path / "cache")
+    slow = ["--retriever", "dr", "--retriever", f"{OWN}:Slow", "--seeds", "1"]
+    process = start(
+        ["lab", "run", "--data", data, *slow, "--workers", "1"]
+        + ["--cache", store.folder, "-o", tmp_path]
+    )
+    deadline = time.monotonic() + 120
+    while len(logs_of(store)) < 1 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130, err.decode()
+    assert "interrupted" in err.decode()
+    kept = len(logs_of(store))
+    assert kept >= 1
+    again = run(store, data, retrievers=["dr"], seeds=1)
+    assert again.cached == kept
+    assert again.cells == 2
+
+
+def test_an_unknown_retriever_is_refused_with_the_choices(finished):
+    store, data, _ = finished
+    with pytest.raises(InputError) as caught:
+        run(store, data, retrievers=["dtdr-x"])
+    assert "choose one of bm25, dr" in str(caught.value)
+
+
+def test_a_suite_that_asks_an_llm_needs_one(finished):
+    store, data, _ = finished
+    with pytest.raises(InputError) as caught:
+        run(store, data, "icl")
+    assert "--llm gguf:PATH" in str(caught.value)

@@ -1,0 +1,81 @@
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.lab.cells import KINDS
+from dtdr.lab.report.sections import MODULES
+from dtdr.lab.suite import ORDER, read_suite
+
+
+@pytest.mark.parametrize("name", ORDER)
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_bundled_suite_names_known_kinds_and_a_section(name, quick):
+    suite = read_suite(name, quick=quick)
+    specs = list(suite.specs())
+    assert specs
+    assert {spec["kind"] for spec in specs} <= KINDS.keys()
+    assert suite.section in MODULES
+    assert suite.about
+    assert suite.differs
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_quick_suites_need_no_published_data(name):
+    for spec in read_suite(name, quick=True).specs():
+        assert spec["dataset"] == "bundled"
+        assert spec.get("plans", 0) <= 300
+
+
+def test_suites_without_an_llm_have_five_splits():
+    for name in ("retrieval", "plan-length", "ablations", "thresholds", "shifts", "encoders"):
+        seeds = {spec["seed"] for spec in read_suite(name).specs() if spec["kind"] == "rank"}
+        assert seeds == {0, 1, 2, 3, 4}
+
+
+def test_lists_of_a_grid_multiply(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[[runs]]\ndataset = "bundled"\nseed = [0, 1]\nretriever = ["dr", "lr"]\n')
+    specs = list(read_suite(str(path)).specs())
+    assert [(spec["seed"], spec["retriever"]) for spec in specs] == [
+        (0, "dr"),
+        (0, "lr"),
+        (1, "dr"),
+        (1, "lr"),
+    ]
+    assert {spec["kind"] for spec in specs} == {"rank"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("runs = 3", "has no [[runs]]"),
+        ("[[runs]]\nseeds = 1", "unknown key 'seeds'"),
+        ('[[runs]]\nseed = "0"', "'seed' must be one or more of int"),
+        ("[[runs]]\nseed = []", "'seed' must be one or more of int"),
+        ('[[runs]]\nkind = "rang"', "unknown kind of run"),
+        ('[[runs]]\nsplit = "half"', "choose one of group, paper"),
+        ("[[runs]", "is not TOML"),
+        ('color = "red"\n[[runs]]', "unknown key 'color'"),
+    ],
+)
+def test_a_suite_file_that_is_wrong_is_explained(tmp_path, text, said):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_suite(str(path))
+    assert said in str(caught.value)
+    assert "mine.toml" in str(caught.value)
+
+
+def test_an_unknown_suite_names_the_choices():
+    with pytest.raises(InputError) as caught:
+        read_suite("retreival")
+    assert "'retreival'" in str(caught.value)
+    assert "ablations, all" in str(caught.value)
+
+
+def test_another_retriever_takes_no_place_among_parameters_that_are_not_its_own():
+    suite = read_suite("ablations").with_choices(retriever=["dtdr-l", "bm25"])
+    for spec in suite.specs():
+        if "clusters" in spec.get("parameters", {}):
+            raise AssertionError(f"{spec} gives clusters to {spec['retriever']}")
+    assert {spec["retriever"] for spec in suite.specs()} == {"dtdr-l", "bm25"}

@@ -223,7 +223,8 @@ class Gateway:
     async def _learn(self) -> None:
         while self._ended:
             texts, calls = self._ended.pop(0)
-            await self.ranker.learn(texts, calls)
+            if await self.ranker.learn(texts, calls):
+                self._rebuild()
 
     async def _tidy(self) -> None:
         while True:
@@ -234,12 +235,15 @@ class Gateway:
 
     async def tools_changed(self, upstream: Upstream) -> None:
         """See ``Listener``."""
+        self._rebuild()
+        for state in self.clients:
+            self.soon_refresh(state)
+
+    def _rebuild(self) -> None:
         offers = {item.name: item.tools for item in self.upstreams.values()}
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(offers, up)
         self.version += 1
-        for state in self.clients:
-            self.soon_refresh(state)
 
     async def announce(self, upstream: Upstream, note: types.ServerNotification) -> None:
         """See ``Listener``."""

@@ -79,7 +79,7 @@ class Learner:
 
     Args:
         recorder: writes the file.
-        retriever: updated in memory with every run that did not fail.
+        retriever: updated in memory with every run, where it can learn on.
     """
 
     def __init__(self, recorder: Recorder, retriever: Retriever) -> None:
@@ -89,16 +89,21 @@ class Learner:
         self.recorded = 0
         self.learned = 0
 
-    def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
-        """Record a run that has ended and learn from it; errors are logged, never raised."""
+    def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> bool:
+        """Record a run that has ended and learn from it; whether the model changed.
+
+        Errors are logged, never raised: a full disk must not stop calls from being passed on.
+        """
         try:
             found = self._recorder.record(texts, calls)
             self.recorded += len(found)
-            good = [item for item in found if item.outcome != "failure"]
-            if self.can_update and good:
-                self.learned += self._retriever.update(good)
+            if self.can_update and found:
+                learned = self._retriever.update(found)
+                self.learned += learned
+                return learned > 0
         except DtdrError as error:
             logger.warning("could not learn from a run: %s", error)
+        return False
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

@@ -85,13 +85,13 @@ class Ranker:
             return ()
         return tuple(tool for tool in ranking.tools if tool != END)
 
-    async def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> None:
-        """Tell the learner, if there is one, of a run that ended."""
+    async def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> bool:
+        """Tell the learner, if there is one, of a run that ended; whether the model changed."""
         if self._learner is None or not calls:
-            return
+            return False
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(
+            learned: bool = await anyio.to_thread.run_sync(
                 self._learner.learn, list(texts), list(calls), limiter=self._one_at_a_time
             )
-        if self._learner.can_update:
-            self.generation += 1
+        self.generation += learned
+        return learned

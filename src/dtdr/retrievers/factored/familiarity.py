@@ -15,6 +15,7 @@ from dtdr.errors import ModelError
 from dtdr.retrievers.familiarity import floor_of
 
 Hashes = npt.NDArray[np.uint32]
+Runs = tuple[Hashes, int]
 
 ARRAYS = ("known", "floor")
 """Names, after the prefix, of the arrays of ``Familiarity.state``."""
@@ -64,11 +65,11 @@ class Familiarity:
         for number, text in enumerate(texts):
             members.setdefault((groups[number] if groups else "") or f"\0{text}", []).append(text)
         runs = [[_runs(text) for text in dict.fromkeys(found)] for found in members.values()]
-        owned = [np.unique(np.concatenate([run for two in group for run in two])) for group in runs]
+        owned = [np.unique(np.concatenate([hashes for hashes, _ in group])) for group in runs]
         known, counts = np.unique(np.concatenate(owned), return_counts=True)
         shared = known[counts > 1]
         step = -(-len(runs) // _LEFT_OUT)
-        scores = [_share(shared, *two) for group in runs[::step] for two in group]
+        scores = [_share(shared, run) for group in runs[::step] for run in group]
         found = floor_of(np.array(scores)) if len(runs) > 1 else None
         # A query without any known run is unlike the demonstrations, however few they are.
         lowest = float(np.finfo(np.float32).tiny)
@@ -76,11 +77,11 @@ class Familiarity:
 
     def score(self, query: str) -> float:
         """Familiarity of a query, from 0 to 1."""
-        return _share(self.known, *_runs(query))
+        return _share(self.known, _runs(query))
 
     def update(self, texts: Sequence[str]) -> None:
         """Learn further queries; the floor stays."""
-        found = [run for text in texts for run in _runs(text)]
+        found = [_runs(text)[0] for text in texts]
         if found:
             # A new array, so that a thread that is scoring keeps its own.
             self.known = np.union1d(self.known, np.concatenate(found))
@@ -108,23 +109,26 @@ class Familiarity:
         return cls(known, float(floor[0]))
 
 
-def _runs(text: str) -> tuple[Hashes, Hashes]:
-    """Hashes of the pairs and of the triples of words, start and end of the text counting too."""
+def _runs(text: str) -> Runs:
+    """Hashes of the pairs of words and then of the triples, and how many pairs there are.
+
+    The start and the end of the text count as words, so that there is always one pair.
+    """
     crc = zlib.crc32
     found = [crc(word.encode("utf-8", "surrogatepass")) for word in words(text[:MAX_CHARACTERS])]
     one = np.array([_START, *found, _END], np.uint32)
-    two = one[:-1] * _FIRST + one[1:] * _SECOND
-    return two, two[:-1] * _THIRD + one[2:]
+    pairs = one[:-1] * _FIRST + one[1:] * _SECOND
+    triples = pairs[:-1] * _THIRD + one[2:]
+    return np.concatenate((pairs, triples)), len(pairs)
 
 
-def _share(known: Hashes, *runs: Hashes) -> float:
-    """Mean over the lengths of the share of runs that are known."""
+def _share(known: Hashes, runs: Runs) -> float:
+    """Mean of the share of pairs and of the share of triples that are known."""
     if not len(known):
         return 0.0
-    total = 0.0
-    for hashes in runs:
-        if len(hashes):
-            places = known.searchsorted(hashes)
-            hits = known.take(places, mode="clip") == hashes
-            total += int(np.count_nonzero(hits)) / len(hashes)
-    return total / len(runs)
+    hashes, pairs = runs
+    hits = known.take(known.searchsorted(hashes), mode="clip") == hashes
+    total = int(np.count_nonzero(hits[:pairs])) / pairs
+    if len(hashes) > pairs:
+        total += int(np.count_nonzero(hits[pairs:])) / (len(hashes) - pairs)
+    return total / 2

@@ -1,0 +1,203 @@
+"""Does a retriever notice queries that are unlike its demonstrations?
+
+    python benchmarks/familiarity.py [--smoke] [--method dtdr-f dtdr-c dtdr-l] [--encoder minilm]
+
+Each method learns the train side of a set. Its score is to tell the held-out queries of that set
+from the held-out queries of the other sets and from gibberish. Needs the published sets
+(--data-dir, DTDR_DATA_DIR); nothing is tuned here. For dtdr-f, only what judges the queries is
+fitted: it does not depend on the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import string
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dtdr import datasets
+from dtdr.datasets.splits import default_split, fixed_split
+from dtdr.demonstrations import Demonstration
+from dtdr.encoders.lexical import words
+from dtdr.evaluation.metrics.auroc import auroc
+from dtdr.evaluation.tables import Column, Table, share
+from dtdr.retrievers import create
+from dtdr.retrievers.factored.familiarity import Familiarity
+
+SETS = {
+    "tinyagent": "TinyAgent",
+    "t_eval": "T-Eval",
+    "ultratool": "UltraTool",
+    "traject_bench": "TRAJECT",
+}
+GIBBERISH = "gibberish"
+BY_SEQUENCE = "by-sequence"
+OTHER_LANGUAGES = (
+    "Envoie un courriel à Marie avec le résumé du rapport, puis crée un rappel pour demain.",
+    "Bitte schicke Anna eine E-Mail und lege eine Notiz mit der Zusammenfassung an.",
+    "Busca un hotel barato en Sevilla para el fin de semana y guarda la dirección.",
+    "请给小明发一封邮件，并在日历中创建一个会议。",
+    "明日の会議を予定に入れて、田中さんにメールを送ってください。",
+    "Отправь письмо Ивану и поставь напоминание на завтра.",
+    "أرسل بريدًا إلى أحمد وأنشئ تذكيرًا للغد",
+    "कृपया राम को ईमेल भेजें और कल के लिए एक अनुस्मारक बनाएं",
+)
+ODDITIES = ("", " ", "?", "...", "12345", "asdf", "def f(x): return x + 1", "SELECT 1;", "🙂🙂🙂")
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+
+Judge = Callable[[str], float]
+
+
+def gibberish(count: int, vocabulary: Sequence[str], seed: int) -> list[str]:
+    """Random letters, mashed keys, random words and random characters, and other languages."""
+    draw = random.Random(seed)
+
+    def letters() -> str:
+        return "".join(draw.choices(string.ascii_lowercase, k=draw.randint(2, 9)))
+
+    def mashed() -> str:
+        return "".join(draw.choice(draw.choice(_KEYS)) for _ in range(draw.randint(4, 20)))
+
+    kinds: list[Callable[[], str]] = [
+        lambda: " ".join(letters() for _ in range(draw.randint(2, 40))),
+        lambda: " ".join(mashed() for _ in range(draw.randint(1, 4))),
+        lambda: " ".join(draw.choices(vocabulary, k=draw.randint(2, 40))),
+        lambda: "".join(draw.choices(string.printable[:95], k=draw.randint(1, 200))),
+    ]
+    found = [kinds[number % len(kinds)]() for number in range(count)]
+    return [*found, *OTHER_LANGUAGES, *ODDITIES]
+
+
+def judge_of(
+    method: str, encoder: str, train: Sequence[Demonstration], *, grouped: bool
+) -> tuple[Judge, float | None]:
+    """The score of a query and its floor, learned from demonstrations.
+
+    Where new queries are of new groups, ``dtdr-f`` sets its floor by groups (``grouped=True``).
+    """
+    if method == "dtdr-f":
+        groups = [item.group for item in train] if grouped else None
+        familiarity = Familiarity.fit([item.query for item in train], groups)
+        return familiarity.score, familiarity.floor
+    # Queries are judged by the encoder alone: one epoch of dtdr-l's layer is enough.
+    few = {"epochs": 1} if method == "dtdr-l" else {}
+    retriever = create(method, encoder=encoder, **few).fit(train)
+    floor = retriever.guide_.familiarity_floor
+
+    def score(query: str) -> float:
+        (value,) = retriever._familiarity(retriever._prepare([query]))
+        if value is None:
+            raise SystemExit(f"{method} cannot tell how familiar a query is")
+        return value
+
+    return score, floor
+
+
+def measure(
+    method: str,
+    encoder: str,
+    train: Sequence[Demonstration],
+    queries: dict[str, list[str]],
+    own: str,
+    *,
+    grouped: bool,
+) -> dict[str, Any]:
+    """One line: AUROC against each other kind of query, and what the floor makes of it."""
+    judge, floor = judge_of(method, encoder, train, grouped=grouped)
+    scores: dict[str, list[float]] = {}
+    microseconds = []
+    for kind, found in queries.items():
+        scores[kind] = []
+        for query in found:
+            started = time.perf_counter()
+            scores[kind].append(judge(query))
+            microseconds.append((time.perf_counter() - started) * 1e6)
+    others = {kind: found for kind, found in scores.items() if kind != own}
+    row: dict[str, Any] = {kind: auroc(scores[own], found) for kind, found in others.items()}
+    row["microseconds"] = statistics.median(microseconds)
+    if floor is not None:
+        row["false_alarms"] = statistics.fmean(value < floor for value in scores[own])
+        row["noticed"] = statistics.fmean(
+            statistics.fmean(value < floor for value in found) for found in others.values()
+        )
+    return row
+
+
+def main() -> None:
+    """Print one table, or one JSON object a line with ``--json``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--smoke", action="store_true", help="dtdr-f only, few queries; seconds")
+    parser.add_argument("--method", nargs="+", default=["dtdr-f", "dtdr-c", "dtdr-l"])
+    parser.add_argument("--encoder", default="lexical", help="of dtdr-c and dtdr-l")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    given = parser.parse_args()
+    if given.smoke:
+        given.method = ["dtdr-f"]
+    loaded = {name: datasets.load(name, data_dir=given.data_dir) for name in SETS}
+    sides = {
+        name: (dataset, default_split(dataset, given.data_dir)) for name, dataset in loaded.items()
+    }
+    traject = loaded["traject_bench"]
+    records = len(traject.demonstrations)
+    sides[f"traject_bench, {BY_SEQUENCE}"] = (
+        traject,
+        fixed_split(traject.name, given.data_dir, BY_SEQUENCE, records=records),
+    )
+    held_out = {
+        label: [item.query for item in split.testing(dataset.demonstrations)]
+        for label, (dataset, split) in sides.items()
+    }
+    vocabulary = sorted(
+        {word for name in SETS for query in held_out[name] for word in words(query)}
+        - set(string.punctuation)
+    )
+    strange = gibberish(400, vocabulary, given.seed)
+    rows: list[dict[str, Any]] = []
+    for method in given.method:
+        for label, (dataset, split) in sides.items():
+            queries = {name: held_out[name] for name in SETS} | {GIBBERISH: strange}
+            queries[dataset.name] = held_out[label]
+            if given.smoke:
+                queries = {kind: found[:60] for kind, found in queries.items()}
+            train = split.training(dataset.demonstrations)
+            grouped = BY_SEQUENCE in label
+            title = SETS[dataset.name] + (" (seq.)" if grouped else "")
+            row = measure(method, given.encoder, train, queries, dataset.name, grouped=grouped)
+            rows.append({"method": method, "learned": title, **row})
+            if given.json:
+                print(json.dumps(rows[-1]), flush=True)
+    if not given.json:
+        Console(width=100).print(table(rows, given.encoder, given.seed).to_rich())
+
+
+def table(rows: Sequence[dict[str, Any]], encoder: str, seed: int) -> Table:
+    """AUROC by method and by what it learned from, against each kind of query."""
+    columns = [
+        Column("Method", "method"),
+        Column("Learned", "learned"),
+        *(Column(title, name, share, True) for name, title in SETS.items()),
+        Column("Gibberish", GIBBERISH, share, True),
+        Column("False", "false_alarms", share, True),
+        Column("Noticed", "noticed", share, True),
+        Column("µs", "microseconds", lambda value: f"{value:.0f}", True),
+    ]
+    title = "Familiarity of held-out queries: AUROC against those of other sets and gibberish"
+    caption = (
+        f"Encoder of dtdr-c and dtdr-l: {encoder}; seed {seed}. False: held-out queries below the "
+        "floor;\nNoticed: mean over the others of those below it; µs: median to judge one query. "
+        "(seq.): split by tool sequence."
+    )
+    return Table(columns, rows, title, caption)
+
+
+if __name__ == "__main__":
+    main()

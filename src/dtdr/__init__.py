@@ -11,13 +11,12 @@ from dtdr.plan import Plan, ToolCall
 from dtdr.ranking import Ranking
 
 if TYPE_CHECKING:
-    from dtdr.client import AsyncClient, Client
+    from dtdr.client import AsyncClient as AsyncClient
+    from dtdr.client import Client as Client
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient",
-    "Client",
     "Demonstration",
     "Plan",
     "Ranking",

@@ -111,6 +111,8 @@ class Retriever(ABC):
         static: ranks once a query and keeps that ranking for the whole plan.
         needs_descriptions: cannot work without tool descriptions.
         uses_encoder: takes an ``encoder``.
+        can_update: learns on after ``fit``, and its tools can change.
+        failure_weight: how much a failed demonstration counts; 0 leaves it out.
         tools_: the tool vocabulary, sorted by name, end of plan last.
         guide_: what was learned about its own rankings on held-out plans.
     """
@@ -119,11 +121,13 @@ class Retriever(ABC):
     static: ClassVar[bool] = False
     needs_descriptions: ClassVar[bool] = False
     uses_encoder: ClassVar[bool] = False
+    can_update: ClassVar[bool] = False
     not_saved: ClassVar[frozenset[str]] = frozenset({"encoder"})
     """Constructor keywords that are no JSON and are kept elsewhere, or given again on load."""
 
     threshold: float | None = None
     encoder: Encoder | None = None
+    failure_weight: float = 0.0
     seed: int = 0
 
     tools_: tuple[Tool, ...]
@@ -135,7 +139,7 @@ class Retriever(ABC):
     def fit(
         self, demonstrations: Iterable[Demonstration], tools: Iterable[Tool] | None = None
     ) -> Self:
-        """Learn from demonstrations; those whose outcome is a failure are left out.
+        """Learn from demonstrations; failures are left out where ``failure_weight`` is 0.
 
         Args:
             demonstrations: any iterable; it is read once.
@@ -145,25 +149,32 @@ class Retriever(ABC):
             InputError: there is nothing to learn from, two tools share a name, or the retriever
                 needs descriptions and there are none.
         """
+        kept, found = self._kept(demonstrations)
+        self._set_vocabulary(unique_tools(tools or ()), kept)
+        self.training_ = found
+        self._fit(kept)
+        return self
+
+    def _kept(
+        self, demonstrations: Iterable[Demonstration], before: str = ""
+    ) -> tuple[list[Demonstration], TrainingData]:
+        """What is learned from, and its record; ``before`` is the hash of what was learned."""
         kept: list[Demonstration] = []
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(before.encode())
         skipped = 0
         for demonstration in demonstrations:
-            if demonstration.outcome == "failure":
+            if demonstration.outcome == "failure" and not self.failure_weight:
                 skipped += 1
                 continue
             kept.append(demonstration)
             digest.update(_fingerprint(demonstration))
-        if not kept:
+        if not kept and not before:
             raise InputError(
                 "there are no demonstrations to learn from"
                 + (f" (all {skipped} are failures)" if skipped else "")
                 + "; give at least one"
             )
-        self._set_vocabulary(unique_tools(tools or ()), kept)
-        self.training_ = TrainingData(len(kept), skipped, digest.hexdigest())
-        self._fit(kept)
-        return self
+        return kept, TrainingData(len(kept), skipped, digest.hexdigest())
 
     def _set_vocabulary(self, known: dict[str, Tool], kept: Sequence[Demonstration]) -> None:
         if self.needs_descriptions and not any(tool.description for tool in known.values()):
@@ -185,6 +196,58 @@ class Retriever(ABC):
     @abstractmethod
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         """Learn; ``tools_`` is set and no demonstration is a failure."""
+
+    # -- learning on ---------------------------------------------------------------------------
+
+    def update(self, demonstrations: Iterable[Demonstration]) -> int:
+        """Learn from further demonstrations without a refit; survives save and load.
+
+        Sessions that are open keep what they were opened with. Tools that are not known yet are
+        added.
+
+        Args:
+            demonstrations: any iterable; failures are left out where ``failure_weight`` is 0.
+
+        Returns:
+            How many were learned from.
+
+        Raises:
+            InputError: this retriever cannot learn on.
+            DtdrError: the retriever is not fitted.
+        """
+        raise self._cannot_learn_on()
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Add tools that no demonstration uses yet, ranked by their descriptions.
+
+        Raises:
+            InputError: this retriever cannot, or a name is known already.
+            DtdrError: the retriever is not fitted.
+        """
+        raise self._cannot_learn_on()
+
+    def remove_tools(self, names: Iterable[str]) -> None:
+        """Remove tools; their calls in what was learned count as calls of unknown tools.
+
+        Raises:
+            InputError: this retriever cannot, or a name is not known.
+            DtdrError: the retriever is not fitted.
+        """
+        raise self._cannot_learn_on()
+
+    def rename_tool(self, old: str, tool: str | Tool) -> None:
+        """Give a tool another name, and another description where a ``Tool`` is given.
+
+        Raises:
+            InputError: this retriever cannot, the old name is not known, or the new one is taken.
+            DtdrError: the retriever is not fitted.
+        """
+        raise self._cannot_learn_on()
+
+    def _cannot_learn_on(self) -> InputError:
+        return InputError(
+            f"retriever {self.name!r} cannot learn on; fit it again, or choose dtdr-f"
+        )
 
     # -- ranking -------------------------------------------------------------------------------
 

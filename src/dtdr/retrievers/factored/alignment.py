@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,27 @@ def learn_weights(queries: csr_array, used: Array, importance: Array, seed: int 
     return result
 
 
+def corrected(weights: Array, rows: csr_array, used: Array, mean: Array) -> Array:
+    """The weights of ``learn_weights`` after further plans, one at a time.
+
+    Kaczmarz's projection with the same ridge: each plan moves the weights of its words as far as
+    it takes to predict its tools, were it the only one.
+
+    Args:
+        weights: shape (words, tools).
+        rows: shape (plans, words): the words of the further plans.
+        used: shape (plans, tools): 1 where the plan calls the tool.
+        mean: shape (tools,): share of all plans that call it.
+    """
+    found = weights.astype(np.float32)
+    for number, targets in enumerate(used - mean):
+        part = slice(rows.indptr[number], rows.indptr[number + 1])
+        columns, values = rows.indices[part], rows.data[part]
+        error = targets - values @ found[columns]
+        found[columns] += np.outer(values, error) / (values @ values + _RIDGE)
+    return found.astype(np.float16)
+
+
 class Alignment:
     """Evidence of the words of a query for the tools.
 
@@ -127,10 +149,7 @@ class Alignment:
         documents: csr_array | None,
         frequency: Array,
     ) -> None:
-        scale = np.asarray(encoder.idf_, np.float32)
-        # A last row of zeros for words that are not known, here and below.
-        self._weights = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
-        np.multiply(weights.astype(np.float32), scale[:, None], out=self._weights[:-1])
+        self._weigh(weights, np.asarray(encoder.idf_, np.float32), frequency)
         self._tools = len(frequency)
         self._seen = None if len(columns) == self._tools else columns
         self._stems = stem_encoder.vocabulary_
@@ -141,6 +160,17 @@ class Alignment:
             scaled.resize((scaled.shape[0] + 1, scaled.shape[1]))
             dense = scaled.shape[0] * self._tools <= DENSE_VALUES
             self._by_stem = scaled.toarray() if dense else scaled
+
+    def updated(self, weights: Array, scale: Array, frequency: Array) -> Alignment:
+        """With other weights of the words and other frequencies."""
+        other = copy(self)
+        other._weigh(weights, scale, frequency)
+        return other
+
+    def _weigh(self, weights: Array, scale: Array, frequency: Array) -> None:
+        # A last row of zeros for words that are not known, as in the stems' matrix.
+        self._weights = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
+        np.multiply(weights.astype(np.float32), scale[:, None], out=self._weights[:-1])
         self._trust = (0.3 * (0.1 + 0.9 / (1 + frequency[:-1] / 2))).astype(np.float32)
 
     def evidence(self, found: Sequence[str], terms: Sequence[int | None]) -> Evidence:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from dtdr.demonstrations import Tool
 from dtdr.encoders.base import MAX_CHARACTERS, Encoder
@@ -42,6 +42,8 @@ _NEED_WIDTH = 64
 _EPOCHS = 40
 _FULL_EPOCHS = 1_300
 """Plans up to which all epochs are made; more plans need fewer passes."""
+MEMORY = 2_000
+"""Demonstrations that are kept to learn from again: .7 MB for 1,000 queries of 30 words."""
 _SMOOTHING = 0.02
 """Label smoothing: a plan that was not recorded can be as good."""
 
@@ -75,6 +77,52 @@ class QueryText:
     cues: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Many queries as the encoders read them.
+
+    Attributes:
+        rows: shape (queries, words + shapes), sparse.
+        cues: shape (queries, cues).
+    """
+
+    rows: csr_array
+    cues: Array
+
+    def words(self, columns: int) -> csr_array:
+        """The part of ``rows`` that are words."""
+        return csr_array(self.rows[:, :columns])
+
+    def subset(self, positions: Array) -> Texts:
+        """The queries at some positions."""
+        return Texts(csr_array(self.rows[positions]), self.cues[positions])
+
+    def joined(self, other: Texts) -> Texts:
+        """These queries and the others."""
+        rows = vstack([self.rows, other.rows], format="csr")
+        return Texts(csr_array(rows), np.concatenate([self.cues, other.cues]))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Demonstrations that are learned again beside new ones, lest they be forgotten.
+
+    Attributes:
+        plans: shape (n,), rising: their numbers in the log.
+        texts: their queries.
+    """
+
+    plans: Array
+    texts: Texts
+
+    def chosen(self, rng: np.random.Generator, most: int) -> Memory:
+        """At most so many of them, drawn evenly."""
+        if len(self.plans) <= most:
+            return self
+        kept = np.sort(rng.choice(len(self.plans), most, replace=False))
+        return Memory(self.plans[kept], self.texts.subset(kept))
+
+
 def epochs_for(plans: int) -> int:
     """Passes over so many plans: 40, and fewer above 1,300."""
     return (
@@ -97,6 +145,8 @@ class Parts:
         weights: what the alignment learned; shape (words, seen tools).
         queries: shape (plans, words); empty without the kernel.
         log: the plans.
+        memory: some of the demonstrations.
+        pending: how many of the last plans the networks have not learned yet.
     """
 
     def __init__(
@@ -112,7 +162,11 @@ class Parts:
         weights: Array,
         queries: csr_array,
         log: PlanLog,
+        memory: Memory,
+        pending: int = 0,
     ) -> None:
+        self.memory = memory
+        self.pending = pending
         self.switches = switches
         self.encoders = encoders
         self.encoder = encoder
@@ -122,13 +176,14 @@ class Parts:
         self.weights = weights
         self.queries = queries
         self.log = log
+        self.vocabulary = tuple(tools)
         self.tools = len(tools)
         self.complete = len(seen) == len(tools)
         self.slots: list[int] = np.full(self.tools, -1).tolist()
         for slot, tool in enumerate(seen.tolist()):
             self.slots[tool] = slot
         self.history = HistoryWeights(next_tool.parameters["history"], len(seen))
-        self.documents = encoders[2].encode(_documents(tools))
+        self.documents = encoders[2].encode(documents_of(tools))
         dense = self.documents.shape[1] * self.tools <= DENSE_VALUES
         self._by_stem = self.documents.T.toarray() if dense else None
         names = [name_words(tool.name) for tool in tools[:-1]]
@@ -167,16 +222,17 @@ class Parts:
         rare = 3 if plans >= 500 else 2
         words = LexicalEncoder(min_df=rare).fit(texts)
         shapes = ShapeEncoder(min_df=rare).fit(texts)
-        stem_encoder = StemEncoder(min_df=1).fit([*_documents(tools), *texts])
+        stem_encoder = StemEncoder(min_df=1).fit([*documents_of(tools), *texts])
         encoders = (words, shapes, stem_encoder)
         called = {tool for calls in log.calls for tool in calls} - {FORGOTTEN}
         seen = np.array([*sorted(called), len(tools) - 1], np.intp)
-        examples, queries = _examples(encoders, encoder, seen, texts, log)
+        read = read_all(encoders, encoder, texts)
+        examples, queries = examples_of(read, seen, log), read.words(words.dimension)
         epochs, batch = epochs_for(plans), 64 if plans <= 3_000 else 256
         next_tool = Network.initial(examples, width, None, seed).train(
             examples, "softmax", epochs, batch, seed
         )
-        examples = _need_examples(examples, queries, seen, log)
+        examples = need_examples(examples, queries, seen, log)
         share = np.asarray(examples.targets.mean(axis=0)).ravel().clip(1e-4, 1 - 1e-4)
         need = Network.initial(examples, _NEED_WIDTH, np.log(share / (1 - share)), seed)
         if switches.need:
@@ -193,6 +249,7 @@ class Parts:
             weights=learn_weights(queries, used, np.array(log.weights), seed),
             queries=queries if switches.kernel else queries[:0],
             log=log,
+            memory=Memory(np.arange(plans), read).chosen(np.random.default_rng(seed), MEMORY),
         )
 
     def read(self, text: str) -> QueryText:
@@ -220,6 +277,14 @@ class Parts:
         found |= self.next_tool.state("next.") | self.need.state("need.")
         found["seen"] = self.seen.astype(np.int32)
         found["alignment.weights"] = self.weights
+        rows = self.memory.texts.rows
+        narrow = np.uint16 if rows.shape[1] <= 1 << 16 else np.int32
+        found["memory.pending"] = np.array([self.pending], np.int32)
+        found["memory.plans"] = self.memory.plans.astype(np.int32)
+        found["memory.columns"] = rows.indices.astype(narrow)
+        found["memory.starts"] = rows.indptr.astype(np.int32)
+        found["memory.values"] = rows.data.astype(np.float16)
+        found["memory.cues"] = self.memory.texts.cues.astype(np.float16)
         if self.switches.kernel:
             found["queries.columns"] = self.queries.indices.astype(np.int32)
             found["queries.starts"] = self.queries.indptr.astype(np.int64)
@@ -241,19 +306,20 @@ class Parts:
             return {key: get(f"{name}.{key}") for key in ("idf", "vocabulary")}
 
         words = LexicalEncoder.restore({}, arrays("words"))
+        shapes = ShapeEncoder.restore({}, arrays("shapes"))
         queries = csr_array((0, words.dimension), dtype=np.float32)
         if switches.kernel:
-            starts = get("queries.starts").astype(np.int32)
-            queries = csr_array(
-                (get("queries.values").astype(np.float32), get("queries.columns"), starts),
-                shape=(len(starts) - 1, words.dimension),
-            )
+            queries = _rows(get, "queries.", words.dimension)
+        texts = Texts(
+            _rows(get, "memory.", words.dimension + shapes.dimension),
+            get("memory.cues").astype(np.float32),
+        )
         return cls(
             tools,
             switches,
             encoders=(
                 words,
-                ShapeEncoder.restore({}, arrays("shapes")),
+                shapes,
                 StemEncoder.restore({}, arrays("stems")),
             ),
             encoder=encoder,
@@ -263,11 +329,25 @@ class Parts:
             weights=get("alignment.weights"),
             queries=queries,
             log=log,
+            memory=Memory(get("memory.plans").astype(np.intp), texts),
+            pending=int(get("memory.pending")[0]),
         )
+
+
+def _rows(get: Callable[[str], Array], prefix: str, columns: int) -> csr_array:
+    starts = get(prefix + "starts").astype(np.int32)
+    values, places = get(prefix + "values"), get(prefix + "columns")
+    return csr_array(
+        (values.astype(np.float32), places.astype(np.int32), starts),
+        shape=(len(starts) - 1, columns),
+    )
 
 
 _ENCODERS = ("words", "shapes", "stems")
 PLAN_ARRAYS = ("plans.calls", "plans.lengths", "plans.edges", "plans.weights")
+MEMORY_ARRAYS = tuple(
+    f"memory.{name}" for name in ("pending", "plans", "columns", "starts", "values", "cues")
+)
 
 
 def _read(encoders: Encoders, encoder: Encoder | None, text: str) -> QueryText:
@@ -283,15 +363,27 @@ def _read(encoders: Encoders, encoder: Encoder | None, text: str) -> QueryText:
     return QueryText(found, terms, row, (columns, np.concatenate([row[1], shape[1]])), counted)
 
 
-def _examples(
-    encoders: Encoders, encoder: Encoder | None, seen: Array, texts: Sequence[str], log: PlanLog
-) -> tuple[Examples, csr_array]:
-    """What the next-tool network is trained on, and the queries' words; shape (plans, words)."""
+def read_all(encoders: Encoders, encoder: Encoder | None, texts: Sequence[str]) -> Texts:
+    """What many queries say to the encoders."""
     words, shapes, _ = encoders
     read = [_read(encoders, None, text) for text in texts]
     counted = np.stack([item.cues for item in read])
     if encoder is not None:
         counted = np.concatenate([counted, _dense(encoder.encode(list(texts)))], axis=1)
+    rows = stack_rows([item.joined for item in read], words.dimension + shapes.dimension)
+    # In half the bytes wherever they are kept, so rounded from the start.
+    rows.data = rows.data.astype(np.float16).astype(np.float32)
+    return Texts(rows, counted.astype(np.float16).astype(np.float32))
+
+
+def examples_of(texts: Texts, seen: Array, log: PlanLog) -> Examples:
+    """What the next-tool network is trained on.
+
+    Args:
+        texts: the queries.
+        seen: the tools that the network knows.
+        log: the plans, one a query.
+    """
     slots = np.full(log.tools + 1, -1)  # the last is for calls that were forgotten
     slots[seen] = np.arange(len(seen))
     rows, targets, owner = [], [], []
@@ -302,21 +394,19 @@ def _examples(
         targets.append((slots[list(step.acceptable)], [share] * len(step.acceptable)))
         owner.append(step.plan)
     weights = np.array(log.weights, np.float32)
-    examples = Examples(
-        stack_rows([item.joined for item in read], words.dimension + shapes.dimension),
-        counted,
+    return Examples(
+        texts.rows,
+        texts.cues,
         stack_rows(rows, history_width(len(seen))),
         np.array(owner, np.intp),
         stack_rows(targets, len(seen)),
         smoothing=_SMOOTHING / len(seen),
         weights=None if (weights == 1).all() else weights[owner],
     )
-    queries = stack_rows([item.row for item in read], words.dimension)
-    queries.data = queries.data.astype(np.float16).astype(np.float32)
-    return examples, queries
 
 
-def _need_examples(examples: Examples, queries: csr_array, seen: Array, log: PlanLog) -> Examples:
+def need_examples(examples: Examples, queries: csr_array, seen: Array, log: PlanLog) -> Examples:
+    """What the need network is trained on; ``queries`` are the words of those of ``examples``."""
     slot = {tool: number for number, tool in enumerate(seen.tolist())}
     rows: list[tuple[list[int], list[float]]] = []
     for calls in log.calls:
@@ -344,7 +434,7 @@ def _dense(vectors: Any) -> Array:
     return result
 
 
-def _documents(tools: Sequence[Tool]) -> list[str]:
+def documents_of(tools: Sequence[Tool]) -> list[str]:
     """Names twice, descriptions, and names of parameters, without the end of plan."""
     return [
         " ".join(

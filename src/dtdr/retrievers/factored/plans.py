@@ -84,7 +84,8 @@ class PlanLog:
         return PlanLog(
             self.calls + other.calls,
             self.needs + other.needs,
-            [weight * decay for weight in self.weights] + other.weights,
+            ([weight * decay for weight in self.weights] if decay != 1 else self.weights)
+            + other.weights,
             self.tools,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 
 Array = npt.NDArray[Any]
-Counts = defaultdict[int, defaultdict[int, float]]
+Counts = dict[int, dict[int, float]]
 
 BEFORE, TOGETHER, USED_BY, ALIKE, ALIKE_NAMES, AFTER_ALIKE = range(6)
 _CACHE_BYTES = 64_000_000
@@ -55,37 +55,61 @@ class Relations:
     """
 
     def __init__(self, log: PlanLog, documents: csr_array, names: csr_array) -> None:
-        tools = log.tools
         self._documents, self._names = documents, names
-        self._first_before: Counts = defaultdict(lambda: defaultdict(float))
-        self._both: Counts = defaultdict(lambda: defaultdict(float))
-        self._used_by: Counts = defaultdict(lambda: defaultdict(float))
-        self._follows: Counts = defaultdict(lambda: defaultdict(float))
-        frequency, share, used = np.zeros(tools), np.zeros(tools), np.zeros(tools)
+        self._first_before: Counts = {}
+        self._both: Counts = {}
+        self._used_by: Counts = {}
+        self._follows: Counts = {}
+        self._frequency, self._share, self._used = np.zeros((3, log.tools))
+        self._total = 0.0
+        self._count(log)
+
+    def updated(self, log: PlanLog, decay: float) -> Relations:
+        """With further plans; what was counted before counts ``decay`` times as much."""
+        other = copy(self)
+        for name in ("_first_before", "_both", "_used_by", "_follows"):
+            counts: Counts = {
+                tool: dict(row) if decay == 1 else {key: n * decay for key, n in row.items()}
+                for tool, row in getattr(self, name).items()
+            }
+            setattr(other, name, counts)
+        for name in ("_frequency", "_share", "_used"):
+            setattr(other, name, getattr(self, name) * decay)
+        other._total *= decay
+        other._count(log)
+        return other
+
+    def _count(self, log: PlanLog) -> None:
+        end = log.tools - 1
         for calls, needs, weight in zip(log.calls, log.needs, log.weights, strict=True):
             order = [tool for tool in dict.fromkeys(calls) if tool != FORGOTTEN]
             for rank, tool in enumerate(order):
-                share[tool] += weight
+                self._share[tool] += weight
                 for later in order[rank + 1 :]:
-                    self._first_before[tool][later] += weight
-                    self._both[tool][later] += weight
-                    self._both[later][tool] += weight
+                    _add(self._first_before, tool, later, weight)
+                    _add(self._both, tool, later, weight)
+                    _add(self._both, later, tool, weight)
             for call, sources in zip(calls, needs, strict=True):
                 if call == FORGOTTEN:
                     continue
-                frequency[call] += weight
+                self._frequency[call] += weight
                 for source in {calls[position] for position in sources} - {FORGOTTEN}:
-                    self._used_by[source][call] += weight
-                    used[call] += weight
-            for call, following in zip(calls, (*calls[1:], tools - 1), strict=False):
+                    _add(self._used_by, source, call, weight)
+                    self._used[call] += weight
+            for call, following in zip(calls, (*calls[1:], end), strict=False):
                 if FORGOTTEN not in (call, following):
-                    self._follows[call][following] += weight
-        self._share = share
-        self._total = max(sum(log.weights), 1e-9)
-        self.frequency = frequency.astype(np.float32)
-        self.producers = (used / (frequency + 1)).astype(np.float32)
+                    _add(self._follows, call, following, weight)
+            self._total += weight
+        self.frequency = self._frequency.astype(np.float32)
+        self.producers = (self._used / (self._frequency + 1)).astype(np.float32)
         self._rates: csr_array | None = None
         self._rows: dict[int, Pairs] = {}
+
+    @property
+    def share(self) -> Array:
+        """Share of the plans that call each tool; shape (tools,)."""
+        result: Array = (self._share / max(self._total, 1e-9)).astype(np.float32)
+        return result
 
     def row(self, tool: int) -> Pairs:
         """What is said of one tool and every tool."""
@@ -106,7 +130,7 @@ class Relations:
         found[BEFORE] = (ahead + 0.5) / (both + 1)
         found[BEFORE, tool] = 0
         both[tool] = self._share[tool]
-        expected = self._share[tool] * self._share / self._total
+        expected = self._share[tool] * self._share / max(self._total, 1e-9)
         found[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
         found[USED_BY] = _dense(self._used_by.get(tool), tools) / (self.frequency + 1)
         found[ALIKE, :-1] = _products(self._documents, tool)
@@ -129,6 +153,11 @@ class Relations:
             columns += [call] * len(counts)
             values += [count / total for count in counts.values()]
         return csr_array((values, (rows, columns)), shape=(tools, tools), dtype=np.float64)
+
+
+def _add(counts: Counts, row: int, column: int, weight: float) -> None:
+    found = counts.setdefault(row, {})
+    found[column] = found.get(column, 0.0) + weight
 
 
 def _dense(counts: dict[int, float] | None, tools: int) -> Array:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.demonstrations import Demonstration
+from dtdr.demonstrations import Demonstration, Tool, unique_tools
 from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import InputError, ModelError
+from dtdr.plan import END
 from dtdr.ranking import Floats, Guide, Ranking
-from dtdr.retrievers.base import History, Retriever, choose_encoder
+from dtdr.retrievers.base import History, Retriever, TrainingData, choose_encoder
 from dtdr.retrievers.factored import calibration, ranker
+from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
+from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.factored.learning import learned, with_tools
 from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
-from dtdr.retrievers.factored.parts import PLAN_ARRAYS, Parts, Switches
-from dtdr.retrievers.factored.plans import PlanLog
+from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches
+from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
 from dtdr.retrievers.factored.walk import PreparedQuery, Reader, Walk, feature_names, shortlist
 from dtdr.retrievers.state import require
@@ -25,15 +31,19 @@ from dtdr.retrievers.state import require
 Array = npt.NDArray[Any]
 
 _FEW_PLANS = 20
+_LEAST_WEIGHT = 1e-3
+"""A demonstration never counts less: divisions by weights stay finite."""
 _ARRAYS = {
     "shapes_of_arrays",
     *(f"next.{name}" for name in PARAMETERS),
     *(f"need.{name}" for name in QUERY_PARAMETERS),
     *(f"{kind}.{name}" for kind in ("words", "shapes", "stems") for name in ("idf", "vocabulary")),
     *PLAN_ARRAYS,
+    *MEMORY_ARRAYS,
     "seen",
     "alignment.weights",
     *(f"ranker.{name}" for name in ranker.ARRAYS),
+    *(f"familiarity.{name}" for name in FAMILIARITY_ARRAYS),
     "guide.held_out",
     "guide.confidence",
 }
@@ -62,6 +72,9 @@ class DTDRFactored(Retriever):
         grouped: keep demonstrations of one ``group`` in one fold. For queries whose groups were
             never demonstrated: on TRAJECT split by tool sequence, validation MRR is .660 with it
             and .589 without, and the error of ``Ranking.confidence`` .04 and .36.
+        failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
+        half_life: number of further demonstrations after which one counts half; None: all count
+            alike. Demonstrations are taken to be in the order of their time.
         encoder: a further encoder whose vectors stand beside the words, such as ``"minilm"``; words
             and pairs of words are always used.
         seed: of weights, folds and order of examples.
@@ -72,6 +85,7 @@ class DTDRFactored(Retriever):
 
     name = "dtdr-f"
     uses_encoder = True
+    can_update = True
 
     def __init__(
         self,
@@ -84,6 +98,8 @@ class DTDRFactored(Retriever):
         need: bool = True,
         descriptions: bool = True,
         grouped: bool = False,
+        failure_weight: float = 0.0,
+        half_life: float | None = None,
         encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
@@ -94,6 +110,10 @@ class DTDRFactored(Retriever):
         ):
             if value < low:
                 raise InputError(f"{option} is {value}; it must be at least {low}")
+        if not 0 <= failure_weight <= 1:
+            raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
+        if half_life is not None and not half_life > 0:
+            raise InputError(f"half_life is {half_life}; it must be above 0, or None")
         self.width = width
         self.folds = folds
         self.ranker_seeds = ranker_seeds
@@ -102,10 +122,13 @@ class DTDRFactored(Retriever):
         self.need = need
         self.descriptions = descriptions
         self.grouped = grouped
+        self.failure_weight = failure_weight
+        self.half_life = half_life
         chosen = choose_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
         self.seed = seed
+        self._lock = Lock()
 
     @property
     def _switches(self) -> Switches:
@@ -115,7 +138,7 @@ class DTDRFactored(Retriever):
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         texts = [demonstration.query for demonstration in demonstrations]
-        log = PlanLog.of(demonstrations, self._index)
+        log = PlanLog.of(demonstrations, self._index, self._weights(demonstrations))
         fold = self._assign(demonstrations)
         held = _HeldOut(self._switches)
         for number in range(int(fold.max()) + 1 if fold.max() > 0 else 0):
@@ -132,12 +155,111 @@ class DTDRFactored(Retriever):
             ]
             guide = self._calibrate(held)
         self._use(self._parts(texts, log))
-        self.guide_ = Guide(guide.held_out, guide.confidence, calibration.token_costs(self.tools_))
+        groups = [item.group for item in demonstrations] if self.grouped else None
+        self.familiarity_ = Familiarity.fit(texts, groups)
+        self.guide_ = Guide(
+            guide.held_out,
+            guide.confidence,
+            calibration.token_costs(self.tools_),
+            self.familiarity_.floor,
+        )
 
     def _use(self, parts: Parts) -> None:
         self.parts_ = parts
         self._reader = Reader(parts)
         self._scorer = Scorer(self.rankers_) if self.rankers_ else None
+
+    def _weights(self, demonstrations: Sequence[Demonstration]) -> list[float]:
+        """How much each demonstration counts, the last one being new."""
+        newest = len(demonstrations) - 1
+        found = []
+        for number, item in enumerate(demonstrations):
+            weight = self.failure_weight if item.outcome == "failure" else 1.0
+            found.append(max(weight * self._decay(newest - number), _LEAST_WEIGHT))
+        return found
+
+    def _decay(self, later: int) -> float:
+        """How much a demonstration counts after so many further ones."""
+        return 1.0 if self.half_life is None else float(0.5 ** (later / self.half_life))
+
+    # -- learning on ---------------------------------------------------------------------------
+
+    def update(self, demonstrations: Iterable[Demonstration]) -> int:
+        """Learn from further demonstrations; see ``Retriever.update``.
+
+        What is counted (order, dependencies, frequencies) is as after a refit; the networks and
+        the alignment take a few steps from the new demonstrations alone; how the parts are weighed
+        and the confidence stay. Words that no earlier query held stay unknown: fit again once much
+        of the vocabulary is new.
+        """
+        self._require_fitted()
+        kept, record = self._kept(demonstrations, self.training_.sha256)
+        if not kept:
+            return 0
+        with self._lock:
+            names = {call.tool for item in kept for call in item.plan.calls}
+            fresh = sorted(names - set(self._index) - {END})
+            if fresh:
+                self._change_tools([*self.tools_[:-1], *map(Tool, fresh)], self._names)
+            texts = [item.query for item in kept]
+            log = PlanLog.of(kept, self._index, self._weights(kept))
+            decay = self._decay(len(kept))
+            seed = self.seed + self.training_.demonstrations
+            self._use(learned(self.parts_, texts, log, decay, seed))
+            self.familiarity_.update(texts)
+            before = self.training_
+            self.training_ = TrainingData(
+                before.demonstrations + record.demonstrations,
+                before.skipped_failures + record.skipped_failures,
+                record.sha256,
+            )
+        return len(kept)
+
+    def add_tools(self, tools: Iterable[Tool]) -> None:
+        """Add tools that no demonstration uses yet; see ``Retriever.add_tools``."""
+        self._require_fitted()
+        fresh = unique_tools(tools)
+        for name in fresh:
+            if name in self._index:
+                raise InputError(f"tool {name!r} is known already; rename_tool changes it")
+        with self._lock:
+            self._change_tools([*self.tools_[:-1], *fresh.values()], self._names)
+
+    def remove_tools(self, names: Iterable[str]) -> None:
+        """Remove tools; see ``Retriever.remove_tools``."""
+        self._require_fitted()
+        gone = set(names)
+        for name in sorted(gone):
+            self._require_tool(name)
+        with self._lock:
+            kept = [tool for tool in self.tools_[:-1] if tool.name not in gone]
+            self._change_tools(kept, self._names)
+
+    def rename_tool(self, old: str, tool: str | Tool) -> None:
+        """Give a tool another name; see ``Retriever.rename_tool``."""
+        self._require_fitted()
+        self._require_tool(old)
+        with self._lock:
+            known = self.tools_[self._index[old]]
+            new = replace(known, name=tool) if isinstance(tool, str) else tool
+            if new.name != old and new.name in self._index:
+                raise InputError(f"tool {new.name!r} is known already; choose another name")
+            tools = [new if item.name == old else item for item in self.tools_[:-1]]
+            self._change_tools(tools, [new.name if name == old else name for name in self._names])
+
+    def _require_tool(self, name: str) -> None:
+        if name not in self._index or name == END:
+            raise InputError(f"tool {name!r} is not known; see the names in vocabulary")
+
+    def _change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
+        """Take another vocabulary; ``names`` are today's names of the old one, in its order."""
+        ordered = (*sorted(tools, key=lambda tool: tool.name), self.tools_[-1])
+        index = {tool.name: position for position, tool in enumerate(ordered)}
+        parts = with_tools(self.parts_, ordered, [index.get(name, FORGOTTEN) for name in names])
+        self._install_tools(ordered)
+        self._use(parts)
+        guide = self.guide_
+        self.guide_ = replace(guide, tokens=calibration.token_costs(ordered))
 
     def _parts(self, texts: Sequence[str], log: PlanLog) -> Parts:
         return Parts.fit(
@@ -184,8 +306,12 @@ class DTDRFactored(Retriever):
 
     # -- ranking -------------------------------------------------------------------------------
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
-        return [self._reader.prepare(query) for query in queries]
+    def _prepare(self, queries: Sequence[str]) -> Sequence[_Query]:
+        reader, familiarity = self._reader, self.familiarity_
+        return [_Query(reader.prepare(query), familiarity.score(query)) for query in queries]
+
+    def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float]:
+        return [query.familiarity for query in prepared]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
         rows = np.empty((len(prepared), len(self.tools_)))
@@ -196,7 +322,7 @@ class DTDRFactored(Retriever):
             calls = list(history)
             # Steps of one plan in their order: the walk goes on.
             if walk is None or query is not before or calls[: len(done)] != done:
-                walk, done, before = Walk(self._reader, query), [], query
+                walk, done, before = Walk(self._reader, query.inner), [], query
             for tool in calls[len(done) :]:
                 walk.call(tool)
             done = calls
@@ -227,6 +353,7 @@ class DTDRFactored(Retriever):
             **self.parts_.state(),
             **ranker.state(self.rankers_, len(feature_names(self._switches))),
             **calibration.state(self.guide_),
+            **self.familiarity_.state(),
         }
         return {**state, "shapes_of_arrays": _shapes(state)}
 
@@ -247,7 +374,15 @@ class DTDRFactored(Retriever):
             )
         self.rankers_ = ranker.restore(arrays.__getitem__)
         self._use(Parts.restore(self.tools_, self._switches, self.encoder, arrays.__getitem__))
-        self.guide_ = calibration.restore(arrays.__getitem__, self.tools_)
+        self.familiarity_ = Familiarity.restore(arrays.__getitem__)
+        guide = calibration.restore(arrays.__getitem__, self.tools_)
+        self.guide_ = replace(guide, familiarity_floor=self.familiarity_.floor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    inner: PreparedQuery
+    familiarity: float
 
 
 class _FactoredWalk:
@@ -257,9 +392,8 @@ class _FactoredWalk:
         self._reader, self._scorer = retriever._reader, retriever._scorer
         self._names, self._guide = retriever._names, retriever.guide_
         self._switches = retriever._switches
-        prepared = self._reader.prepare(query)
-        self._familiarity = retriever._familiarity([prepared])[0]
-        self._inner = Walk(self._reader, prepared)
+        self._familiarity = retriever.familiarity_.score(query)
+        self._inner = Walk(self._reader, self._reader.prepare(query))
         self.call = self._inner.call
 
     def rank(self) -> Ranking:

@@ -3,9 +3,9 @@
     python benchmarks/familiarity.py [--smoke] [--method dtdr-f dtdr-c dtdr-l] [--encoder minilm]
 
 Each method learns the train side of a set. Its score is to tell the held-out queries of that set
-from the held-out queries of the other sets and from gibberish. Needs the published sets
-(--data-dir, DTDR_DATA_DIR); nothing is tuned here. For dtdr-f, only what judges the queries is
-fitted: it does not depend on the rest.
+from the held-out queries of the other sets and from gibberish. Nothing is tuned here. Reads the
+published sets (--data-dir, DTDR_DATA_DIR), or the bundled one where there is none. For dtdr-f, only
+what judges the queries is fitted: it does not depend on the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import random
 import statistics
 import string
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,9 +24,11 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import datasets
-from dtdr.datasets.splits import default_split, fixed_split
+from dtdr.datasets import Dataset
+from dtdr.datasets.splits import Split, default_split, fixed_split
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
+from dtdr.errors import InputError
 from dtdr.evaluation.metrics.auroc import auroc
 from dtdr.evaluation.tables import Column, Table, share
 from dtdr.retrievers import create
@@ -36,6 +39,7 @@ SETS = {
     "t_eval": "T-Eval",
     "ultratool": "UltraTool",
     "traject_bench": "TRAJECT",
+    datasets.BUNDLED: "synthetic",
 }
 GIBBERISH = "gibberish"
 BY_SEQUENCE = "by-sequence"
@@ -130,6 +134,26 @@ def measure(
     return row
 
 
+def splits_of(data_dir: Path | None) -> dict[str, tuple[Dataset, Split]]:
+    """The published sets that are here, each with its split; the bundled set where none is."""
+    sides: dict[str, tuple[Dataset, Split]] = {}
+    for name in SETS:
+        if name == datasets.BUNDLED and sides:
+            continue
+        try:
+            dataset = datasets.load(name, data_dir=data_dir)
+        except InputError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        sides[name] = (dataset, default_split(dataset, data_dir))
+    if "traject_bench" in sides:
+        dataset, _ = sides["traject_bench"]
+        records = len(dataset.demonstrations)
+        split = fixed_split(dataset.name, data_dir, BY_SEQUENCE, records=records)
+        sides[BY_SEQUENCE] = (dataset, split)
+    return sides
+
+
 def main() -> None:
     """Print one table, or one JSON object a line with ``--json``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -142,49 +166,41 @@ def main() -> None:
     given = parser.parse_args()
     if given.smoke:
         given.method = ["dtdr-f"]
-    loaded = {name: datasets.load(name, data_dir=given.data_dir) for name in SETS}
-    sides = {
-        name: (dataset, default_split(dataset, given.data_dir)) for name, dataset in loaded.items()
-    }
-    traject = loaded["traject_bench"]
-    records = len(traject.demonstrations)
-    sides[f"traject_bench, {BY_SEQUENCE}"] = (
-        traject,
-        fixed_split(traject.name, given.data_dir, BY_SEQUENCE, records=records),
-    )
+    sides = splits_of(given.data_dir)
+    kinds = [label for label in sides if label != BY_SEQUENCE]
     held_out = {
         label: [item.query for item in split.testing(dataset.demonstrations)]
         for label, (dataset, split) in sides.items()
     }
     vocabulary = sorted(
-        {word for name in SETS for query in held_out[name] for word in words(query)}
+        {word for found in held_out.values() for query in found for word in words(query)}
         - set(string.punctuation)
     )
     strange = gibberish(400, vocabulary, given.seed)
     rows: list[dict[str, Any]] = []
     for method in given.method:
         for label, (dataset, split) in sides.items():
-            queries = {name: held_out[name] for name in SETS} | {GIBBERISH: strange}
+            queries = {name: held_out[name] for name in kinds} | {GIBBERISH: strange}
             queries[dataset.name] = held_out[label]
             if given.smoke:
                 queries = {kind: found[:60] for kind, found in queries.items()}
             train = split.training(dataset.demonstrations)
-            grouped = BY_SEQUENCE in label
-            title = SETS[dataset.name] + (" (seq.)" if grouped else "")
+            grouped = label == BY_SEQUENCE
+            title = "sequences" if grouped else SETS[dataset.name]
             row = measure(method, given.encoder, train, queries, dataset.name, grouped=grouped)
             rows.append({"method": method, "learned": title, **row})
             if given.json:
                 print(json.dumps(rows[-1]), flush=True)
     if not given.json:
-        Console(width=100).print(table(rows, given.encoder, given.seed).to_rich())
+        Console(width=100).print(table(rows, kinds, given.encoder, given.seed).to_rich())
 
 
-def table(rows: Sequence[dict[str, Any]], encoder: str, seed: int) -> Table:
+def table(rows: Sequence[dict[str, Any]], kinds: Sequence[str], encoder: str, seed: int) -> Table:
     """AUROC by method and by what it learned from, against each kind of query."""
     columns = [
         Column("Method", "method"),
         Column("Learned", "learned"),
-        *(Column(title, name, share, True) for name, title in SETS.items()),
+        *(Column(SETS[name], name, share, True) for name in kinds),
         Column("Gibberish", GIBBERISH, share, True),
         Column("False", "false_alarms", share, True),
         Column("Noticed", "noticed", share, True),
@@ -193,8 +209,8 @@ def table(rows: Sequence[dict[str, Any]], encoder: str, seed: int) -> Table:
     title = "Familiarity of held-out queries: AUROC against those of other sets and gibberish"
     caption = (
         f"Encoder of dtdr-c and dtdr-l: {encoder}; seed {seed}. False: held-out queries below the "
-        "floor;\nNoticed: mean over the others of those below it; µs: median to judge one query. "
-        "(seq.): split by tool sequence."
+        "floor;\nNoticed: mean over the others of those below it; µs: median to judge one query;\n"
+        "sequences: TRAJECT, no tool sequence on both sides."
     )
     return Table(columns, rows, title, caption)
 

@@ -1,0 +1,190 @@
+"""LlamaIndex: an agent that is shown the tools which come next, and an object retriever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dtdr.errors import MissingExtraError
+from dtdr.integrations.mask import ToolMask, ToolRun
+from dtdr.integrations.messages import as_json, checked_names, token_costs
+from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.transcript import Transcript, TranscriptBuilder
+
+try:
+    from llama_index.core.agent.workflow import AgentOutput, FunctionAgent
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.llms import ChatMessage
+    from llama_index.core.memory import BaseMemory
+    from llama_index.core.objects import ObjectRetriever
+    from llama_index.core.schema import QueryBundle
+    from llama_index.core.tools import AsyncBaseTool, BaseTool
+except ImportError as error:
+    raise MissingExtraError(
+        "the LlamaIndex integration", "llama-index", "llama-index-core"
+    ) from error
+
+if TYPE_CHECKING:
+    from llama_index.core.agent.workflow.agent_context import AgentContext
+
+
+class ToolMaskAgent(FunctionAgent):
+    """A function agent whose model is shown the tools that its next step needs.
+
+    History and query are read from the agent's own messages, so one object serves any number of
+    runs. Tools that the retriever never saw and tools that were called stay; when ranking fails,
+    all stay and a warning is logged.
+
+    Args:
+        mask: retriever and policy.
+        keywords: those of ``FunctionAgent``; ``tools`` holds all tools.
+
+    Raises:
+        InputError: at a step, two tools share a name.
+    """
+
+    _mask: ToolMask = PrivateAttr()
+
+    def __init__(self, *, mask: ToolMask, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self._mask = mask
+
+    async def take_step(
+        self,
+        ctx: AgentContext,
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,
+    ) -> AgentOutput:
+        """Take one step, with the tools narrowed."""
+        scratchpad = await ctx.store.get(self.scratchpad_key, default=[])
+        said = await ctx.store.get("user_msg_str", default=None)
+
+        def read() -> Transcript:
+            return _with_query(transcript([*llm_input, *scratchpad]), said)
+
+        selection = await self._mask.aselect(_names(tools), read, costs=_costs(self._mask, tools))
+        shown = [tool for tool in tools if selection.shows(tool.metadata.name)]
+        return await super().take_step(ctx, llm_input, shown, memory)
+
+
+class ToolMaskRetriever(ObjectRetriever[BaseTool]):
+    """What any workflow agent takes as ``tool_retriever``: tools ranked by a session of the run.
+
+    An agent asks its retriever twice a step: with the user's message before it asks the model,
+    and with a tool's name before it calls that tool. The second tells the session what was called.
+    A session is one run's own, in its task and those that it starts:
+
+    >>> with retriever.session():          # doctest: +SKIP
+    ...     await agent.run("Mail Ann")    # doctest: +SKIP
+
+    Outside a session every request is ranked by its text alone.
+
+    Args:
+        mask: retriever and policy.
+        tools: all tools.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+
+    def __init__(self, mask: ToolMask, tools: Sequence[BaseTool]) -> None:
+        # The base class holds an index of nodes; there is none here.
+        self._mask = mask
+        self._names = _names(tools)
+        self._tools = {str(tool.metadata.name): tool for tool in tools}
+        self._costs = _costs(mask, tools)
+        self._session: ContextVar[_Session | None] = ContextVar("dtdr session", default=None)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """The scope of one run: what is called in it counts as its history."""
+        token = self._session.set(_Session(self._mask))
+        try:
+            yield
+        finally:
+            self._session.reset(token)
+
+    def retrieve(self, str_or_query_bundle: str | QueryBundle) -> list[BaseTool]:
+        """The tools to show for a message, or the tool of that name."""
+        text = str_or_query_bundle
+        if isinstance(text, QueryBundle):
+            text = text.query_str
+        session = self._session.get()
+        if text in self._tools and (session is None or session.run is not None):
+            if session is not None and session.run is not None:
+                session.run.call(text)
+            return [self._tools[text]]
+        found = (session or _Session(self._mask)).select(text, self._names, self._costs)
+        return [self._tools[name] for name in found.shown]
+
+    async def aretrieve(self, str_or_query_bundle: str | QueryBundle) -> list[BaseTool]:
+        """The tools to show for a message, or the tool of that name."""
+        return await asyncio.to_thread(self.retrieve, str_or_query_bundle)
+
+
+class _Session:
+    """One run: the user's message, and the calls since."""
+
+    def __init__(self, mask: ToolMask) -> None:
+        self._mask = mask
+        self.run: ToolRun | None = None
+
+    def select(
+        self, query: str, names: tuple[str, ...], costs: dict[str, int] | None
+    ) -> ToolSelection:
+        if self.run is None or self.run.query != query:
+            self.run = self._mask.run(query)
+        return self.run.select(names, costs=costs)
+
+
+def transcript(messages: Iterable[ChatMessage]) -> Transcript:
+    """The turns of a conversation in LlamaIndex's messages."""
+    builder = TranscriptBuilder()
+    for message in messages:
+        if message.role == "user":
+            builder.user(message.content or "")
+        elif message.role == "assistant":
+            builder.model(list(_calls(message)))
+    return builder.build()
+
+
+def _calls(message: ChatMessage) -> Iterator[str]:
+    """The names of the tools that a message asks for; older models put them into the keywords."""
+    found = False
+    for block in message.blocks:
+        if getattr(block, "block_type", "") == "tool_call":
+            found = True
+            yield str(getattr(block, "tool_name", ""))
+    if found:
+        return
+    for call in message.additional_kwargs.get("tool_calls") or ():
+        record = as_json(call)
+        function = record.get("function", record)
+        yield str(function.get("name", ""))
+
+
+def _with_query(found: Transcript, said: str | None) -> Transcript:
+    """The transcript with the user's own words: an agent with a state writes it around them."""
+    if not said or not found.turns:
+        return found
+    return Transcript((*found.turns[:-1], replace(found.turns[-1], query=said)))
+
+
+def _names(tools: Sequence[BaseTool]) -> tuple[str, ...]:
+    return checked_names(tool.metadata.name for tool in tools)
+
+
+def _costs(mask: ToolMask, tools: Sequence[BaseTool]) -> dict[str, int] | None:
+    if mask.policy.token_budget is None:
+        return None
+    return token_costs(
+        {
+            str(tool.metadata.name): tool.metadata.to_openai_tool(skip_length_check=True)
+            for tool in tools
+        }
+    )

@@ -1,0 +1,204 @@
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+import dtdr
+from tests.command_line import PROGRAM, is_one_sentence, start
+from tests.command_line import dtdr as run
+from tests.gateway.helpers import (
+    NAMES,
+    command,
+    free_port,
+    journal_of,
+    names,
+    text,
+    until,
+    wait_for_port,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    model.save(path)
+    return path
+
+
+def gateway(folder, *arguments):
+    """The command line of a gateway, as a client starts it."""
+    program, *rest = PROGRAM
+    words = [*rest, "mcp", str(folder), *map(str, arguments)]
+    return StdioServerParameters(command=program, args=words)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_starts_the_gateway_and_calls_through_it(folder, tmp_path, mode):
+    pid = tmp_path / "pid"
+    server = command(tools=30, names=NAMES, pid=str(pid))
+    async with Client(gateway(folder, "--top", 2, "--", *server), mode=mode) as client:
+        shown = await names(client)
+        result = await client.call_tool("tool_5", {"id": "7"})
+        after = await names(client)
+    assert len(shown) == 2
+    assert json.loads(text(result)) == {"tool": "tool_5", "id": "7"}
+    assert "tool_5" in after
+    await until(lambda: not is_running(int(pid.read_text())))
+
+
+def is_running(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_servers_are_named_in_every_way_at_once(folder, tmp_path):
+    config = tmp_path / "servers.json"
+    program, *arguments = command(prefix="c_", tools=1)
+    config.write_text(json.dumps({"mcpServers": {"c": {"command": program, "args": arguments}}}))
+    named = shlex.join(command(prefix="b_", tools=1))
+    words = ["--config", config, "--upstream", f"b={named}", "--", *command(prefix="a_", tools=1)]
+    async with Client(gateway(folder, *words, "--", *command(prefix="d_", tools=1))) as client:
+        assert await names(client) == ["c_tool_0", "b_tool_0", "a_tool_0", "d_tool_0"]
+
+
+async def test_what_is_learned_is_in_the_file_when_the_client_is_gone(folder, tmp_path):
+    path = tmp_path / "learned" / "demonstrations.jsonl"
+    words = ["--learn", path, "--", *command(names=NAMES)]
+    async with Client(gateway(folder, *words)) as client:
+        await client.call_tool("open_file", {"id": "7"}, meta={"dtdr/intent": "Shorten it"})
+    await until(lambda: path.exists() and path.read_text())
+
+    (found,) = dtdr.read_demonstrations(path)
+    assert (found.query, found.plan.tools) == ("Shorten it", ("open_file",))
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_several_clients_are_served_over_http_each_with_its_own_list(folder, mode):
+    port = free_port()
+    process = start(
+        ["mcp", folder, "--http", port, "--top", 1, "--", *command(tools=30, names=NAMES)]
+    )
+    try:
+        wait_for_port(port)
+        url = f"http://127.0.0.1:{port}/mcp"
+        async with Client(url, mode=mode) as one, Client(url, mode=mode) as other:
+            meta = [{"dtdr/session": name} if mode == "auto" else {} for name in ("one", "other")]
+            await one.call_tool("tool_3", {"id": "1"}, meta=meta[0])
+            first = [tool.name for tool in (await one.list_tools(meta=meta[0])).tools]
+            second = [tool.name for tool in (await other.list_tools(meta=meta[1])).tools]
+        assert "tool_3" in first
+        assert "tool_3" not in second
+        process.send_signal(signal.SIGINT)
+        await anyio.to_thread.run_sync(process.wait, 20)
+    finally:
+        process.kill()
+        _, error = process.communicate()
+
+    assert process.returncode == 130
+    assert "Traceback" not in error.decode()
+
+
+async def test_over_http_the_key_is_asked_for(folder):
+    port = free_port()
+    environment = {**os.environ, "DTDR_MCP_KEY": "open sesame"}
+    process = subprocess.Popen(
+        [*PROGRAM, "mcp", str(folder), "--http", str(port), "--", *command(tools=1)],
+        env=environment,
+    )
+    try:
+        wait_for_port(port)
+        url = f"http://127.0.0.1:{port}/mcp"
+        async with httpx2.AsyncClient() as http:
+            for headers in ({}, {"Authorization": "Bearer wrong"}):
+                assert (await http.post(url, json={}, headers=headers)).status_code == 401
+        headers = {"Authorization": "Bearer open sesame"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with Client(transport) as client:
+                assert await names(client) == ["tool_0"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_lines_that_are_no_messages_do_not_end_the_gateway(folder):
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        },
+    }
+    lines = "\n".join(['{"jsonrpc": "2.0"', "\x00", "[]", json.dumps(hello), ""])
+    code, out, _ = run("mcp", folder, "--", *command(tools=1), stdin=lines)
+
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [answer["id"] for answer in answers if "result" in answer] == [1]
+
+
+async def test_a_message_of_a_megabyte_passes_through(folder, tmp_path):
+    journal = tmp_path / "journal"
+    long = "ü" * 1_000_000
+    async with Client(gateway(folder, "--", *command(tools=1, journal=str(journal)))) as client:
+        result = await client.call_tool("tool_0", {"id": "1", "text": long})
+
+    assert json.loads(text(result))["text"] == long
+    assert journal_of(journal) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "name at least one upstream"),
+        (["--upstream", "x"], "NAME="),
+        (["--http", "none", "--", "x"], "--http"),
+        (["--http", "0.0.0.0:8000", "--", "x"], "DTDR_MCP_KEY"),
+        (["--sticky", "very", "--", "x"], "sticky"),
+        (["--coverage", "0.9", "--", "x"], "no calibrated coverage"),
+        (["--config", "/no/such/file.json"], "cannot read"),
+    ],
+)
+def test_misuse_is_one_sentence(folder, arguments, says):
+    code, out, error = run("mcp", folder, *arguments)
+
+    assert (code, out) == (2, "")
+    assert is_one_sentence(error)
+    assert says in error
+
+
+def test_a_missing_model_is_one_sentence(tmp_path):
+    code, _, error = run("mcp", tmp_path / "none", "--", "x")
+
+    assert code == 1
+    assert is_one_sentence(error)
+    assert "dtdr fit" in error
+
+
+def test_without_the_sdk_the_extra_is_named(folder):
+    hide = "import sys; sys.modules['mcp'] = None; import dtdr.cli; sys.argv[0] = 'dtdr'; "
+    done = subprocess.run(
+        [sys.executable, "-c", hide + "dtdr.cli.main()", "mcp", str(folder), "--", "x"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 1
+    assert is_one_sentence(done.stderr)
+    assert "pip install 'dtdr[mcp]'" in done.stderr

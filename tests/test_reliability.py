@@ -278,7 +278,46 @@ def test_the_set_is_never_empty():
     log = logged([([0.2] * 5, ["end"], 0.2, None)], coverage_cuts=(0.9,) * 99)
     found = coverage(log, 90)
     assert found is not None
-    assert (found.found, found.tools) == (0.0, 1.0)
+    assert (found.found, found.conformal, found.tools) == (0.0, 0.0, 1.0)
+
+
+def test_sets_that_would_be_empty_count_for_the_user_and_not_for_the_promise():
+    log = logged([([0.5, 0.2, 0.1, 0.1, 0.1], ["alpha"], 0.5, None)], coverage_cuts=(0.9,) * 99)
+    found = coverage(log, 90)
+    assert found is not None
+    assert (found.found, found.conformal, found.tools) == (1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("percent", [80, 90, 95])
+def test_logged_coverage_keeps_its_promise_on_exchangeable_steps(percent):
+    draw = np.random.default_rng(1)
+    names = [f"t{number}" for number in range(8)]
+    factory = StepFactory(names)
+    found = []
+    for _ in range(40):
+        claimed, acceptable = world(200, draw)
+        guide = Guide(held_out=np.sort(claimed[np.arange(200), acceptable]))
+        cuts = tuple(guide.probability_for(number / 100) for number in range(1, 100))
+        claimed, acceptable = world(200, draw)
+        steps = []
+        for number, (row, tool) in enumerate(zip(claimed, acceptable, strict=True)):
+            order = np.argsort(-row)
+            steps.append(
+                factory(
+                    plan=str(number),
+                    step=0,
+                    plan_length=1,
+                    history=[],
+                    acceptable=[names[tool]],
+                    ranking=order,
+                    probabilities=row[order],
+                )
+            )
+        one = coverage(make_log(steps, tools=names, coverage_cuts=cuts), percent)
+        assert one is not None
+        assert one.conformal <= one.found
+        found.append(one.conformal)
+    assert np.mean(found) == pytest.approx(percent / 100, abs=0.015)
 
 
 @pytest.mark.parametrize("percent", [0, 100, -5])

@@ -39,6 +39,7 @@ class Reliability:
                 {
                     "asked": item.asked,
                     "found": round(item.found, 6),
+                    "conformal": round(item.conformal, 6),
                     "tools": round(item.tools, 6),
                 }
                 for item in self.coverages

@@ -19,12 +19,16 @@ class Coverage:
 
     Attributes:
         asked: from 0 to 1.
-        found: share of the steps whose set holds an acceptable tool.
+        found: share of the steps whose set holds an acceptable tool. A set is never empty, so that
+            this is at least the share of steps whose best tool is acceptable.
+        conformal: that share where sets may be empty: what split conformal prediction promises to
+            be ``asked``.
         tools: mean size of a set.
     """
 
     asked: float
     found: float
+    conformal: float
     tools: float
 
 
@@ -50,9 +54,11 @@ def coverage(log: RunLog, percent: int) -> Coverage | None:
     if cuts is None or not log.steps:
         return None
     cut = cuts[percent - 1]
-    sizes = [max(1, int((step.probabilities >= cut).sum())) for step in log.steps]
-    held = [
-        bool(step.ranks) and step.ranks[0] <= size
-        for step, size in zip(log.steps, sizes, strict=True)
-    ]
-    return Coverage(percent / 100, float(np.mean(held)), float(np.mean(sizes)))
+    sizes = [int((step.probabilities >= cut).sum()) for step in log.steps]
+    firsts = [step.ranks[0] if step.ranks else np.inf for step in log.steps]
+    return Coverage(
+        percent / 100,
+        float(np.mean([first <= max(1, size) for first, size in zip(firsts, sizes, strict=True)])),
+        float(np.mean([first <= size for first, size in zip(firsts, sizes, strict=True)])),
+        float(np.mean([max(1, size) for size in sizes])),
+    )

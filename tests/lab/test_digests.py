@@ -20,7 +20,8 @@ from tests.runs import logs, make_log, make_step
 
 
 def digest_of(log):
-    return digest(LabLog({"tools": list(log.header.tools), "train": 1, "test": 1}, _records(log)))
+    records = tuple(_records(log))
+    return digest(LabLog({"tools": list(log.header.tools), "train": 1, "test": 1}, records))
 
 
 @given(logs())
@@ -62,7 +63,7 @@ def test_a_mean_over_splits_has_students_interval():
 
 
 def test_two_splits_have_no_students_interval():
-    assert over_splits([0.5, 0.6]) == Interval(pytest.approx(0.55))
+    assert over_splits([0.5, 0.5]) == Interval(0.5)
 
 
 def test_one_run_has_an_interval_over_its_plans():
@@ -70,6 +71,8 @@ def test_one_run_has_an_interval_over_its_plans():
              for n in range(40)]  # fmt: skip
     found = mean_of([digest_of(make_log(steps))], "mrr")
     assert found.value == pytest.approx(0.75)
+    assert found.low is not None
+    assert found.high is not None
     assert found.low < 0.75 < found.high
 
 

@@ -56,7 +56,7 @@ def test_a_damaged_entry_is_computed_again_and_reported(finished):
     before = both(store)
     path = logs_of(store)[0]
     path.write_bytes(path.read_bytes()[:100])
-    notes = []
+    notes: list[str] = []
     again = run(store, data, notes=notes)
     assert again.computed == 1
     assert [path.name in sentence for sentence in again.damaged] == [True]
@@ -141,8 +141,10 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path):
     store = Store(tmp_path / "cache")
     slow = ["--retriever", "dr", "--retriever", f"{OWN}:Slow", "--seeds", "1"]
     process = start(
-        ["lab", "run", "--data", data, *slow, "--workers", "1"]
-        + ["--cache", store.folder, "-o", tmp_path]
+        [
+            *("lab", "run", "--data", data, *slow, "--workers", "1"),
+            *("--cache", store.folder, "-o", tmp_path),
+        ]
     )
     deadline = time.monotonic() + 120
     while len(logs_of(store)) < 1 and time.monotonic() < deadline and process.poll() is None:

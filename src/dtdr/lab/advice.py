@@ -151,6 +151,7 @@ def _confused(results: Results, runs: Sequence[Run]) -> list[tuple[str, str, int
 
 
 def _best_acceptable(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The best ranked acceptable tool where it is among the first few, else any."""
     for index in record["top"]:
         if names[index] in record["ok"]:
             return str(names[index])

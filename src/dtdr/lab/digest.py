@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.lab.log import HEAD, LabLog
+from dtdr.lab.log import LOWEST, LabLog
 
 Floats = npt.NDArray[np.float64]
 
 METRICS = ("mrr", "f1", "top1", "recall@5")
 
-CUTS = (0.05, 0.1, 0.15, 0.2, 0.23, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+CUTS = (LOWEST, 0.1, 0.15, 0.2, 0.23, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Thresholds of the sweep; .2, .23 and .5 are the paper's."""
 
 LOW = (0.3, 0.4, 0.5)
@@ -80,12 +80,12 @@ def digest(log: LabLog) -> Digest:
     recall = np.bincount(places[inside], weights[inside], depth + 1)[1:].cumsum() / max(1, count)
     near = first[(first > 0) & (first <= depth)]
     hit = np.bincount(near, minlength=depth + 1)[1:].cumsum() / max(1, count)
-    heads = np.array([record["top_p"] + [0.0] * (HEAD - len(record["top_p"]))
-                      for record in records], float).reshape(count, HEAD)  # fmt: skip
     best = np.array([max(record["ok_p"], default=0.0) for record in records])
+    heads = np.array([value for record in records for value in record["top_p"]], float)
+    heads_of = np.repeat(np.arange(count), [len(record["top_p"]) for record in records])
     sweep = {}
     for cut in CUTS:
-        shown = np.maximum(1, (heads > cut).sum(axis=1))
+        shown = np.maximum(1, np.bincount(heads_of, heads > cut, count))
         sweep[cut] = (float(shown.mean()), float(((first > 0) & (first <= shown)).mean()))
     lengths = np.array([record["length"] for record in records], np.int64)
     return Digest(

@@ -89,8 +89,8 @@ class Suite:
     def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
         """The suite with other choices for keys that a grid has; None leaves them.
 
-        Retrievers take the place of those of a grid, but where the grid gives them parameters:
-        those are about its own, so only they are kept.
+        Retrievers take the place of those of a grid, but where the grid gives them parameters or
+        cuts their history: that is about its own, so only they are kept.
         """
         grids = []
         for grid in self.runs:
@@ -98,7 +98,7 @@ class Suite:
             for key, values in choices.items():
                 if values is None or not (key in grid or key == "plans"):
                     continue
-                if key == "retriever" and "parameters" in grid:
+                if key == "retriever" and grid.keys() & {"parameters", "history"}:
                     values = [value for value in grid[key] if value in values]
                 changed[key] = tuple(values)
             if all(changed.values()):

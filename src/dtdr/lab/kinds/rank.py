@@ -15,7 +15,7 @@ from dtdr.evaluation.run_log import RunLog
 from dtdr.lab import data
 from dtdr.lab.fitting import make_retriever, some_of
 from dtdr.lab.kinds import Context
-from dtdr.lab.log import DIGITS, HEAD, LabLog
+from dtdr.lab.log import DIGITS, HEAD, LOWEST, LabLog
 from dtdr.lab.shifts import Sides, shifted
 from dtdr.retrievers.base import Retriever
 
@@ -91,7 +91,9 @@ def _records(log: RunLog) -> list[dict[str, Any]]:
                 "at": list(step.ranks),
                 "ok_p": [round(float(step.probabilities[place]), DIGITS) for place in places],
                 "top": step.ranking[:HEAD].tolist(),
-                "top_p": [round(float(value), DIGITS) for value in step.probabilities[:HEAD]],
+                "top_p": [
+                    round(value, DIGITS) for value in step.probabilities.tolist() if value > LOWEST
+                ],
             }
         )
     return records

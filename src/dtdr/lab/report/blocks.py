@@ -63,14 +63,15 @@ class Figure:
         svg: the picture.
         caption: below it.
         legend: names of the series, in the order of the picture.
-        values: what is drawn; in Markdown it takes the picture's place.
+        values: what is drawn, which takes the picture's place in Markdown; None where the section
+            has a table of it anyway.
     """
 
     title: str
     svg: str
     caption: str
     legend: Sequence[str]
-    values: Table
+    values: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,6 @@ class Figures:
     """Figures that stand side by side where there is room, with one legend."""
 
     figures: Sequence[Figure]
-    measured: bool = False
 
 
 Block: TypeAlias = Text | Table | Figures

@@ -13,7 +13,7 @@ from dtdr.lab.paper import CITATION
 from dtdr.lab.report.blocks import Block, Cell, Column, Page, Section, Table, Text
 from dtdr.lab.report.html import to_html
 from dtdr.lab.report.markdown import to_markdown
-from dtdr.lab.report.results import Results
+from dtdr.lab.report.results import NOT_RUN, Results
 from dtdr.lab.report.sections import MODULES
 from dtdr.lab.store import Store
 from dtdr.lab.suite import ORDER
@@ -91,17 +91,30 @@ def _section(results: Results, name: str, manifest: Mapping[str, Any]) -> Sectio
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
     blocks.extend(module.build(results, name))
-    failed = [
-        [Cell(f"{run.method} on {' '.join(run.place)}-{run.spec.get('seed', '')}"), Cell(reason)]
-        for run, reason in results.failures()
-        if any(cell["key"] == run.key for cell in manifest["cells"])
-    ]
-    if failed:
-        columns = [Column("Run"), Column("Why there is no result")]
-        blocks.append(Table("Runs that failed", columns, failed))
+    blocks.extend(_failures(results, name))
     if manifest["left_out"]:
         blocks.append(Text("Left out: " + "; ".join(manifest["left_out"]) + "."))
     return Section(name, str(manifest["title"]), blocks)
+
+
+def _failures(results: Results, suite: str) -> list[Block]:
+    """Runs that failed, by reason; those that were never run are only counted."""
+    runs: dict[str, list[str]] = {}
+    for run, reason in results.failures(suite):
+        name = f"{run.method} on {' '.join(run.place)}-{run.spec.get('seed', '')}"
+        runs.setdefault(reason, []).append(name)
+    blocks: list[Block] = []
+    waiting = len(runs.pop(NOT_RUN, ()))
+    if waiting:
+        blocks.append(Text(f"{waiting:,} runs of this suite were not run yet; run it again."))
+    if runs:
+        rows = [
+            [Cell(names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")), Cell(why)]
+            for why, names in runs.items()
+        ]
+        columns = [Column("Run"), Column("Why there is no result")]
+        blocks.append(Table("Runs that failed", columns, rows))
+    return blocks
 
 
 def _without_times(block: Block) -> Block:

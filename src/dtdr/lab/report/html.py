@@ -48,11 +48,12 @@ def _figures(block: Figures) -> str:
         for name in names
     )
     shown = "".join(map(_figure, block.figures))
-    values = "".join(_table(one.values) for one in block.figures)
+    values = "".join(_table(one.values) for one in block.figures if one.values is not None)
+    if values:
+        values = f"<details><summary>The values as tables</summary>{values}</details>"
     return (
         f'<div class="group"><div class="legend">{legend if len(names) > 1 else ""}</div>'
-        f'<div class="figures">{shown}</div>'
-        f"<details><summary>The values as tables</summary>{values}</details></div>"
+        f'<div class="figures">{shown}</div>{values}</div>'
     )
 
 

@@ -35,10 +35,8 @@ def _block(block: Block) -> str:
         return f"**{block.text}**" if block.strong else block.text
     if isinstance(block, Table):
         return table_to_markdown(block)
-    return "\n\n".join(
-        "\n\n".join(filter(None, (table_to_markdown(one.values), one.caption)))
-        for one in block.figures
-    )
+    values = [one.values for one in block.figures if one.values is not None]
+    return "\n\n".join(map(table_to_markdown, values))
 
 
 def _cell(cell: Cell) -> str:

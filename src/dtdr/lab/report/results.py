@@ -12,6 +12,8 @@ from dtdr.lab.digest import Digest, digest
 from dtdr.lab.log import LabLog
 from dtdr.lab.store import Store
 
+NOT_RUN = "it was not run yet"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -96,8 +98,7 @@ class Results:
                 log = self._store.read(run.key)
             except InputError as error:
                 failure = self._store.failure(run.key)
-                missing = not self._store.path(run.key).exists()
-                reason = "it was not run yet; run the lab again" if missing else str(error)
+                reason = str(error) if self._store.path(run.key).exists() else NOT_RUN
                 self.unreadable[run.key] = str(failure["reason"]) if failure else reason
                 return None
             if run.kind == "rank":
@@ -110,11 +111,16 @@ class Results:
         self.header(run)
         return self._digests[run.key]
 
-    def failures(self) -> list[tuple[Run, str]]:
-        """Runs without a log, and why."""
-        return [
-            (run, self.unreadable[run.key]) for run in self.all_runs() if self.header(run) is None
-        ]
+    def failures(self, suite: str | None = None) -> list[tuple[Run, str]]:
+        """Runs without a log, and why, of one suite or of all."""
+        names = list(self.manifests) if suite is None else [suite]
+        found = {}
+        for name in names:
+            for cell in self.manifests[name]["cells"]:
+                run = Run(cell["key"], cell["spec"])
+                if self.header(run) is None:
+                    found[run.key] = (run, self.unreadable[run.key])
+        return list(found.values())
 
     def dataset(self, name: str) -> Mapping[str, Any]:
         """What is known of a data set."""

@@ -30,7 +30,6 @@ def build(results: Results, suite: str) -> list[Block]:
                 figures.append(_figure(title, results.place_title(place), curves, axis))
         if figures:
             blocks += [Text(title, strong=True), Text(text), Figures(figures)]
-            blocks += [figure.values for figure in figures]
     return blocks
 
 
@@ -64,17 +63,21 @@ def _demonstrations(results: Results, runs: Sequence[Run]) -> Curves:
     return _curves(
         results,
         chosen,
-        lambda run: run.spec.get("demonstrations") or results.digest(run).header["train"],
+        lambda run: run.spec.get("demonstrations", "all"),
+        place=lambda run: float(results.digest(run).header["train"]),
     )
 
 
 def _clusters(results: Results, runs: Sequence[Run]) -> Curves:
     chosen = [run for run in runs if "clusters" in run.spec.get("parameters", {})]
 
-    def clusters(run: Run) -> float:
-        return float(results.digest(run).header["parameters"]["clusters"])
-
-    return _curves(results, chosen, clusters, named=_recipe)
+    return _curves(
+        results,
+        chosen,
+        lambda run: run.spec["parameters"]["clusters"],
+        named=_recipe,
+        place=lambda run: float(results.digest(run).header["parameters"]["clusters"]),
+    )
 
 
 def _recipe(run: Run) -> str:
@@ -88,17 +91,23 @@ def _curves(
     value: Callable[[Run], Any],
     *,
     named: Callable[[Run], str] | None = None,
+    place: Callable[[Run], float] | None = None,
 ) -> Curves:
-    groups: dict[str, dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    """Curves by method; runs of one ``value`` make one point, at their mean ``place``.
+
+    A tenth of the demonstrations is not the same number in every split.
+    """
+    groups: dict[str, dict[Any, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for name, found in by_method(runs).items():
         for run in found:
-            groups[named(run) if named else name][float(value(run))].append(run)
+            groups[named(run) if named else name][value(run)].append(run)
     merged: Curves = {}
     for name, points in groups.items():
-        merged[name] = {
-            x: mean_of([results.digest(run) for run in found], "mrr")
-            for x, found in sorted(points.items())
-        }
+        curve = {}
+        for chosen, found in points.items():
+            x = float(chosen) if place is None else sum(map(place, found)) / len(found)
+            curve[round(x)] = mean_of([results.digest(run) for run in found], "mrr")
+        merged[name] = {x: curve[x] for x in sorted(curve)}
     return merged
 
 

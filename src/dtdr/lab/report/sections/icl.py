@@ -52,6 +52,6 @@ def build(results: Results, suite: str) -> list[Block]:
                  ticks=[0, 20, 40, 60, 80, 100]),
             label=f"Function selection accuracy by ICL method on {title}",
         )  # fmt: skip
-        figure = Figure(title, picture, WILSON, models, table)
+        figure = Figure(title, picture, WILSON, models)
         blocks += [Figures([figure]), table]
     return blocks

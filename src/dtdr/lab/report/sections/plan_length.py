@@ -69,7 +69,6 @@ def build(results: Results, suite: str) -> list[Block]:
                 ),
                 "Bars: 95 % intervals over splits.",
                 [one.name for one in series],
-                Table("", columns, rows),
             )
         )
     if figures:

@@ -40,7 +40,6 @@ def build(results: Results, suite: str) -> list[Block]:
                 ),
                 f"Tokens: {counted}.",
                 ["constant", "variable"],
-                table,
             )
         )
     return [Figures(figures), *tables] if figures else []

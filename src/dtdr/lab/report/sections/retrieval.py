@@ -121,7 +121,6 @@ def _figure(
 ) -> Figure:
     published = retrieval_figures(place[0]) if place[1] == "paper" else {}
     rows = []
-    values = []
     for name, found in digests.items():
         mean = mean_of(found, "mrr")
         said = f"{name}: {mean.value:.3f}"
@@ -132,7 +131,6 @@ def _figure(
         if figure is not None:
             dots.append(Dot(name, figure, hollow=True, hover=f"{name}, paper: {figure:.2f}"))
         rows.append((name, dots))
-        values.append([Cell(name), share(mean), Cell("-" if figure is None else f"{figure:.2f}")])
     title = results.place_title(place)
     axis = Axis("MRR", lambda value: f"{value:.1f}", low=0.0, high=1.0,
                 ticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])  # fmt: skip
@@ -144,11 +142,6 @@ def _figure(
         dot_chart(rows, axis, label=f"MRR of each method on {title}"),
         caption,
         [],
-        Table(
-            f"MRR, {title}",
-            [Column("Method"), Column("MRR", True), Column("MRR, paper", True)],
-            values,
-        ),
     )
 
 

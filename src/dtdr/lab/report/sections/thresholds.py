@@ -28,7 +28,7 @@ def build(results: Results, suite: str) -> list[Block]:
         title = results.place_title(place)
         table = _table(title, digests)
         tables.append(table)
-        sweeps.append(_sweep(title, digests, table))
+        sweeps.append(_sweep(title, digests))
         depths.append(_depth(title, digests))
     if sweeps:
         blocks += [Figures(sweeps), *tables, Figures(depths)]
@@ -60,7 +60,7 @@ def _table(title: str, digests: dict[str, list[Digest]]) -> Table:
     )
 
 
-def _sweep(title: str, digests: dict[str, list[Digest]], table: Table) -> Figure:
+def _sweep(title: str, digests: dict[str, list[Digest]]) -> Figure:
     series = []
     for name, found in digests.items():
         points = []
@@ -84,7 +84,6 @@ def _sweep(title: str, digests: dict[str, list[Digest]], table: Table) -> Figure
         ),
         f"Each dot is a threshold, from {CUTS[0]:g} (right) to {CUTS[-1]:g} (left).",
         list(digests),
-        table,
     )
 
 

@@ -1,0 +1,116 @@
+import json
+
+import pytest
+
+from tests.command_line import dtdr, is_one_sentence
+from tests.lab.labs import write_data
+
+CHEAP = ("--retriever", "random", "--retriever", "dr", "--seeds", "1", "--workers", "1")
+
+
+def test_list_shows_every_suite():
+    code, out, _ = dtdr("lab", "list", "--json")
+    assert code == 0
+    suites = {row["suite"]: row for row in json.loads(out)["suites"]}
+    assert suites["retrieval"]["needs"] == ""
+    assert suites["icl"]["needs"] == "an LLM"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    data = write_data(folder)
+    arguments = ["lab", "run", "--data", data, *CHEAP, "--cache", folder / "cache"]
+    return folder, arguments, dtdr(*arguments, "-o", folder / "report")
+
+
+def test_own_data_gets_a_table_and_advice_in_one_command(ran):
+    folder, _, (code, out, err) = ran
+    assert (code, err) == (0, "")
+    assert "Use " in out
+    assert "for 95 % recall" in out
+    assert "4 runs: 0 kept already, 4 computed, 0 failed" in " ".join(out.split())
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert (folder / "report" / "report.html").exists()
+    assert "dtdr lab run --data" in (folder / "report" / "report.md").read_text("utf-8")
+
+
+def test_a_floor_that_is_not_reached_ends_with_1_and_says_so(ran):
+    folder, arguments, _ = ran
+    code, _, err = dtdr(*arguments, "--fail-under", "recall@5=0.999", "-o", folder / "r")
+    assert code == 1
+    assert "has recall@5" in err
+    assert "below the 0.999 asked for" in err
+
+
+def test_a_floor_that_is_reached_ends_with_0(ran):
+    folder, arguments, _ = ran
+    floors = ("--fail-under", "mrr=0.01", "--fail-under", "hit@3=0.01")
+    code, out, err = dtdr(*arguments, *floors, "-o", folder / "r", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["cached"] == 4
+    assert {row["method"] for row in found["results"]} == {"random", "dr"}
+
+
+def test_the_report_needs_neither_data_nor_retrievers(ran):
+    folder, arguments, _ = ran
+    assert dtdr(*arguments, "-o", folder / "report")[0] == 0
+    (folder / "own.jsonl").rename(folder / "away.jsonl")
+    try:
+        out = folder / "again"
+        code, _, err = dtdr("lab", "report", "--cache", folder / "cache", "-o", out)
+        assert (code, err) == (0, "")
+        for name in ("report.html", "report.md"):
+            assert (out / name).read_bytes() == (folder / "report" / name).read_bytes()
+    finally:
+        (folder / "away.jsonl").rename(folder / "own.jsonl")
+
+
+def test_a_dry_run_counts_and_computes_nothing(ran, tmp_path):
+    _, arguments, _ = ran
+    code, out, _ = dtdr(*arguments[:-1], tmp_path, "--dry-run", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["runs"], found["cached"]) == (4, 0)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_fails_makes_the_exit_code_1(ran, tmp_path):
+    _, arguments, _ = ran
+    raising = ("--retriever", "tests.lab.own_retrievers:Raising")
+    code, out, err = dtdr(*arguments, *raising, "-o", tmp_path)
+    assert code == 1
+    assert "no idea what to learn" in err
+    assert "2 failed" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lab", "run"], "name a suite, or all"),
+        (["lab", "run", "retreival"], "unknown suite 'retreival'; choose one of"),
+        (["lab", "run", "retrieval", "--dataset", "tinyagents"], "unknown dataset 'tinyagents'"),
+        (["lab", "run", "retrieval", "--retriever", "dtdr-x"], "unknown retriever 'dtdr-x'"),
+        (["lab", "run", "encoders", "--encoder", "bert"], "unknown encoder 'bert'"),
+        (["lab", "run", "icl"], "asks an LLM"),
+        (["lab", "run", "retrieval", "--fail-under", "recall@5"], "no METRIC=VALUE"),
+        (["lab", "run", "retrieval", "--fail-under", "recall=0.9"], "unknown metric 'recall'"),
+        (["lab", "run", "retrieval", "--fail-under", "mrr=2"], "a value from 0 to 1"),
+        (["lab", "run", "retrieval", "--data", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
+        (["lab", "run", "retrieval", "--name", "../up"], "no name"),
+        (["lab", "run", "mine.toml"], "cannot read mine.toml"),
+    ],
+)
+def test_misuse_is_one_sentence_and_exit_code_2(arguments, said, tmp_path):
+    cache = ["--cache", tmp_path] if len(arguments) > 2 else []
+    code, _, err = dtdr(*arguments, *cache)
+    assert code == 2
+    assert is_one_sentence(err)
+    assert said in err
+
+
+def test_a_report_of_nothing_is_one_sentence(tmp_path):
+    code, _, err = dtdr("lab", "report", "--cache", tmp_path)
+    assert code == 2
+    assert is_one_sentence(err)

@@ -1,0 +1,228 @@
+from html.parser import HTMLParser
+
+import pytest
+
+from dtdr.errors import InputError
+from dtdr.lab.choices import Options
+from dtdr.lab.paper import paper, retrieval_figures
+from dtdr.lab.report import build_report, write_report
+from dtdr.lab.report.blocks import Cell, Column, Figure, Figures, Page, Section, Table, Text
+from dtdr.lab.report.html import to_html
+from dtdr.lab.report.markdown import to_markdown
+from dtdr.lab.report.sections import MODULES
+from dtdr.lab.report.svg import Axis, Dot, Point, Series, dot_chart, line_chart, stacked_bars
+from dtdr.lab.run import run_lab
+from dtdr.lab.store import Store
+from dtdr.retrievers import NAMES
+from tests.lab.labs import run, write_data
+
+HOSTILE = "<script>alert('x')</script> & \"quotes\" | pipe"
+VOID = {"meta", "link", "br"}
+
+
+class Checker(HTMLParser):
+    """Collects attributes that would load something, and tags that do not match."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.loads = []
+        self.scripts = 0
+        self.wrong = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.scripts += tag == "script"
+        for name, value in attrs:
+            if name in ("src", "href") and not (value or "").startswith(("#", "data:")):
+                self.loads.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        if tag not in ("line", "polyline"):  # of SVG; HTML has no such tags
+            self.wrong.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+def check(html):
+    checker = Checker()
+    checker.feed(html)
+    checker.close()
+    assert checker.wrong == []
+    assert checker.open == []
+    assert checker.loads == []
+    assert checker.scripts == 1
+    assert "url(" not in html
+    return checker
+
+
+def page(*blocks):
+    return Page(HOSTILE, HOSTILE, [Section("one", HOSTILE, list(blocks))])
+
+
+def test_text_from_data_cannot_become_part_of_the_page():
+    table = Table(HOSTILE, [Column(HOSTILE)], [[Cell(HOSTILE, HOSTILE)]], [HOSTILE])
+    chart = line_chart(
+        [Series(HOSTILE, [Point(0, 0.5), Point(1, 0.7)])],
+        Axis(HOSTILE),
+        Axis(HOSTILE),
+        label=HOSTILE,
+    )
+    html = to_html(
+        page(Text(HOSTILE), table, Figures([Figure(HOSTILE, chart, HOSTILE, [HOSTILE])]))
+    )
+    check(html)
+    assert "<script>alert" not in html
+
+
+def test_a_pipe_in_a_cell_does_not_end_it_in_markdown():
+    text = to_markdown(page(Table("", [Column("a"), Column("b")], [[Cell("x|y"), Cell("z")]])))
+    assert "| x\\|y | z |" in text
+
+
+def test_charts_name_their_axes_and_tell_every_value():
+    x, y = Axis("calls"), Axis("MRR", lambda value: f"{value:.2f}")
+    points = [Point(n, n / 10, n / 10 - 0.05, n / 10 + 0.05) for n in range(1, 6)]
+    chart = line_chart([Series("dtdr-c", points)], x, y, label="MRR by calls")
+    assert ">calls</text>" in chart
+    assert ">MRR</text>" in chart
+    assert 'aria-label="MRR by calls"' in chart
+    assert chart.count('class="bar"') == 5
+    assert "dtdr-c, calls 3: 0.300 (0.250 to 0.350)" in chart
+
+
+def test_an_interval_beyond_the_axis_ends_at_its_edge():
+    axis = Axis("MRR", low=0.0, high=1.0)
+    rows = [("dr", [Dot("dr", 0.5, -3.0, 4.0)])]
+    narrow = dot_chart(rows, axis, label="l")
+    assert dot_chart([("dr", [Dot("dr", 0.5, 0.0, 1.0)])], axis, label="l") == narrow
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-9, 0.5, 1e6])
+def test_charts_of_one_value_are_drawn(value):
+    for log in (False, True):
+        axis = Axis("x", log=log)
+        line_chart([Series("a", [Point(value, value)])], axis, axis, label="l")
+        dot_chart([("a", [Dot("a", value)])], axis, label="l")
+    assert "NaN" not in stacked_bars([("a", [("constant", value)])], Axis("x"), label="l")
+
+
+def test_every_table_of_the_paper_names_its_source():
+    found = paper()
+    for dataset, figures in found["retrieval"].items():
+        assert figures["source"].startswith("Table ")
+        for method in figures.keys() - {"source"}:
+            assert method in NAMES
+            assert figures[method].keys() == {"fsa", "mrr", "f1"}
+        assert retrieval_figures(dataset) == figures
+    for name in ("plan_length", "prompts", "downstream", "downstream_fsa", "weights"):
+        assert found[name]["source"]
+    assert retrieval_figures("no such set") == {}
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """All quick suites on very little data."""
+    store = Store(tmp_path_factory.mktemp("cache"))
+    suites = ("retrieval", "plan-length", "thresholds", "shifts", "prompts", "datasets")
+    options = Options(quick=True, plans=60, retrievers=["random", "qts", "dr", "dtdr-c"], seeds=2)
+    found = run_lab(
+        [*suites, "ablations", "encoders"],
+        options,
+        lab="quick",
+        store=store,
+        command="dtdr lab run all --quick",
+        workers=2,
+    )
+    assert found.failed == []
+    return store
+
+
+def test_a_report_is_one_page_that_loads_nothing(quick, tmp_path):
+    html, markdown = write_report(build_report(quick)[0], tmp_path)
+    text = html.read_text("utf-8")
+    check(text)
+    assert html.stat().st_size < 5_000_000
+    assert "prefers-color-scheme: dark" in text
+    for title in ("Retrieval", "Ablations", "Out of distribution", "How to reproduce this"):
+        assert f"<h2>{title}</h2>" in text
+        assert f"## {title}" in markdown.read_text("utf-8")
+
+
+def test_a_report_says_what_is_needed_to_repeat_it(quick):
+    text = to_markdown(build_report(quick)[0])
+    assert "`dtdr lab run all --quick`" in text
+    assert "SHA-256" in text
+    assert "numpy" in text
+    assert "Holm" in text
+    assert "0, 1" in text
+
+
+def test_two_reports_of_one_lab_are_the_same_bytes(quick):
+    first, second = (to_html(build_report(quick)[0]) for _ in range(2))
+    assert first == second
+
+
+def test_no_measured_time_is_in_a_report_without_times(quick):
+    page, _ = build_report(quick, times=False)
+    tables = [block for section in page.sections for block in section.blocks
+              if isinstance(block, Table)]  # fmt: skip
+    measured = [cell.text for table in tables for row in table.rows for cell in row
+                if cell.measured]  # fmt: skip
+    assert measured
+    assert set(measured) == {"-"}
+
+
+def test_figures_have_titles_legends_and_intervals(quick):
+    page, _ = build_report(quick)
+    figures = [one for section in page.sections for block in section.blocks
+               if isinstance(block, Figures) for one in block.figures]  # fmt: skip
+    assert len(figures) >= 6
+    for figure in figures:
+        assert figure.title
+        assert 'class="title"' in figure.svg
+        assert "data-tip" in figure.svg
+
+
+def test_a_suite_of_the_users_own_is_shown_as_a_retrieval_table(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "Mine"\n[[runs]]\ndataset = "bundled"\nsplit = "paper"\nseed = 0\n'
+        'retriever = ["random", "dr"]\nplans = 30\n'
+    )
+    store = Store(tmp_path / "cache")
+    run_lab([str(path)], Options(), lab="mine", store=store, command="x", workers=1)
+    text = to_markdown(build_report(store)[0])
+    assert "## Mine" in text
+    assert "| dr |" in text.replace("**", "")
+
+
+def test_a_lab_on_own_data_gives_advice(tmp_path):
+    store = Store(tmp_path / "cache")
+    run(store, write_data(tmp_path), retrievers=["random", "dr", "dtdr-c"], seeds=1)
+    text = to_markdown(build_report(store, "own")[0])
+    assert "## What this says about your data" in text
+    assert "for 95 % recall" in text
+    assert "tokens a step instead of" in text
+    assert "ranks worst" in text
+    assert "confuses" in text
+
+
+def test_a_lab_that_was_never_run_is_explained(tmp_path, quick):
+    with pytest.raises(InputError) as caught:
+        build_report(Store(tmp_path))
+    assert "dtdr lab run SUITE" in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        build_report(quick, "nightly")
+    assert "choose one of quick" in str(caught.value)
+
+
+def test_every_section_has_a_module():
+    import importlib
+
+    for module in MODULES.values():
+        found = importlib.import_module(f"dtdr.lab.report.sections.{module}")
+        assert callable(found.build)

@@ -180,8 +180,8 @@ def reliability_table(
     columns.append(Column("Unfamiliar", "unfamiliar", share, True))
     caption = (
         f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
-        "that coverage\nholds an acceptable tool, at least Top-1 as no set is empty; Tools: its mean "
-        "size. Unfamiliar: share\nof plans below the floor."
+        "that coverage\nholds an acceptable tool, at least Top-1 as no set is empty; Tools: its "
+        "mean size. Unfamiliar: share\nof plans below the floor."
     )
     return Table(columns, rows, title, caption)
 

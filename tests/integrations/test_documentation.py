@@ -1,0 +1,242 @@
+import asyncio
+import json
+import re
+import sys
+
+import pytest
+
+from dtdr.integrations import anthropic, openai
+from tests.integrations.documentation import PAGE, block, run_python
+from tests.integrations.tools import NAMES, NEW, QUERY, RETRIEVER, best
+
+SCHEMA = {"type": "object", "properties": {}}
+MARKS = re.findall(r"<!-- test: (\S+) -->", PAGE.read_text(encoding="utf-8"))
+TESTED = {
+    "from-log-shell",
+    "from-log-python",
+    "loop",
+    "openai",
+    "anthropic",
+    "langchain",
+    "bigtool",
+    "pydantic-ai",
+    "pydantic-ai-search",
+    "openai-agents",
+    "llama-index",
+    "llama-index-retriever",
+}
+FIVE = best([], 5) | {NEW}
+
+
+@pytest.fixture(autouse=True)
+def _model_folder(tmp_path, monkeypatch):
+    RETRIEVER.save(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_block_of_the_page_is_run_by_a_test():
+    assert set(MARKS) == TESTED
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(re.findall(r"^```(?:python|sh)$", text, re.MULTILINE)) == len(MARKS)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(TESTED - {"from-log-shell", "from-log-python", "llama-index-retriever"})
+)
+def test_a_snippet_has_five_lines_besides_imports_of_the_framework(name):
+    lines = [line for line in block(name).splitlines() if line.strip()]
+    framework = [line for line in lines if re.match(r"from (?!dtdr)", line)]
+    assert len(lines) - len(framework) <= 5
+
+
+def test_every_page_that_is_linked_to_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / target).exists(), target
+
+
+def test_the_options_of_advise_that_the_page_names_exist():
+    from dtdr.cli import run
+
+    text = PAGE.read_text(encoding="utf-8").partition("## Does it pay?")[2]
+    for option in set(re.findall(r"`(--[a-z-]+)", text)):
+        assert run(["advise", option]) == 2
+
+
+def test_the_loop_shows_what_comes_next_after_each_call():
+    shown = []
+    plan = iter(["read_file", "summarize", None])
+
+    def choose(tools):
+        shown.append(set(tools))
+        return next(plan)
+
+    run_python("loop", names=[*NAMES, NEW], choose=choose)
+    assert shown[0] == FIVE
+    assert shown[2] == best(["read_file", "summarize"], 5) | {"read_file", "summarize", NEW}
+
+
+def answering(package, answer):
+    """The provider's own client, on a network of our own; and the requests it sends."""
+    # Which httpx a provider's package is built on depends on its version.
+    client = next(kind for kind in package.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
+    httpx = sys.modules[client.__module__.partition(".")[0]]
+    sent: list[dict] = []
+
+    def handle(request):
+        sent.append(json.loads(request.content))
+        return httpx.Response(200, json=answer)
+
+    return httpx.Client(transport=httpx.MockTransport(handle)), sent
+
+
+def test_the_openai_snippet_sends_a_constant_list_and_allows_some():
+    package = pytest.importorskip("openai", reason="openai is not installed")
+    message = {"role": "assistant", "content": "fine"}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    answer = {"id": "r", "object": "chat.completion", "created": 0, "model": "m"}
+    http, sent = answering(package, {**answer, "choices": [choice]})
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": SCHEMA}}
+        for name in (*NAMES, NEW)
+    ]
+    found = run_python(
+        "openai",
+        client=package.OpenAI(api_key="none", http_client=http),
+        messages=[{"role": "user", "content": QUERY}],
+        tools=tools,
+    )
+    assert found["response"].choices[0].message.content == "fine"
+    assert sent[0]["tools"] == tools
+    allowed = sent[0]["tool_choice"]["allowed_tools"]["tools"]
+    assert set(map(openai.tool_name, allowed)) == FIVE
+
+
+def test_the_anthropic_snippet_defers_all_and_loads_some():
+    package = pytest.importorskip("anthropic", reason="anthropic is not installed")
+    answer = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "fine"}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    http, sent = answering(package, answer)
+    tools = [{"name": name, "input_schema": SCHEMA} for name in (*NAMES, NEW)]
+    messages = [{"role": "user", "content": QUERY}]
+    found = run_python(
+        "anthropic",
+        client=package.Anthropic(api_key="none", http_client=http),
+        messages=messages,
+        tools=tools,
+    )
+    assert found["response"].content[0].text == "fine"
+    deferred = {tool["name"] for tool in sent[0]["tools"] if tool.get("defer_loading")}
+    assert deferred == set(NAMES)
+    assert sent[0]["tools"][0]["name"] == anthropic.LOADER
+    loaded = sent[0]["messages"][2]["content"][0]["content"]
+    assert {block["tool_name"] for block in loaded} == best([], 5)
+    assert len(messages) == 1
+
+
+def test_the_langchain_snippet_masks():
+    pytest.importorskip("langchain", reason="langchain is not installed")
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
+
+    model = ScriptedModel(script=[], seen=[], heard=[])
+    agent = run_python("langchain", model=model, tools=tools())["agent"]
+    agent.invoke({"messages": [("user", QUERY)]})
+    assert set(model.seen[0]) == FIVE
+
+
+def test_the_bigtool_snippet_retrieves():
+    pytest.importorskip("langgraph_bigtool", reason="langgraph-bigtool is not installed")
+    from langgraph.store.memory import InMemoryStore
+
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
+    from tests.integrations.test_langgraph_bigtool import SearchingModel
+
+    model = SearchingModel(script=[("retrieve_tools",)], seen=[], heard=[])
+    assert isinstance(model, ScriptedModel)
+    registry = {tool.name: tool for tool in tools()}
+    builder = run_python("bigtool", model=model, registry=registry)["builder"]
+    builder.compile(store=InMemoryStore()).invoke({"messages": [("user", QUERY)]})
+    assert set(model.seen[1]) == {*FIVE, "retrieve_tools"}
+
+
+@pytest.mark.parametrize("name", ["pydantic-ai", "pydantic-ai-search"])
+def test_the_pydantic_ai_snippets_mask(name):
+    pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed")
+    from pydantic_ai import Tool
+    from pydantic_ai.models.function import FunctionModel
+
+    from tests.integrations.test_pydantic_ai import Script
+
+    searches = name == "pydantic-ai-search"
+    script = Script([("search_tools",)] if searches else [])
+
+    def use() -> str:
+        return "fine"
+
+    tools = [Tool(use, name=tool, defer_loading=searches) for tool in (*NAMES, NEW)]
+    run_python(name, model=FunctionModel(script), tools=tools)["agent"].run_sync(QUERY)
+    assert set(script.seen[-1]) == FIVE | ({"search_tools"} if searches else set())
+
+
+def test_the_openai_agents_snippet_masks():
+    pytest.importorskip("agents", reason="openai-agents is not installed")
+    from agents import FunctionTool, Runner
+    from agents.run import RunConfig
+
+    from tests.integrations.test_openai_agents import Script, use
+
+    script = Script([])
+    tools = [FunctionTool(name, name, dict(SCHEMA), use) for name in (*NAMES, NEW)]
+    agent = run_python("openai-agents", model=script, tools=tools)["agent"]
+    Runner.run_sync(agent, QUERY, run_config=RunConfig(tracing_disabled=True))
+    assert script.seen == [FIVE]
+
+
+@pytest.mark.parametrize("name", ["llama-index", "llama-index-retriever"])
+def test_the_llama_index_snippets_mask(name):
+    pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
+    from tests.integrations.test_llama_index import Script, tools
+
+    llm = Script(steps=[("read_file",)], seen=[])
+    found = run_python(name, llm=llm, tools=tools())
+
+    async def started():
+        if "answer" in found:
+            return await found["answer"](QUERY)
+        return await found["agent"].run(QUERY)
+
+    asyncio.run(started())
+    assert llm.seen[0] == FIVE
+    assert llm.seen[1] == best(["read_file"], 5) | {"read_file", NEW}
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("langchain", "langchain", "langchain"),
+        ("langgraph_bigtool", "langgraph", "langgraph-bigtool"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+        ("openai_agents", "agents", "openai-agents"),
+        ("llama_index", "llama_index", "llama-index"),
+    ],
+)
+def test_a_framework_that_is_missing_is_named_with_its_extra(module, package, extra, monkeypatch):
+    import importlib
+
+    from dtdr.errors import MissingExtraError
+
+    hidden = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
+    for name in hidden:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"dtdr.integrations.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'dtdr\[{extra}\]'"):
+        importlib.import_module(f"dtdr.integrations.{module}")
+    assert f"pip install 'dtdr[{extra}]'" in PAGE.read_text(encoding="utf-8")

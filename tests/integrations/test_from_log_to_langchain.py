@@ -1,0 +1,77 @@
+"""As a new user: from a raw log, by the page's own commands, to an agent that is masked."""
+
+import json
+
+import pytest
+
+pytest.importorskip("langchain", reason="langchain is not installed")
+
+from dtdr.datasets.synthetic import generate
+from dtdr.plan import END
+from tests.integrations.documentation import run_python, run_shell
+from tests.integrations.scripted_chat_model import ScriptedModel, tools
+from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
+
+
+def raw_log(path, runs=120):
+    """A log of chat-completions requests and responses, as a proxy would write it."""
+    records = []
+    called: set[str] = set()
+    for run, demonstration in enumerate(generate(runs, seed=3)):
+        batches = [
+            [Call(call.tool, {"input": f"value {run}"}, output="fine")]
+            for call in demonstration.plan.calls
+        ]
+        called.update(demonstration.plan.tools)
+        records += openai_chat(number([Turn(demonstration.query, batches)], prefix=f"run{run}"))
+    definitions = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": f"Use {name}",
+                "parameters": {"type": "object", "properties": {"input": {"type": "string"}}},
+            },
+        }
+        for name in sorted(called)
+    ]
+    for record in records:
+        record["request"]["tools"] = definitions
+    return write_lines(path, records), sorted(called)
+
+
+def test_a_raw_log_becomes_an_agent_that_sees_masked_tools(tmp_path, monkeypatch):
+    _, names = raw_log(tmp_path / "requests.jsonl")
+    imported, fitted, advised = run_shell("from-log-shell", tmp_path)
+    assert "120" in imported
+    assert "fitted dtdr-l" in fitted
+    assert "defer_loading" in advised
+    described = json.loads((tmp_path / "tools.json").read_text(encoding="utf-8"))
+    assert [tool["name"] for tool in described] == names
+
+    monkeypatch.chdir(tmp_path)
+    right = steps = 0
+    for demonstration in generate(20, seed=4):
+        script = [(call.tool,) for call in demonstration.plan.calls]
+        if not {name for (name,) in script} <= set(names):
+            continue
+        model = ScriptedModel(script=script, seen=[], heard=[])
+        found = run_python("from-log-python", model=model, tools=tools(names))
+        state = found["agent"].invoke({"messages": [("user", demonstration.query)]})
+
+        assert [message.name for message in state["messages"] if message.type == "tool"] == [
+            name for (name,) in script
+        ]
+        history: list[str] = []
+        for shown, step in zip(model.seen, demonstration.plan.steps(), strict=True):
+            ranking = found["mask"].retriever.rank(demonstration.query, history)
+            best = [name for name in ranking.tools if name != END][:5]
+            assert set(shown) == set(best) | set(history)
+            assert len(shown) < len(names)
+            if step.acceptable != {END}:
+                steps += 1
+                right += bool(step.acceptable & set(shown))
+                history.append(script[len(history)][0])
+    assert steps > 40
+    # The mask must be of use, not only small: the random floor is 5 tools of more than 20.
+    assert right / steps > 0.8

@@ -169,14 +169,27 @@ def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
     with serving.process(fitted, "--quiet") as served:
         url = served.http.base_url
         body = json.dumps({"query": QUERY}).encode()
-        head = f"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head = (
+            "POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+        )
         with socket.create_connection((url.host, url.port), timeout=30) as slow:
-            slow.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body[:5])
-            serving.wait_until(lambda: served.get("/healthz").status_code == 200)
+            slow.sendall(head.encode())
+            # The server says so once it waits for the body.
+            assert slow.recv(4_096).startswith(b"HTTP/1.1 100")
             served.process.send_signal(signal.SIGTERM)
-            slow.sendall(body[5:])
+            serving.wait_until(lambda: not is_listening(url.host, url.port))
+            slow.sendall(body)
             assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
         assert served.process.wait(30) == 0
+
+
+def is_listening(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_check_loads_everything_and_exits(fitted):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dtdr.ranking import Ranking
@@ -30,7 +30,7 @@ class RankSpan:
         self._log_queries = log_queries
 
     def done(
-        self, query: str, calls: int, ranking: Ranking, shown: Sequence[tuple[str, float]]
+        self, query: str, calls: int, ranking: Ranking, shown: Sequence[Mapping[str, Any]]
     ) -> None:
         """Note the result; the query and the tools only where queries may be logged."""
         span = self._span
@@ -42,7 +42,7 @@ class RankSpan:
         span.set_attribute("dtdr.familiar", ranking.is_familiar)
         if self._log_queries:
             span.set_attribute("gen_ai.retrieval.query.text", query)
-            documents = [{"id": tool, "score": probability} for tool, probability in shown]
+            documents = [{"id": item["tool"], "score": item["probability"]} for item in shown]
             span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
 
 

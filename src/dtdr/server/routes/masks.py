@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +17,12 @@ from dtdr.server.mask_schemas import (
     MaskResponse,
     OpenAIMaskRequest,
 )
-from dtdr.server.state import State, state_of
+from dtdr.server.state import State, reply, state_of
 
 router = APIRouter(prefix="/v1/mask", tags=["masks"])
 
-_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"model": MaskResponse}}
 
-
-@router.post("/openai", responses=_RESPONSES)
+@router.post("/openai", response_model=MaskResponse)
 async def mask_openai(request: Request, given: OpenAIMaskRequest) -> Response:
     """Show an OpenAI model the tools that the next step needs."""
     body = given.request.model_dump(exclude_unset=True)
@@ -33,7 +30,7 @@ async def mask_openai(request: Request, given: OpenAIMaskRequest) -> Response:
     return await _answer(request, given, body, entered if isinstance(entered, list) else [])
 
 
-@router.post("/anthropic", responses=_RESPONSES)
+@router.post("/anthropic", response_model=MaskResponse)
 async def mask_anthropic(request: Request, given: AnthropicMaskRequest) -> Response:
     """Show a Claude model the tools that the next step needs."""
     body = given.request.model_dump(exclude_unset=True)
@@ -66,11 +63,7 @@ async def _answer(
         "model": model.name,
         "generation": snapshot.generation,
     }
-    try:
-        content = json.dumps(answer, separators=(",", ":"), allow_nan=False)
-    except ValueError as error:
-        raise RefusedError(422, "request: numbers must be finite") from error
-    return Response(content, media_type="application/json")
+    return reply(answer)
 
 
 def _check(state: State, tools: Sequence[object], messages: Sequence[object]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from dtdr.server import schemas
 from dtdr.server.answers import RefusedError
-from dtdr.server.state import state_of
+from dtdr.server.state import reply, state_of
 
 router = APIRouter(prefix="/v1", tags=["ranking"])
 
@@ -17,19 +18,19 @@ CHUNK = 8
 """Steps of a batch that are ranked at once; other requests wait for no more than these, 2 ms."""
 
 
-@router.post("/rank")
-async def rank(request: Request, given: schemas.RankRequest) -> schemas.RankResponse:
+@router.post("/rank", response_model=schemas.RankResponse)
+async def rank(request: Request, given: schemas.RankRequest) -> Response:
     """Rank the tools for the next step of a query."""
     state = state_of(request)
     model = state.shelf.find(given.model)
     state.check_query(given.query)
     state.check_history(given.history)
     state.log_fields(request, model, given.query, calls=len(given.history))
-    return await state.rank(model, given.query, given.history, given)
+    return reply(await state.rank(model, given.query, given.history, given))
 
 
-@router.post("/rank/batch")
-async def rank_batch(request: Request, given: schemas.BatchRequest) -> schemas.BatchResponse:
+@router.post("/rank/batch", response_model=schemas.BatchResponse)
+async def rank_batch(request: Request, given: schemas.BatchRequest) -> Response:
     """Rank many steps with one model; a query that occurs often is encoded once for a few."""
     state = state_of(request)
     model = state.shelf.find(given.model)
@@ -41,7 +42,7 @@ async def rank_batch(request: Request, given: schemas.BatchRequest) -> schemas.B
         state.check_history(step.history)
     state.log_fields(request, model, steps=len(given.steps))
     snapshot = model.current
-    found: list[schemas.RankResponse] = []
+    found: list[dict[str, Any]] = []
     for start in range(0, len(given.steps), CHUNK):
         steps = given.steps[start : start + CHUNK]
         started = time.perf_counter()
@@ -55,4 +56,4 @@ async def rank_batch(request: Request, given: schemas.BatchRequest) -> schemas.B
             state.count(model, ranking, seconds)
             found.append(state.response(model, snapshot, step.history, ranking, given))
         await asyncio.sleep(0)
-    return schemas.BatchResponse.model_construct(rankings=found)
+    return reply({"rankings": found})

@@ -178,7 +178,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(fitted):
             # The server says so once it waits for the body.
             assert slow.recv(4_096).startswith(b"HTTP/1.1 100")
             served.process.send_signal(signal.SIGTERM)
-            serving.wait_until(lambda: not is_listening(url.host, url.port))
+            serving.wait_until(lambda: not is_listening(url.host, int(url.port or 0)))
             slow.sendall(body)
             assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
         assert served.process.wait(30) == 0

@@ -388,7 +388,7 @@ def test_figure_is_an_svg_in_which_every_bin_is_a_point_within_the_page(count):
     assert len(groups) == count
     for group, (name, bins, _) in zip(groups, runs, strict=True):
         dx, dy = map(float, re.findall(r"[\d.]+", group.get("transform", "")))
-        points = group.findall(f"{SVG}circle")
+        points = group.findall(f".//{SVG}circle")
         assert len(points) == len(bins)
         for point in points:
             assert 0 < dx + float(point.get("cx", -1)) < width
@@ -408,6 +408,16 @@ def test_points_of_the_figure_stand_where_their_values_are():
     assert float(low.get("cx", 0)) == pytest.approx(left + 0.25 * size, abs=0.1)
     assert float(low.get("cy", 0)) == pytest.approx(top + 0.25 * size, abs=0.1)
     assert (float(high.get("cx", 0)), float(high.get("cy", 0))) == (left + size, top)
+
+
+def test_bins_of_few_steps_are_pale_and_no_part_of_the_line():
+    bins = [Bin(0.2, 0.0, 2), Bin(0.5, 0.4, 200), Bin(0.9, 0.8, 300)]
+    root = fromstring(reliability_figure([("m", bins, 0.1)], title="t"))
+    (line,) = [item for item in root.iter(f"{SVG}path") if item.get("class") == "line"]
+    assert (line.get("d") or "").count("L") == 1
+    pale = [item for item in root.iter(f"{SVG}g") if item.get("class") == "few"]
+    assert len(pale) == 1
+    assert "2 steps" in (pale[0].findtext(f".//{SVG}title") or "")
 
 
 def test_figure_has_colours_of_its_own_for_dark_pages():

@@ -16,7 +16,9 @@ _HEIGHT = _TOP + PLOT + _GAP + _COUNTS + _BELOW
 _A_ROW = 3
 _TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
-_LEGEND = "dashed: right as often as said; whiskers: 95 % interval"
+_FEW = 10
+"""Bins of fewer steps say next to nothing: they are pale, and the line passes them by."""
+_LEGEND = f"dashed: right as often as said; whiskers: 95 % interval; pale: fewer than {_FEW} steps"
 
 # Colours that keep apart for all kinds of sight (Okabe and Ito), and text with a contrast over 7.
 _STYLE = """
@@ -31,6 +33,7 @@ text.name { font-weight: 600; font-size: 13px }
 .point { fill: #0072b2 }
 .interval { stroke: #0072b2; stroke-width: 1.2 }
 .steps { fill: #56b4e9 }
+.few { opacity: 0.4 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
 .page { fill: #0d1117 }
@@ -49,8 +52,8 @@ def reliability_figure(runs: Sequence[tuple[str, Sequence[Bin], float]], *, titl
     """One panel a run, three in a row.
 
     A point is a bin of steps: mean confidence against the share whose best tool was acceptable,
-    with its 95 % interval; the dashed diagonal is where confidence is right. Below, how many steps
-    each bin holds.
+    with its 95 % interval, pale where it holds few steps; the dashed diagonal is where confidence
+    is right. Below, how many steps each bin holds.
 
     Args:
         runs: for each a name, its bins, and its expected calibration error.
@@ -62,7 +65,7 @@ def reliability_figure(runs: Sequence[tuple[str, Sequence[Bin], float]], *, titl
     columns = min(len(runs), _A_ROW)
     height = _HEADER + -(-len(runs) // _A_ROW) * _HEIGHT
     # At least as wide as the longer line above the panels.
-    width = max(columns * _WIDTH, 8 * max(len(title), len(_LEGEND)) + 2 * 16)
+    width = max(columns * _WIDTH, 8 * len(title) + 2 * 16, 6 * len(_LEGEND) + 2 * 16)
     label = f"Reliability of {', '.join(name for name, _, _ in runs)}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -100,15 +103,20 @@ def _panel(name: str, bins: Sequence[Bin], error: float) -> list[str]:
         f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{PLOT}" height="{PLOT}"/>',
         f'<path class="ideal" d="M{_LEFT} {bottom}L{_LEFT + PLOT} {_TOP}"/>',
     ]
-    places = [(_across(item.confidence), _up(item.accuracy)) for item in bins]
-    if places:
-        parts.append(f'<path class="line" d="M{"L".join(f"{x} {y}" for x, y in places)}"/>')
-    for item, (x, y) in zip(bins, places, strict=True):
-        low, high = item.interval()
+    sure = [
+        f"{_across(item.confidence)} {_up(item.accuracy)}" for item in bins if item.steps >= _FEW
+    ]
+    if sure:
+        parts.append(f'<path class="line" d="M{"L".join(sure)}"/>')
+    for item in bins:
+        x, (low, high) = _across(item.confidence), item.interval()
         parts += [
+            '<g class="few">' if item.steps < _FEW else "<g>",
             f'<path class="interval" d="M{x} {_up(low)}V{_up(high)}"/>',
-            f'<circle class="point" cx="{x}" cy="{y}" r="3.4"><title>said {item.confidence:.3f}, '
-            f"right {item.accuracy:.3f}, {item.steps:,} steps</title></circle>",
+            f'<circle class="point" cx="{x}" cy="{_up(item.accuracy)}" r="3.4">'
+            f"<title>said {item.confidence:.3f}, right {item.accuracy:.3f}, "
+            f"{item.steps:,} steps</title></circle>",
+            "</g>",
         ]
     parts += _counts(bins)
     parts += [

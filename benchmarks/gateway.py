@@ -3,8 +3,8 @@
     python benchmarks/gateway.py [--smoke] [--servers 20] [--tools 100] [--calls 1000] [--json]
 
 Real servers (a process each), a gateway in a process of its own, the SDK's client; over pipes and
-over HTTP, in the handshake protocol and in 2026-07-28. The model is fitted on chains of the servers'
-tools and ranks after every call.
+over HTTP, in the handshake protocol and in 2026-07-28. The model is fitted on chains of the tools
+and ranks after every call.
 """
 
 from __future__ import annotations

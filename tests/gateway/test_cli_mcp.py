@@ -4,6 +4,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import anyio
 import httpx2
@@ -26,6 +27,13 @@ from tests.gateway.helpers import (
 )
 
 pytestmark = pytest.mark.anyio
+
+INTENT: Any = {"dtdr/intent": "Shorten it"}
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "x", "version": "1"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +86,7 @@ async def test_what_is_learned_is_in_the_file_when_the_client_is_gone(folder, tm
     path = tmp_path / "learned" / "demonstrations.jsonl"
     words = ["--learn", path, "--", *command(names=NAMES)]
     async with Client(gateway(folder, *words)) as client:
-        await client.call_tool("open_file", {"id": "7"}, meta={"dtdr/intent": "Shorten it"})
+        await client.call_tool("open_file", {"id": "7"}, meta=INTENT)
     await until(lambda: path.exists() and path.read_text())
 
     (found,) = dtdr.read_demonstrations(path)
@@ -89,13 +97,15 @@ async def test_what_is_learned_is_in_the_file_when_the_client_is_gone(folder, tm
 async def test_several_clients_are_served_over_http_each_with_its_own_list(folder, mode):
     port = free_port()
     process = start(
-        ["mcp", folder, "--http", port, "--top", 1, "--", *command(tools=30, names=NAMES)]
+        ["mcp", folder, "--http", str(port), "--top", "1", "--", *command(tools=30, names=NAMES)]
     )
     try:
         wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
         async with Client(url, mode=mode) as one, Client(url, mode=mode) as other:
-            meta = [{"dtdr/session": name} if mode == "auto" else {} for name in ("one", "other")]
+            meta: list[Any] = [
+                {"dtdr/session": name} if mode == "auto" else {} for name in ("one", "other")
+            ]
             await one.call_tool("tool_3", {"id": "1"}, meta=meta[0])
             first = [tool.name for tool in (await one.list_tools(meta=meta[0])).tools]
             second = [tool.name for tool in (await other.list_tools(meta=meta[1])).tools]
@@ -135,16 +145,7 @@ async def test_over_http_the_key_is_asked_for(folder):
 
 
 def test_lines_that_are_no_messages_do_not_end_the_gateway(folder):
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        },
-    }
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     lines = "\n".join(['{"jsonrpc": "2.0"', "\x00", "[]", json.dumps(hello), ""])
     code, out, _ = run("mcp", folder, "--", *command(tools=1), stdin=lines)
 
@@ -202,3 +203,44 @@ def test_without_the_sdk_the_extra_is_named(folder):
     assert done.returncode == 1
     assert is_one_sentence(done.stderr)
     assert "pip install 'dtdr[mcp]'" in done.stderr
+
+
+@pytest.mark.parametrize("over", ["pipes", "http"])
+async def test_what_was_learned_is_kept_when_the_gateway_is_terminated(folder, tmp_path, over):
+    path = tmp_path / "demonstrations.jsonl"
+    port = free_port()
+    words = ["--http", str(port)] if over == "http" else []
+    process: Any = start(
+        ["mcp", folder, *words, "--learn", path, "--", *command(names=NAMES)],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        if over == "http":
+            wait_for_port(port)
+            async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+                await client.call_tool("open_file", {"id": "1"})
+        else:
+            call = {"name": "open_file", "arguments": {"id": "1"}}
+            messages = [
+                ("initialize", 1, HELLO),
+                ("notifications/initialized", None, {}),
+                ("tools/call", 2, call),
+            ]
+            for method, identifier, params in messages:
+                record: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+                if identifier is not None:
+                    record["id"] = identifier
+                process.stdin.write(json.dumps(record).encode() + b"\n")
+            process.stdin.flush()
+            for _ in range(2):
+                await anyio.to_thread.run_sync(process.stdout.readline)
+        assert path.read_text() == ""
+        process.send_signal(signal.SIGTERM)
+        await anyio.to_thread.run_sync(process.wait, 20)
+    finally:
+        process.kill()
+        _, error = process.communicate()
+
+    assert (process.returncode, error) == (0, b"")
+    (found,) = dtdr.read_demonstrations(path)
+    assert found.plan.tools == ("open_file",)

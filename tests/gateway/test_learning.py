@@ -123,7 +123,7 @@ async def test_searches_stand_in_for_the_intent_in_what_is_recorded(model, serve
     assert found.query == "shorten a text"
 
 
-async def test_a_model_that_can_learn_on_learns_from_every_run(learning, served, tmp_path):
+async def test_a_model_that_can_learn_on_learns_when_a_run_ends(learning, served, tmp_path):
     options = {"learn": tmp_path / "d.jsonl"}
     async with gateway_client(learning, [served["known"]], options=options) as (client, gateway):
         for intent in ("first", "second"):
@@ -131,7 +131,10 @@ async def test_a_model_that_can_learn_on_learns_from_every_run(learning, served,
         await until(lambda: gateway.ranker.generation == 1)
         assert [item.query for item in learning.given] == ["first"]
 
-    assert [item.query for item in learning.given] == ["first", "second"]
+    # The last run ends with the gateway: it is written down, and the model in memory is gone.
+    written = [item.query for item in dtdr.read_demonstrations(tmp_path / "d.jsonl")]
+    assert written == ["first", "second"]
+    assert [item.query for item in learning.given] == ["first"]
 
 
 async def test_calls_are_passed_on_while_the_model_learns(learning, served, tmp_path, monkeypatch):

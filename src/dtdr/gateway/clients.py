@@ -40,6 +40,8 @@ class ClientState:
         found: names of the tools that searches brought up in this run, each once.
         shown: names of the tools in the list that the client was last given or told of.
         narrower: remembers the ranked tools that were shown in this run; None before the first.
+        running: calls that are being worked on, and open streams of changes.
+        last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
         log_level: least severe log message that the client asked for; None: all.
     """
@@ -58,6 +60,7 @@ class ClientState:
     log_level: types.LoggingLevel | None = None
     subscriptions: set[str] = field(default_factory=set)
     running: int = 0
+    last_call: float = 0.0
     touched: float = field(default_factory=time.monotonic)
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
     ranking: anyio.Lock = field(default_factory=anyio.Lock)
@@ -69,6 +72,10 @@ class ClientState:
     def query(self, stand_in: str) -> str:
         """What the next tools are ranked for: the intent, else the last search, else a stand-in."""
         return self.intent or (self.searches[-1] if self.searches else stand_in)
+
+    def has_paused(self, seconds: float) -> bool:
+        """Whether the run has stood still for so long."""
+        return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
 
     def start_over(self) -> list[TracedCall]:
         """Begin another run; gives back the calls of the one that ended."""

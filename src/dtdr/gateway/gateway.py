@@ -35,6 +35,9 @@ HEAD_START = 0.003
 not slowed down (1 to 2 ms of a call's latency on two cores); where it takes longer, the new list is
 there before the answer."""
 
+TIDY_SECONDS = 15.0
+"""How often runs and clients that have gone silent are looked for."""
+
 START_SECONDS = 10.0
 """How long clients wait for slow servers at the start; whichever comes later joins the list then.
 Clients commonly give a server 30 to 60 s to answer their first message."""
@@ -130,12 +133,15 @@ class Gateway:
                 try:
                     yield
                 finally:
+                    # Before the servers are left, which takes seconds: whoever started the gateway
+                    # may not wait for them.
+                    self._tasks = None
+                    self.clients.forget_all()
+                    with anyio.CancelScope(shield=True):
+                        await self._learn(is_last=True)
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
-            self.clients.forget_all()
-            with anyio.CancelScope(shield=True):
-                await self._learn()
 
     @property
     def instructions(self) -> str:
@@ -220,15 +226,19 @@ class Gateway:
     def _forgotten(self, state: ClientState) -> None:
         self.end_run(state)
 
-    async def _learn(self) -> None:
+    async def _learn(self, *, is_last: bool = False) -> None:
+        """Learn from the runs that have ended; at the end of all, only write them down."""
         while self._ended:
             texts, calls = self._ended.pop(0)
-            if await self.ranker.learn(texts, calls):
+            if await self.ranker.learn(texts, calls, update=not is_last):
                 self._rebuild()
 
     async def _tidy(self) -> None:
         while True:
-            await anyio.sleep(60)
+            await anyio.sleep(TIDY_SECONDS)
+            for state in self.clients:
+                if state.has_paused(self.options.run_gap):
+                    self.end_run(state)
             self.clients.forget_idle()
 
     # -- what upstreams say ------------------------------------------------------------------------

@@ -89,15 +89,22 @@ class Learner:
         self.recorded = 0
         self.learned = 0
 
-    def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> bool:
+    def learn(
+        self, texts: Sequence[str], calls: Sequence[TracedCall], *, update: bool = True
+    ) -> bool:
         """Record a run that has ended and learn from it; whether the model changed.
 
         Errors are logged, never raised: a full disk must not stop calls from being passed on.
+
+        Args:
+            texts: what the user wanted, as far as the client said.
+            calls: in the order they were made.
+            update: False records only.
         """
         try:
             found = self._recorder.record(texts, calls)
             self.recorded += len(found)
-            if self.can_update and found:
+            if update and self.can_update and found:
                 learned = self._retriever.update(found)
                 self.learned += learned
                 return learned > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +30,7 @@ async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
 
     Inside the block, what anything else prints goes to standard error.
     """
-    if not (_is_pipe(0) and _is_pipe(1)):
+    if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
         async with stdio_server() as streams:
             yield streams
         return

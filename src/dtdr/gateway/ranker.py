@@ -85,13 +85,18 @@ class Ranker:
             return ()
         return tuple(tool for tool in ranking.tools if tool != END)
 
-    async def learn(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> bool:
+    async def learn(
+        self, texts: Sequence[str], calls: Sequence[TracedCall], *, update: bool = True
+    ) -> bool:
         """Tell the learner, if there is one, of a run that ended; whether the model changed."""
-        if self._learner is None or not calls:
+        learner = self._learner
+        if learner is None or not calls:
             return False
+
+        def learn() -> bool:
+            return learner.learn(texts, calls, update=update)
+
         with anyio.CancelScope(shield=True):
-            learned: bool = await anyio.to_thread.run_sync(
-                self._learner.learn, list(texts), list(calls), limiter=self._one_at_a_time
-            )
+            learned = await anyio.to_thread.run_sync(learn, limiter=self._one_at_a_time)
         self.generation += learned
         return learned

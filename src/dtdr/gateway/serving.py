@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import logging
+import signal
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -96,10 +99,16 @@ async def _completed(handler: Any, context: Context, params: Any) -> Any:
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
-    async with gateway.running():
+    async with gateway.running(), anyio.create_task_group() as tasks:
+
+        async def terminated(number: int) -> None:
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(_on_signals, terminated, signal.SIGTERM)
         server = GatewayServer(gateway)
         async with standard_streams() as (read, write):
             await server.run(read, write, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
 
 
 async def serve_http(
@@ -124,14 +133,35 @@ async def serve_http(
     if key:
         app = _KeyCheck(app, key)
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, lifespan="on"
+        app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
-    async with gateway.running():
+    received: list[int] = []
+
+    async def stop(number: int) -> None:
+        received.append(number)
+        server.should_exit = True
+
+    # uvicorn would raise the signal again and end the process before the last runs are recorded.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    async with gateway.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(_on_signals, stop, signal.SIGINT, signal.SIGTERM)
         logger.info("serving http://%s:%d%s", host, port, path)
-        with anyio.CancelScope() as scope:
-            await server.serve()
-            scope.cancel()
+        await server.serve()
+        tasks.cancel_scope.cancel()
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+
+
+async def _on_signals(act: Callable[[int], Awaitable[None]], *numbers: signal.Signals) -> None:
+    """Call a function with each of these signals that comes."""
+    try:
+        with anyio.open_signal_receiver(*numbers) as signals:
+            async for number in signals:
+                await act(number)
+    except (NotImplementedError, ValueError):
+        # Windows, or not the main thread: there the signals do what they do without us.
+        await anyio.sleep_forever()
 
 
 def require_key_for(host: str, key: str) -> None:

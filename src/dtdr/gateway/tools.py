@@ -98,7 +98,7 @@ class ToolHandlers:
             call.failed = True
             raise
         finally:
-            call.ended = time.monotonic()
+            call.ended = state.last_call = time.monotonic()
             state.running -= 1
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -133,12 +133,11 @@ class ToolHandlers:
             for call in reversed(state.calls):
                 if call.tool == tool:
                     return call
-        now = time.monotonic()
-        last = max((call.ended or call.started for call in state.calls), default=now)
-        paused = not state.running and now - last > gateway.options.run_gap
-        if paused or len(state.calls) >= MAX_CALLS:
+        if state.has_paused(gateway.options.run_gap) or len(state.calls) >= MAX_CALLS:
             gateway.end_run(state)
-        call = TracedCall(tool, params.arguments or {}, now, id=str(len(state.calls) + 1))
+        state.last_call = time.monotonic()
+        number = str(len(state.calls) + 1)
+        call = TracedCall(tool, params.arguments or {}, state.last_call, id=number)
         state.calls.append(call)
         state.called[params.name] = None
         return call

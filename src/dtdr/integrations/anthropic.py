@@ -13,7 +13,9 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.messages import (
     as_json,
+    checked_list,
     checked_names,
+    checked_tools,
     hint_text,
     token_costs,
     transcript_of,
@@ -40,23 +42,28 @@ def tool_names(tools: Sequence[object]) -> tuple[str, ...]:
     """The names of those tools that have one, in their order.
 
     Raises:
-        InputError: two tools share a name.
+        InputError: two tools share a name, or one is no JSON object.
     """
-    return checked_names(map(tool_name, tools))
+    return checked_names(map(tool_name, checked_tools(tools)))
 
 
 def transcript(body: Mapping[str, Any]) -> Transcript:
-    """The conversation of a request."""
-    return transcript_of(body["messages"])
+    """The conversation of a request.
+
+    Raises:
+        InputError: the request has no list of messages.
+    """
+    return transcript_of(_messages(body))
 
 
 def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
     """Which tools of a request are shown.
 
     Raises:
-        InputError: two tools share a name.
+        InputError: two tools share a name, or the request has no list of messages.
     """
-    tools = body.get("tools") or ()
+    _messages(body)
+    tools = checked_tools(body.get("tools") or ())
     return mask.select(tool_names(tools), lambda: transcript(body), costs=_costs(tools))
 
 
@@ -211,12 +218,13 @@ def with_hint(
     if not text:
         return found
     block = {"type": "text", "text": text}
-    last = as_json(found[-1]) if found else None
-    if last is None or last.get("role") != "user":
+    if not found or _field(found[-1], "role") != "user":
         return [*found, {"role": "user", "content": [block]}]
-    content = last.get("content", "")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    found[-1] = {**last, "content": [*blocks, block]}
+    content = _field(found[-1], "content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    blocks = content if isinstance(content, list) else []
+    found[-1] = {**as_json(found[-1]), "content": [*blocks, block]}
     return found
 
 
@@ -230,16 +238,14 @@ def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict
     """
     if form not in get_args(Form) or form == "deferred":
         raise unknown_choice("form", form, [name for name in get_args(Form) if name != "deferred"])
+    messages = _messages(body)
     changed = dict(body)
-    tools = body.get("tools")
-    if not tools:
+    if not body.get("tools"):
         return changed
     if form == "filtered":
-        changed["tools"] = filtered(tools, selection, keep=_forced(body))
+        changed["tools"] = filtered(body["tools"], selection, keep=_forced(body))
     else:
-        changed["messages"] = with_hint(
-            body["messages"], selection, weighted=form == "hint-weighted"
-        )
+        changed["messages"] = with_hint(messages, selection, weighted=form == "hint-weighted")
     return changed
 
 
@@ -258,9 +264,10 @@ def masked(body: Mapping[str, Any], mask: ToolMask, form: Form = "deferred") -> 
     """
     if form != "deferred":
         return apply(body, select(body, mask), form)
+    messages = _messages(body)
     changed = dict(body)
     if tools := body.get("tools"):
-        changed["messages"] = with_loads(body["messages"], tools, mask, also=_forced(body))
+        changed["messages"] = with_loads(messages, tools, mask, also=_forced(body))
         changed["tools"] = deferred(
             tools, mask.retriever.vocabulary, always_include=mask.policy.always_include
         )
@@ -302,6 +309,12 @@ def _without(
         if (other := instead(record)) is not None:
             found.append(other)
     return found
+
+
+def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
+    if "messages" not in body:
+        raise InputError("the request has no 'messages'")
+    return checked_list(body["messages"], "messages")
 
 
 def _costs(tools: Sequence[Any]) -> dict[str, int]:

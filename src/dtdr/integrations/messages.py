@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dtdr.errors import InputError
@@ -69,6 +69,29 @@ def token_costs(definitions: Mapping[str, object]) -> dict[str, int]:
         name: math.ceil(len(json.dumps(as_json(tool), default=str)) / CHARACTERS_PER_TOKEN)
         for name, tool in definitions.items()
     }
+
+
+def checked_tools(tools: object) -> Sequence[Any]:
+    """The ``tools`` of a request.
+
+    Raises:
+        InputError: they are no list of JSON objects.
+    """
+    for tool in (found := checked_list(tools, "tools")):
+        if not isinstance(record := as_json(tool), Mapping):
+            raise InputError(f"a tool must be a JSON object, not {type(record).__name__}")
+    return found
+
+
+def checked_list(value: object, name: str) -> Sequence[Any]:
+    """A list of a request.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise InputError(f"{name!r} must be a list, not {type(value).__name__}")
+    return value
 
 
 def checked_names(found: Iterable[str | None]) -> tuple[str, ...]:

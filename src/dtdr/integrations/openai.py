@@ -13,7 +13,9 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.messages import (
     as_json,
+    checked_list,
     checked_names,
+    checked_tools,
     hint_text,
     token_costs,
     transcript_of,
@@ -42,28 +44,33 @@ def tool_names(tools: Sequence[object]) -> tuple[str, ...]:
     """The names of those tools that have one, in their order.
 
     Raises:
-        InputError: two tools share a name.
+        InputError: two tools share a name, or one is no JSON object.
     """
-    return checked_names(map(tool_name, tools))
+    return checked_names(map(tool_name, checked_tools(tools)))
 
 
 def transcript(body: Mapping[str, Any]) -> Transcript:
-    """The conversation of a request of either API."""
+    """The conversation of a request of either API.
+
+    Raises:
+        InputError: the request is of neither API, or its conversation is no list of messages.
+    """
     if _api(body) == "chat":
-        return transcript_of(body["messages"])
+        return transcript_of(checked_list(body["messages"], "messages"))
     entered = body["input"]
     if isinstance(entered, str):
         return Transcript.of(entered)
-    return transcript_of(entered)
+    return transcript_of(checked_list(entered, "input"))
 
 
 def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
     """Which tools of a request are shown.
 
     Raises:
-        InputError: two tools share a name.
+        InputError: two tools share a name, or the body is of neither API.
     """
-    tools = body.get("tools") or ()
+    _check(body)
+    tools = checked_tools(body.get("tools") or ())
     named = {name: tool for tool in tools if (name := tool_name(tool)) is not None}
     return mask.select(tool_names(tools), lambda: transcript(body), costs=token_costs(named))
 
@@ -116,9 +123,9 @@ def allowed_tools(
     shown = [_reference(tool, api) for tool in filtered(tools, selection)]
     hidden = len(shown) < len(tools)
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        inner = choice.get("allowed_tools", choice)
-        given = [tool for tool in inner.get("tools", ()) if selection.shows(tool_name(tool))]
-        return _choice(given, inner.get("mode", "auto"), api) if given and hidden else choice
+        mode, listed = _allowed(choice)
+        given = [tool for tool in listed if selection.shows(tool_name(tool))]
+        return _choice(given, mode, api) if given and hidden else choice
     if not hidden or choice not in (None, "auto", "required"):
         return choice if choice is not None else "auto"
     return _choice(shown, choice or "auto", api)
@@ -132,7 +139,9 @@ def with_hint(
     Send it, do not keep it: the next step has its own. Works for either API (role ``developer``
     is ``system`` to models that do not know it, so ``system`` is what is written).
     """
-    given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    given = checked_list(messages, "messages")
     text = hint_text(selection, weighted=weighted)
     return [*given, {"role": "system", "content": text}] if text else list(given)
 
@@ -145,11 +154,11 @@ def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict
     """
     if form not in get_args(Form):
         raise unknown_choice("form", form, get_args(Form))
-    api = _api(body)
+    api = _check(body)
     changed = dict(body)
-    tools = body.get("tools")
-    if not tools:
+    if not body.get("tools"):
         return changed
+    tools = checked_tools(body["tools"])
     choice = body.get("tool_choice")
     if form == "filtered":
         keep = _named(choice)
@@ -185,6 +194,15 @@ async def amasked(
 ) -> dict[str, Any]:
     """``masked`` in a thread of its own."""
     return await asyncio.to_thread(masked, body, mask, form)
+
+
+def _check(body: Mapping[str, Any]) -> Api:
+    """Which API's request it is, once it is sure that it holds a conversation."""
+    api = _api(body)
+    if api == "chat" or not isinstance(body["input"], str):
+        key = "messages" if api == "chat" else "input"
+        checked_list(body[key], key)
+    return api
 
 
 def _api(body: Mapping[str, Any]) -> Api:
@@ -223,6 +241,14 @@ def _named(choice: Any) -> frozenset[str]:
     if not isinstance(choice, Mapping):
         return frozenset()
     if choice.get("type") == "allowed_tools":
-        inner = choice.get("allowed_tools", choice)
-        return frozenset(filter(None, map(tool_name, inner.get("tools", ()))))
+        return frozenset(filter(None, map(tool_name, _allowed(choice)[1])))
     return frozenset(filter(None, (tool_name(choice),)))
+
+
+def _allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The mode and the tools of an ``allowed_tools`` choice of either API."""
+    inner = choice.get("allowed_tools", choice)
+    if not isinstance(inner, Mapping):
+        return "auto", []
+    tools = inner.get("tools")
+    return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []

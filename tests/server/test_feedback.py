@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import threading
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,32 @@ def test_what_was_learned_is_saved_when_the_server_stops(model):
         assert (model / "config.json").stat().st_ino == before
     assert (model / "config.json").stat().st_ino != before
     assert json.loads((model / "config.json").read_text())["retriever"] == "dtdr-l"
+
+
+def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
+    """From the first request to a saved folder, with the retriever that learns on."""
+    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f", width=16, ranker_seeds=1)
+    lesson: Any = {
+        "query": "Print the summary of q3.pdf for Ann",
+        "calls": ["read_file", "summarize", "print_pages"],
+    }
+    history = ["read_file", "summarize"]
+    with serving.running(serving.settings(folder)) as served:
+        session = served.post("/v1/sessions", {"query": lesson["query"]}).json()["session"]
+        assert served.get("/v1/models/mail").json()["can_learn"]
+        assert "print_pages" not in served.get("/v1/models/mail").json()["vocabulary"]
+        answer = served.post("/v1/feedback", {"demonstrations": [lesson] * 4}).json()
+        assert (answer["learned"], answer["generation"], answer["unsaved"]) == (4, 2, 4)
+        assert "print_pages" in served.get("/v1/models/mail").json()["vocabulary"]
+        body = {"query": lesson["query"], "history": history, "top_k": 100}
+        ranked = served.post("/v1/rank", body).json()
+        assert "print_pages" in [item["tool"] for item in ranked["tools"]]
+        called = served.post(
+            f"/v1/sessions/{session}/call", {"tools": history, "rank": {"top_k": 100}}
+        ).json()
+        assert called["ranking"] == ranked, "open sessions go on with what was learned"
+        assert served.post("/v1/models/mail/save").json()["unsaved"] == 0
+    again = dtdr.load(folder).rank(lesson["query"], history)
+    assert [(item["tool"], item["probability"]) for item in ranked["tools"]] == [
+        (tool, pytest.approx(probability, abs=1e-6)) for tool, probability in again
+    ]

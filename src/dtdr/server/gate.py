@@ -30,6 +30,7 @@ _DRAIN_BYTES = 64_000_000
 """So much of a body that is too large is read and dropped, so that its sender reads the reason."""
 
 _LOG_REFUSED_SECONDS = 10.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Gate:
@@ -148,7 +149,7 @@ class Gate:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None) or "unmatched"
-        method = scope["method"] if route != "unmatched" else "any"
+        method = scope["method"] if scope["method"] in _METHODS else "other"
         metrics = self._state.metrics
         metrics.requests.labels(route, method, str(status)).inc()
         metrics.seconds.labels(route).observe(seconds)

@@ -18,6 +18,10 @@ from dtdr.server.settings import Settings
 _STOP_SECONDS = 20
 """Requests under way may take so long to end when the server is told to stop."""
 
+_IDLE_SECONDS = 65
+"""An unused connection stays open longer than clients and proxies (5 to 60 s) keep it, so that
+none of them sends into one that is being closed."""
+
 
 def serve(settings: Settings, *, listening: Callable[[str], None] = lambda _: None) -> None:
     """Serve until SIGINT or SIGTERM.
@@ -50,6 +54,7 @@ def server(app: FastAPI) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
     return uvicorn.Server(config)

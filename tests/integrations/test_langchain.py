@@ -1,4 +1,6 @@
 import asyncio
+import json
+import sys
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 
 from dtdr.errors import InputError
+from dtdr.integrations import openai
 from dtdr.integrations.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
 from dtdr.integrations.langchain_core import transcript
 from dtdr.integrations.transcript import Transcript, Turn
@@ -109,9 +112,41 @@ def test_without_the_guard_a_hidden_tool_is_executed():
     assert [message.content for message in messages if message.type == "tool"] == ["fine"]
 
 
-def test_an_unknown_form_is_refused():
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
+    package = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
+    sdk = pytest.importorskip("openai", reason="openai is not installed")
+    client = next(kind for kind in sdk.DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
+    httpx = sys.modules[client.__module__.partition(".")[0]]
+    sent: list[dict] = []
+
+    def handle(request):
+        sent.append(json.loads(request.content))
+        return httpx.Response(400, json={"error": {"message": "enough"}})
+
+    model = package.ChatOpenAI(
+        model="gpt-5.4",
+        api_key="none",
+        max_retries=0,
+        use_responses_api=api == "responses",
+        http_client=httpx.Client(transport=httpx.MockTransport(handle)),
+    )
+    middleware = ToolMaskMiddleware(mask(), form="allowed-tools", api=api)
+    agent = create_agent(model, tools=tools(), middleware=[middleware])
+    with pytest.raises(sdk.BadRequestError):
+        agent.invoke({"messages": [HumanMessage(QUERY)]})
+
+    assert {openai.tool_name(tool) for tool in sent[0]["tools"]} == {*NAMES, NEW}
+    choice = sent[0]["tool_choice"]
+    allowed = choice["allowed_tools"] if api == "chat" else choice
+    assert {openai.tool_name(tool) for tool in allowed["tools"]} == best([]) | {NEW}
+
+
+def test_an_unknown_form_or_api_is_refused():
     with pytest.raises(InputError, match="unknown form 'allowed'"):
         ToolMaskMiddleware(mask(), form="allowed")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown API 'assistants'"):
+        ToolMaskMiddleware(mask(), api="assistants")  # type: ignore[arg-type]
 
 
 def test_messages_with_parts_are_read():

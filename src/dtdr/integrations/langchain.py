@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.integrations import openai
 from dtdr.integrations.langchain_core import calls_of, tool_costs, tool_name, transcript
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.messages import checked_names, hint_text
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langgraph.types import Command
 
-Form = Literal["filtered", "hint", "hint-weighted"]
+Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
 
 
 class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -37,19 +38,27 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Args:
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, so that the
-            prompt cache holds, and write the preferred ones in a last message for this call only.
+        form: ``filtered`` leaves tools out; the others keep all, so that the prompt cache holds.
+            ``allowed-tools``, for models of OpenAI, has the shown ones in ``tool_choice``;
+            ``hint`` and ``hint-weighted`` write the preferred ones in a last message for this
+            call only.
+        api: which API of OpenAI the model uses; for ``allowed-tools``.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
     """
 
-    def __init__(self, mask: ToolMask, *, form: Form = "filtered") -> None:
+    def __init__(
+        self, mask: ToolMask, *, form: Form = "filtered", api: openai.Api = "chat"
+    ) -> None:
         super().__init__()
         if form not in get_args(Form):
             raise unknown_choice("form", form, get_args(Form))
+        if api not in get_args(openai.Api):
+            raise unknown_choice("API", api, get_args(openai.Api))
         self.mask = mask
         self.form = form
+        self.api = api
 
     def wrap_model_call(
         self,
@@ -86,11 +95,23 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         if self.form == "filtered":
             shown = [tool for tool in request.tools if selection.shows(tool_name(tool))]
             return request.override(tools=shown)
+        if self.form == "allowed-tools":
+            choice = openai.allowed_tools(
+                [tool if isinstance(tool, dict) else _reference(tool) for tool in request.tools],
+                selection,
+                api=self.api,
+                choice=request.tool_choice,
+            )
+            return request.override(tool_choice=choice) if selection.hidden else request
         text = hint_text(selection, weighted=self.form == "hint-weighted")
         if not text:
             return request
         # Some providers take a system message at the start only.
         return request.override(messages=[*request.messages, HumanMessage(text)])
+
+
+def _reference(tool: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool_name(tool)}}
 
 
 class GuardedToolMaskMiddleware(ToolMaskMiddleware):

@@ -59,6 +59,7 @@ class Evidence:
             it, behind it, and ahead from descriptions alone, each plus .001; and the centre of
             what is ahead, in [0, 1], or ``_NOWHERE``.
         centre: shape (tools,): centre of mass in [0, 1]; 1 for the end of plan.
+        described: shape (BINS, tools): as ``parts``, from descriptions alone.
     """
 
     parts: Array
@@ -66,6 +67,7 @@ class Evidence:
     moments: Array
     rows: Array
     centre: Array
+    described: Array
 
     def moved(self, pointer: float, tool: int) -> float:
         """Where a call moves the pointer: to the centre of its tool's evidence ahead.
@@ -263,4 +265,4 @@ def _cumulate(parts: Array, described: Array | None) -> Evidence:
     centre = centres[0].copy()
     centre[-1] = 1
     np.copyto(centres, _NOWHERE, where=ahead <= 1e-4)
-    return Evidence(parts, ahead, moments, rows, centre)
+    return Evidence(parts, ahead, moments, rows, centre, each[:, 2])

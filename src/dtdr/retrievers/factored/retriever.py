@@ -17,7 +17,8 @@ from dtdr.errors import InputError, ModelError
 from dtdr.plan import END
 from dtdr.ranking import Floats, Guide, Ranking
 from dtdr.retrievers.base import History, Retriever, TrainingData, choose_encoder
-from dtdr.retrievers.factored import calibration, ranker
+from dtdr.retrievers.factored import calibration, cold, ranker
+from dtdr.retrievers.factored.cold import ColdScorer
 from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
 from dtdr.retrievers.factored.familiarity import Familiarity
 from dtdr.retrievers.factored.learning import learned, with_tools
@@ -31,6 +32,10 @@ from dtdr.retrievers.state import require
 Array = npt.NDArray[Any]
 
 _FEW_PLANS = 20
+_ALL_HELD_OUT = 12_000
+"""Demonstrations up to which each is held out once."""
+_HELD_OUT = 6_000
+"""How many are held out of more: the ranker has 40 features to weigh."""
 _LEAST_WEIGHT = 1e-3
 """A demonstration never counts less: divisions by weights stay finite."""
 _ARRAYS = {
@@ -43,6 +48,7 @@ _ARRAYS = {
     "seen",
     "alignment.weights",
     *(f"ranker.{name}" for name in ranker.ARRAYS),
+    *(f"cold.{name}" for name in cold.ARRAYS),
     *(f"familiarity.{name}" for name in FAMILIARITY_ARRAYS),
     "guide.held_out",
     "guide.confidence",
@@ -140,12 +146,15 @@ class DTDRFactored(Retriever):
         texts = [demonstration.query for demonstration in demonstrations]
         log = PlanLog.of(demonstrations, self._index, self._weights(demonstrations))
         fold = self._assign(demonstrations)
-        held = _HeldOut(self._switches)
-        for number in range(int(fold.max()) + 1 if fold.max() > 0 else 0):
+        held = _HeldOut(self._switches, self.seed)
+        for number in range(int(fold.max()) + 1):
             inside, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+            if not len(rest):
+                break
             parts = self._parts([texts[position] for position in rest], log.subset(rest))
             held.add(Reader(parts), [texts[position] for position in inside], log.subset(inside))
         self.rankers_: list[CandidateRanker] = []
+        self.cold_ = held.cold(self.seed)
         guide = Guide()
         if held.features:
             features, right = held.usable()
@@ -273,17 +282,23 @@ class DTDRFactored(Retriever):
         )
 
     def _assign(self, demonstrations: Sequence[Demonstration]) -> npt.NDArray[np.intp]:
-        """The fold of each demonstration."""
+        """The fold of each demonstration; -1 for those that are never held out."""
         rng = np.random.default_rng(self.seed)
-        folds = self.folds if len(demonstrations) >= _FEW_PLANS else 2
-        if not self.grouped:
-            return rng.permutation(len(demonstrations)) % min(folds, len(demonstrations))
-        groups = [item.group or f"\0{number}" for number, item in enumerate(demonstrations)]
-        names = sorted(set(groups))
-        fold = dict(
-            zip(names, (rng.permutation(len(names)) % min(folds, len(names))).tolist(), strict=True)
-        )
-        return np.array([fold[group] for group in groups], np.intp)
+        plans = len(demonstrations)
+        folds = self.folds if plans >= _FEW_PLANS else 2
+        names = [str(number) for number in range(plans)]
+        if self.grouped:
+            names = [
+                item.group or f"\0{name}" for item, name in zip(demonstrations, names, strict=True)
+            ]
+        distinct = list(dict.fromkeys(names))
+        numbers = rng.permutation(len(distinct))
+        if plans <= _ALL_HELD_OUT:
+            numbers %= min(folds, len(distinct))
+        else:  # one fold is enough, and a refit without each would take too long
+            numbers = np.where(numbers < len(distinct) * _HELD_OUT / plans, 0, -1)
+        fold = dict(zip(distinct, numbers.tolist(), strict=True))
+        return np.array([fold[name] for name in names], np.intp)
 
     def _calibrate(self, held: _HeldOut) -> Guide:
         """Rankings of each half of the plans by a ranker that was trained on the other."""
@@ -342,9 +357,7 @@ class DTDRFactored(Retriever):
         return _FactoredWalk(self, query)
 
     def _ranked(self, walk: Walk) -> Floats:
-        table = walk.features()
-        chosen = shortlist(self._reader.layout, self._switches, table)
-        return ranker.probabilities(self._scorer, table, chosen)
+        return _ranked(walk, self._reader, self._scorer, self.cold_)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -354,6 +367,7 @@ class DTDRFactored(Retriever):
             **ranker.state(self.rankers_, len(feature_names(self._switches))),
             **calibration.state(self.guide_),
             **self.familiarity_.state(),
+            **cold.state(self.cold_),
         }
         return {**state, "shapes_of_arrays": _shapes(state)}
 
@@ -373,6 +387,7 @@ class DTDRFactored(Retriever):
                 f"{features} features; fit it again"
             )
         self.rankers_ = ranker.restore(arrays.__getitem__)
+        self.cold_ = cold.restore(arrays.__getitem__)
         self._use(Parts.restore(self.tools_, self._switches, self.encoder, arrays.__getitem__))
         self.familiarity_ = Familiarity.restore(arrays.__getitem__)
         guide = calibration.restore(arrays.__getitem__, self.tools_)
@@ -391,21 +406,31 @@ class _FactoredWalk:
     def __init__(self, retriever: DTDRFactored, query: str) -> None:
         self._reader, self._scorer = retriever._reader, retriever._scorer
         self._names, self._guide = retriever._names, retriever.guide_
-        self._switches = retriever._switches
+        self._cold = retriever.cold_
         self._familiarity = retriever.familiarity_.score(query)
         self._inner = Walk(self._reader, self._reader.prepare(query))
         self.call = self._inner.call
 
     def rank(self) -> Ranking:
         """The ranking of the next step."""
-        table = self._inner.features()
-        chosen = shortlist(self._reader.layout, self._switches, table)
         return Ranking(
             self._names,
-            ranker.probabilities(self._scorer, table, chosen),
+            _ranked(self._inner, self._reader, self._scorer, self._cold),
             guide=self._guide,
             familiarity=self._familiarity,
         )
+
+
+def _ranked(
+    walk: Walk, reader: Reader, scorer: Scorer | None, cold_scorer: ColdScorer | None
+) -> Floats:
+    """Probabilities of every tool for the next step of a walk."""
+    table = walk.features()
+    chosen = shortlist(reader.layout, reader.parts.switches, table)
+    found = ranker.probabilities(scorer, table, chosen)
+    if cold_scorer is not None and len(reader.new):
+        return cold_scorer.mixed(found, walk, reader.new)
+    return found
 
 
 class _HeldOut:
@@ -417,8 +442,10 @@ class _HeldOut:
         accepted: the acceptable tools of each step.
     """
 
-    def __init__(self, switches: Switches) -> None:
+    def __init__(self, switches: Switches, seed: int) -> None:
         self._switches = switches
+        self._rng = np.random.default_rng(seed)
+        self._cold: list[tuple[Array, Array, Array]] = []
         self.features: list[Array] = []
         self.owners: list[int] = []
         self.accepted: list[tuple[int, ...]] = []
@@ -445,6 +472,19 @@ class _HeldOut:
             self._chosen.append(chosen)
             self._log_next.append(None if chosen is None else table[:1].copy())
             self._right.append(np.isin(tools, step.acceptable))
+            if self._switches.descriptions and log.tools > 2:
+                named, weights = cold.drawn(self._rng, log.tools - 1, step.acceptable)
+                known = np.isin(named, step.acceptable).astype(np.float32)
+                self._cold.append((cold.features(walk, named), known, weights))
+
+    def cold(self, seed: int) -> ColdScorer | None:
+        """What the steps say about tools as if they had no demonstrations; None without any."""
+        if not self._cold:
+            return None
+        rows, right, weights = map(np.concatenate, zip(*self._cold, strict=True))
+        if not right.any():
+            return None
+        return ColdScorer.fit(rows, right, weights, seed)
 
     def usable(self, positions: Array | None = None) -> tuple[Array, Array]:
         """Features (steps, k, features) and acceptable candidates where the shortlist has one."""

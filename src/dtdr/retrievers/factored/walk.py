@@ -70,6 +70,7 @@ class Layout:
         self.need, self.left = row.get("need", -1), row.get("expected_left", -1)
         self.needed_before = row.get("needed_before", -1)
         self.ahead = row.get("ahead", -1)
+        self.described_ahead = row.get("described_ahead", -1)
         self.aligned = slice(self.ahead, self.ahead + 4)
         self.near, self.pointer = row.get("near", -1), row.get("pointer", -1)
         self.best_ahead, self.best_near = row.get("best_ahead", -1), row.get("best_near", -1)
@@ -118,6 +119,9 @@ class Reader:
 
     Args:
         parts: fitted.
+
+    Attributes:
+        new: indices of the tools that no demonstration calls.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -129,6 +133,7 @@ class Reader:
         self.blank[layout.end, -1] = 1
         self.blank[layout.frequency] = np.log1p(parts.relations.frequency)
         self.blank[layout.missing] = parts.relations.producers
+        self.new = np.flatnonzero(parts.relations.frequency[:-1] == 0)
 
     def prepare(self, text: str) -> PreparedQuery:
         """Everything that depends on the query alone."""
@@ -139,7 +144,9 @@ class Reader:
         if parts.switches.descriptions:
             likeness = table[layout.likeness]
             likeness[:-1] = parts.likeness(text)
-            np.divide(likeness, _highest(likeness) + 1e-6, out=table[layout.likeness + 1])
+            # Not above a new tool: what is said of the others must not depend on it.
+            known = likeness if parts.complete else likeness[parts.seen]
+            np.divide(likeness, _highest(known) + 1e-6, out=table[layout.likeness + 1])
         evidence = None
         if parts.alignment is not None:
             evidence = parts.alignment.evidence(read.found, read.terms)
@@ -232,6 +239,26 @@ class Walk:
         self._pointer = 0.0
         self._centre = 0.0
         self._together: Array = np.zeros(0, np.float32)
+
+    @property
+    def layout(self) -> Layout:
+        """Which row of the table holds what."""
+        return self._reader.layout
+
+    @property
+    def parts(self) -> Parts:
+        """What the walk reads from."""
+        return self._reader.parts
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """Which part of the query speaks for which tool."""
+        return self._query.evidence
+
+    @property
+    def called(self) -> dict[int, int]:
+        """How often each tool was called."""
+        return self._called
 
     def call(self, tool: int) -> None:
         """One more call; an index outside the tools is an unknown one, and so is the end."""
@@ -341,15 +368,15 @@ class Walk:
         return self.table
 
     def _align(self, layout: Layout, evidence: Evidence) -> None:
-        rows, pointer = self._rows, self._pointer
+        rows, pointer, parts = self._rows, self._pointer, self._reader.parts
         np.copyto(self._block, evidence.rows[int(pointer - 1) if pointer > 1 else 0])
         ahead, near = rows[layout.ahead], rows[layout.near]
-        best = ahead[ahead.argmax()]
+        best = _highest(ahead if parts.complete else ahead[parts.seen])
         found = evidence.near(pointer)
         found += 1e-3
         np.log(found, out=near)
         rows[layout.best_ahead].fill(best)
-        rows[layout.best_near].fill(near[near.argmax()])
+        rows[layout.best_near].fill(_highest(near if parts.complete else near[parts.seen]))
         reached = pointer / BINS
         rows[layout.pointer].fill(reached)
         rows[layout.pointer_at_end][-1] = reached

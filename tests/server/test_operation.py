@@ -1,15 +1,19 @@
 """Running it: health, metrics, logs, spans, signals, the command line."""
 
+import gzip
+import http.server
 import json
 import logging
 import os
 import signal
 import socket
+import sys
+import threading
 
 import pytest
 
-from dtdr.errors import InputError
-from dtdr.server import Limits, Settings
+from dtdr.errors import InputError, MissingExtraError
+from dtdr.server import Limits, Settings, create_app
 from dtdr.server.logs import JsonFormatter
 from dtdr.server.settings import named_models
 from tests.command_line import dtdr, is_one_sentence
@@ -138,6 +142,47 @@ def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, monkeypat
     assert (QUERY in json.dumps(attributes)) == log_queries
     assert spans[0].context is not None
     assert spans[0].context.trace_id == int("a" * 32, 16)
+
+
+def test_spans_are_sent_to_the_collector_that_the_environment_names(fitted):
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    received: list[tuple[str, bytes]] = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
+            received.append((self.path, body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_METRICS_EXPORTER": "none"}
+    try:
+        with serving.process(fitted, environment=environment) as served:
+            assert served.post("/v1/rank", {"query": "the secret query"}).status_code == 200
+        serving.wait_until(lambda: any(b"retrieval mail" in body for _, body in received))
+    finally:
+        collector.shutdown()
+        collector.server_close()
+    assert {path for path, _ in received} == {"/v1/traces"}
+    everything = b"".join(body for _, body in received)
+    assert b"POST /v1/rank" in everything
+    assert b"gen_ai.operation.name" in everything
+    assert b"the secret query" not in everything
+
+
+def test_a_missing_exporter_is_named(fitted, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    with pytest.raises(MissingExtraError, match=r"dtdr\[otel\]"):
+        create_app(serving.settings(fitted))
 
 
 def test_without_opentelemetry_everything_works(fitted, monkeypatch):

@@ -25,6 +25,7 @@ from dtdr.server.reloading import note_generation, reload_all, save_all, watch
 from dtdr.server.routes import feedback, health, masks, models, ranking, sessions
 from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
+from dtdr.server.spans import telemetry
 from dtdr.server.state import State
 
 _DESCRIPTION = (
@@ -93,8 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
             status: {"model": schemas.ErrorResponse, "description": text}
             for status, text in _REFUSALS.items()
         },
-        # Rankings have spans of their own; spans of FastAPI's single steps would drown them.
-        telemetry={"operation_spans": False},
+        telemetry=telemetry(),
     )
     app.state.dtdr = state
     for module in (ranking, sessions, masks, feedback, models, health):

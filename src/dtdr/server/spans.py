@@ -1,16 +1,22 @@
 """OpenTelemetry spans of rankings, where opentelemetry is installed; FastAPI spans the requests.
 
-A ranking is a ``retrieval`` of the GenAI conventions, and the model its data source. Exporters are
-set up as for any program, such as with ``opentelemetry-instrument`` and ``OTEL_…`` variables.
+A ranking is a ``retrieval`` of the GenAI conventions, and the model its data source. With
+``OTEL_EXPORTER_OTLP_ENDPOINT`` FastAPI sends all spans there; a program that sets up providers
+itself is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fastapi.telemetry import TelemetryConfig
+
+from dtdr.errors import MissingExtraError
 from dtdr.ranking import Ranking
 
 _tracer: Any = None
@@ -18,6 +24,28 @@ with contextlib.suppress(ImportError):
     from opentelemetry import trace
 
     _tracer = trace.get_tracer("dtdr.server")
+
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def telemetry() -> TelemetryConfig:
+    """What FastAPI is told about telemetry.
+
+    Raises:
+        MissingExtraError: spans are to be sent, and the exporter is not installed.
+    """
+    wanted = any(os.environ.get(name) for name in _ENDPOINTS)
+    if wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
+        try:
+            importlib.import_module("opentelemetry.exporter.otlp.proto.http")
+        except ImportError as error:
+            raise MissingExtraError(
+                "sending spans", "otel", "opentelemetry-exporter-otlp-proto-http"
+            ) from error
+    # Rankings have spans of their own; spans of FastAPI's single steps would drown them. Its log
+    # records would hold the text of exceptions.
+    return {"operation_spans": False, "logs": False, "auto_configure": wanted}
 
 
 class RankSpan:
@@ -58,5 +86,16 @@ def ranking_span(model: str, retriever: str, *, log_queries: bool) -> Iterator[R
         "gen_ai.data_source.id": model,
         "gen_ai.request.model": retriever,
     }
-    with _tracer.start_as_current_span(f"retrieval {model}", attributes=attributes) as span:
-        yield RankSpan(span, log_queries=log_queries)
+    # An exception's text may repeat the query, so only its type is noted.
+    with _tracer.start_as_current_span(
+        f"retrieval {model}",
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield RankSpan(span, log_queries=log_queries)
+        except Exception as error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(trace.StatusCode.ERROR)
+            raise

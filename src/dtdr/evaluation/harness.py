@@ -45,6 +45,7 @@ def run(
     *,
     path: str | Path | None = None,
     force: bool = False,
+    fit_seconds: float | None = None,
 ) -> RunLog:
     """Fit on the train side, then rank every step of the test side teacher-forced.
 
@@ -57,6 +58,7 @@ def run(
         split: positions of the demonstrations on each side.
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
+        fit_seconds: given, the retriever was fitted on this train side before, in that time.
 
     Raises:
         InputError: a side of the split is empty, or the data cannot be learned from.
@@ -70,9 +72,10 @@ def run(
                 f"split {split.name!r} leaves nothing on its {side} side; give more demonstrations "
                 "or another split"
             )
-    started = time.perf_counter()
-    retriever.fit(train, dataset.tools or None)
-    fit_seconds = time.perf_counter() - started
+    if fit_seconds is None:
+        started = time.perf_counter()
+        retriever.fit(train, dataset.tools or None)
+        fit_seconds = time.perf_counter() - started
     steps = tuple(_ranked_steps(retriever, test))
     log = RunLog(
         RunHeader(

@@ -29,7 +29,7 @@ ALONE = frozenset({"efficiency", "encoder", "peer"})
 NEEDS_LLM = frozenset({"selections", "plans"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """One run.
 

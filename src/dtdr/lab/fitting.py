@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import json
 import random
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.lab.naming import resolve_retriever
+from dtdr.lab.shifts import Sides
 from dtdr.ranking import Floats
 from dtdr.retrievers.base import History, Retriever
+
+_RANKING_ONLY = frozenset(
+    {"kind", "queries", "queries_data", "icl", "select", "top", "steps", "size", "llm"}
+)
+"""Parts of a cell's description that do not change what its retriever learns."""
+
+_last: tuple[str, Retriever, float] | None = None
+
+
+def fit_signature(spec: Mapping[str, Any]) -> str:
+    """The same for two cells whose retrievers learn the same."""
+    left_out = _RANKING_ONLY | (set() if _learns_cut_histories(spec) else {"history"})
+    kept = {key: value for key, value in spec.items() if key not in left_out}
+    return json.dumps(kept, sort_keys=True)
+
+
+def fitted_retriever(spec: Mapping[str, Any], sides: Sides) -> tuple[Retriever, float]:
+    """The cell's fitted retriever, and the seconds that fitting took.
+
+    The last one is kept, since many cells differ in what is asked of one and the same retriever.
+
+    Raises:
+        InputError: the retriever does not take a parameter, or the data cannot be learned from.
+    """
+    global _last  # one a process
+    signature = fit_signature(spec)
+    if _last is None or _last[0] != signature:
+        _last = None  # two of them need not fit into memory
+        plain = dict(spec)
+        if not _learns_cut_histories(spec):
+            plain.pop("history", None)
+        retriever = make_retriever(plain, len(sides.train))
+        started = time.perf_counter()
+        retriever.fit(sides.train, sides.tools or None)
+        _last = (signature, retriever, time.perf_counter() - started)
+    retriever, seconds = _last[1:]
+    history = spec.get("history")
+    if history is not None and not _learns_cut_histories(spec):
+        retriever = copy.copy(retriever)
+        retriever.__class__ = forgetful(type(retriever), history)
+    return retriever, seconds
+
+
+def _learns_cut_histories(spec: Mapping[str, Any]) -> bool:
+    from dtdr.retrievers.linear import DTDRLinear
+
+    chosen = resolve_retriever(str(spec["retriever"]))
+    return "order" in inspect.signature(chosen).parameters or issubclass(chosen, DTDRLinear)
 
 
 def make_retriever(spec: Mapping[str, Any], train: int) -> Retriever:

@@ -13,12 +13,14 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from dtdr.errors import DtdrError, InputError
 from dtdr.lab.cells import KINDS, Cell
+from dtdr.lab.fitting import fit_signature
 from dtdr.lab.kinds import Context
 from dtdr.lab.log import LabLog
 from dtdr.lab.store import Store
@@ -71,6 +73,7 @@ class Pool:
         self._context, self._store = context, store
         self._spawn = multiprocessing.get_context("spawn")
         self._running: dict[Connection, tuple[SpawnProcess, Cell | None]] = {}
+        self._fitted: dict[Connection, str] = {}
         self.current: list[Cell] = []
         """What is being computed now."""
 
@@ -81,9 +84,11 @@ class Pool:
         try:
             while left:
                 while waiting and self._idle(len(waiting)):
-                    self._send(self._idle(len(waiting))[0], waiting.popleft())
-                for connection in wait(list(self._running)):
-                    done = self._receive(connection)  # type: ignore[arg-type]
+                    connection = self._idle(len(waiting))[0]
+                    self._send(connection, self._next(connection, waiting))
+                ready = wait(list(self._running))
+                for connection in [one for one in self._running if one in ready]:
+                    done = self._receive(connection)
                     if done is None:
                         continue
                     if done.state == "busy":
@@ -110,7 +115,23 @@ class Pool:
             if process.is_alive():
                 process.kill()
         self._running.clear()
+        self._fitted.clear()
         self.current = []
+
+    def _next(self, connection: Connection, waiting: deque[Cell]) -> Cell:
+        """A cell whose retriever the worker just fitted, or else one that no other worker has.
+
+        Cells that differ only in what is asked of a retriever are cheap for who fitted it.
+        """
+        mine = self._fitted.get(connection)
+        others = {name for worker, name in self._fitted.items() if worker is not connection}
+        chosen = next(
+            (cell for cell in waiting if mine and _fit(cell) == mine),
+            next((cell for cell in waiting if _fit(cell) not in others), waiting[0]),
+        )
+        waiting.remove(chosen)
+        self._fitted[connection] = _fit(chosen)
+        return chosen
 
     def _idle(self, wanted: int) -> list[Connection]:
         busy = sum(cell is not None for _, cell in self._running.values())
@@ -141,6 +162,7 @@ class Pool:
             process.join(5)
             connection.close()
             del self._running[connection]
+            self._fitted.pop(connection, None)
             self._note()
             if cell is None:
                 return None
@@ -153,6 +175,12 @@ class Pool:
 
     def _note(self) -> None:
         self.current = [cell for _, cell in self._running.values() if cell is not None]
+
+
+@cache
+def _fit(cell: Cell) -> str:
+    """What the cell's worker must have fitted; a text of its own where it fits nothing."""
+    return fit_signature(cell.spec) if "retriever" in cell.spec else cell.key
 
 
 def _work(connection: Connection, context: Context, folder: Any) -> None:

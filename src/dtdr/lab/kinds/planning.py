@@ -15,7 +15,7 @@ from dtdr.evaluation.planning import (
 )
 from dtdr.evaluation.planning.metrics import is_correct
 from dtdr.lab.cells import Cell
-from dtdr.lab.fitting import make_retriever
+from dtdr.lab.fitting import fitted_retriever
 from dtdr.lab.kinds import Context
 from dtdr.lab.kinds.rank import sides_of
 from dtdr.lab.log import LabLog
@@ -35,7 +35,7 @@ def run(spec: Mapping[str, Any], context: Context) -> LabLog:
     sides = sides_of(dataset, spec)
     seed = int(spec.get("seed", 0))
     planner = Planner(
-        make_retriever(spec, len(sides.train)).fit(sides.train, sides.tools or None),
+        fitted_retriever(spec, sides)[0],
         open_model(context, str(spec["llm"])),
         icl=str(spec["icl"]),
         select=str(spec.get("select", "constrained")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from dtdr.evaluation.planning import choose_steps
 from dtdr.lab.data import CHARACTERS_PER_TOKEN, shown_tokens
-from dtdr.lab.fitting import make_retriever
+from dtdr.lab.fitting import fitted_retriever
 from dtdr.lab.kinds import Context
 from dtdr.lab.kinds.rank import sides_of
 from dtdr.lab.log import LabLog
@@ -25,7 +25,7 @@ def run(spec: Mapping[str, Any], context: Context) -> LabLog:
 
     dataset = context.dataset(spec)
     sides = sides_of(dataset, spec)
-    retriever = make_retriever(spec, len(sides.train)).fit(sides.train, sides.tools or None)
+    retriever, _ = fitted_retriever(spec, sides)
     steps = choose_steps(sides.test, spec.get("steps"), seed=int(spec.get("seed", 0)))
     rankings = retriever.rank_batch(
         [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]

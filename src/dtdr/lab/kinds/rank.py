@@ -13,7 +13,7 @@ from dtdr.errors import InputError
 from dtdr.evaluation import harness
 from dtdr.evaluation.run_log import RunLog
 from dtdr.lab import data
-from dtdr.lab.fitting import make_retriever, some_of
+from dtdr.lab.fitting import fitted_retriever, some_of
 from dtdr.lab.kinds import Context
 from dtdr.lab.log import DIGITS, HEAD, LOWEST, LabLog
 from dtdr.lab.shifts import Sides, shifted
@@ -29,12 +29,13 @@ def run(spec: Mapping[str, Any], context: Context) -> LabLog:
     started = time.perf_counter()
     dataset = context.dataset(spec)
     sides = sides_of(dataset, spec)
-    retriever = make_retriever(spec, len(sides.train))
+    retriever, fit_seconds = fitted_retriever(spec, sides)
     both = [*sides.train, *sides.test]
     found = harness.run(
         retriever,
         replace(dataset, demonstrations=both, tools=sides.tools),
         Split("lab", tuple(range(len(sides.train))), tuple(range(len(sides.train), len(both)))),
+        fit_seconds=fit_seconds,
     )
     header = {
         "kind": "rank",

@@ -1,0 +1,54 @@
+import pytest
+
+from dtdr.lab.choices import Options
+from dtdr.lab.models import short_name
+from dtdr.lab.report import build_report
+from dtdr.lab.report.markdown import to_markdown
+from dtdr.lab.run import run_lab
+from dtdr.lab.store import Store
+from tests.fake_llm_server import fake_server
+
+SUITES = ("downstream", "icl", "weights", "prompts")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The suites that ask an LLM, with a server that always names a listed tool."""
+    store = Store(tmp_path_factory.mktemp("cache"))
+    with fake_server() as server:
+        server.context = 1_000_000
+        options = Options(quick=True, plans=60, llms=[f"openai:m@{server.url}"])
+        found = run_lab(SUITES, options, lab="llm", store=store, command="x", workers=1)
+        again = run_lab(SUITES, options, lab="llm", store=store, command="x", workers=1)
+    return store, found, again
+
+
+def test_llm_suites_run_and_are_kept(lab):
+    _, found, again = lab
+    assert found.failed == []
+    assert found.computed == found.cells
+    assert again.computed == 0
+
+
+def test_their_tables_have_shares_with_intervals(lab):
+    store, _, _ = lab
+    text = to_markdown(build_report(store, "llm")[0])
+    assert "Wilson's 95 %" in text
+    assert "| openai:m | dtdr-c |" in text
+    assert "## In-context methods by model" in text
+    assert "none above 0.3" in text
+
+
+def test_a_model_is_named_without_where_it_is():
+    assert short_name("gguf:/home/ann/models/q.gguf") == "gguf:q.gguf"
+    assert short_name("openai:qwen3@http://10.0.0.1:80/v1") == "openai:qwen3"
+    assert short_name("hf:Qwen/Qwen3-0.6B") == "hf:Qwen/Qwen3-0.6B"
+
+
+def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):
+    with fake_server() as server:
+        url = server.url
+    options = Options(quick=True, plans=60, llms=[f"openai:m@{url}"])
+    found = run_lab(["weights"], options, lab="l", store=Store(tmp_path), command="x", workers=1)
+    assert len(found.failed) == found.cells
+    assert "Traceback" not in found.failed[0][1]

@@ -3,7 +3,8 @@ import pytest
 from dtdr.errors import InputError
 from dtdr.lab.cells import KINDS
 from dtdr.lab.report.sections import MODULES
-from dtdr.lab.suite import ORDER, read_suite
+from dtdr.lab.suite import _GRID, ORDER, read_suite
+from tests.conftest import PROJECT
 
 
 @pytest.mark.parametrize("name", ORDER)
@@ -79,3 +80,19 @@ def test_another_retriever_takes_no_place_among_parameters_that_are_not_its_own(
         if "clusters" in spec.get("parameters", {}):
             raise AssertionError(f"{spec} gives clusters to {spec['retriever']}")
     assert {spec["retriever"] for spec in suite.specs()} == {"dtdr-l", "bm25"}
+
+
+def test_the_suite_of_the_documentation_can_be_read(tmp_path):
+    page = (PROJECT / "docs" / "lab.md").read_text("utf-8")
+    text = page.partition("<!-- read as a suite by a test -->\n```toml\n")[2].partition("```")[0]
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    specs = list(read_suite(str(path)).specs())
+    assert len(specs) == 2 * 5 * 3
+    assert read_suite(str(path)).section == "retrieval"
+
+
+def test_the_documentation_names_every_key_of_a_suite():
+    page = (PROJECT / "docs" / "lab.md").read_text("utf-8")
+    for key in _GRID.keys() - {"llm", "peer"}:
+        assert f"`{key}`" in page or f"\n{key} = " in page, key

@@ -3,7 +3,8 @@
     python benchmarks/latency.py [--smoke] [--tools 47 200 1000] [--retriever NAME ...]
 
 Every line is measured in a process of its own, on generated (synthetic) demonstrations, with the
-model saved and loaded again. "New query" encodes and ranks; "step" ranks again after a call.
+model saved and loaded again. "New query" encodes and ranks; "step" takes a call and ranks
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from dtdr.retrievers import NAMES, create
 
 NEEDS_LLM = {"less-is-more"}
 QUERIES = 200
-REPEATS = 5
 
 
 def measure(retriever: str, tool_count: int, demonstrations: int) -> dict[str, Any]:
@@ -54,13 +54,10 @@ def measure(retriever: str, tool_count: int, demonstrations: int) -> dict[str, A
         _ = session.rank().order
         new.append(time.perf_counter() - started)
         for tool in demonstration.plan.tools:
+            started = time.perf_counter()
             session.call(tool)
-            times = []
-            for _ in range(REPEATS):
-                started = time.perf_counter()
-                _ = session.rank().order
-                times.append(time.perf_counter() - started)
-            steps.append(statistics.median(times))
+            _ = session.rank().order
+            steps.append(time.perf_counter() - started)
     steps.sort()
     return {
         "retriever": retriever,

@@ -175,26 +175,33 @@ class Alignment:
         np.multiply(weights.astype(np.float32), scale[:, None], out=self._weights[:-1])
         self._trust = (0.3 * (0.1 + 0.9 / (1 + frequency[:-1] / 2))).astype(np.float32)
 
-    def evidence(self, found: Sequence[str], terms: Sequence[int | None]) -> Evidence:
+    def evidence(
+        self, found: Sequence[str], terms: Sequence[int | None], columns: Array | None = None
+    ) -> Evidence:
         """The evidence of a query.
 
         Args:
             found: its words, in order.
             terms: columns of the words and then of the pairs of neighbours, None where unknown.
+            columns: the tools that are looked at, rising, the end of plan last; None for all.
         """
         learned = _spread(self._learned(len(found), terms))
         if self._seen is not None:
             scattered = np.zeros((len(learned), self._tools), np.float32)
             scattered[:, self._seen] = learned
             learned = scattered
+        if columns is not None:
+            learned = learned[:, columns]
         np.maximum(learned, 0, out=learned)
         learned *= learned
         learned[:, -1] = 0
         if self._by_stem is None:
             return _cumulate(_binned(learned), None)
-        described = _spread(self._described(found[:_MAX_WORDS]))
+        described, trust = _spread(self._described(found[:_MAX_WORDS])), self._trust
+        if columns is not None:
+            described, trust = described[:, columns[:-1]], trust[columns[:-1]]
         described *= described
-        learned[:, :-1] += described * self._trust
+        learned[:, :-1] += described * trust
         described *= 0.3
         return _cumulate(_binned(learned), _binned(described))
 

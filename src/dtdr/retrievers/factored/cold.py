@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,9 @@ def features(walk: Walk, tools: Array) -> Array:
 
     Args:
         walk: whose ``features`` were just computed.
-        tools: indices.
+        tools: columns of the table.
     """
-    table, layout, parts = walk.table, walk.layout, walk.parts
+    table, layout = walk.table, walk.layout
     found = np.zeros((len(FEATURES), len(tools)), np.float32)
     likeness = table[layout.likeness]
     found[0] = likeness[tools]
@@ -63,7 +63,7 @@ def features(walk: Walk, tools: Array) -> Array:
     found[9] = table[layout.last, tools]
     found[10] = table[layout.steps, 0]
     chances = np.exp(table[0])
-    near = [np.maximum(parts.relations.row(tool).features[1], 0) ** 2 for tool in tools.tolist()]
+    near = [np.maximum(walk.pairs(tool).features[1], 0) ** 2 for tool in tools.tolist()]
     weights = np.array(near).reshape(len(tools), -1)
     weights[np.arange(len(tools)), tools] = 0
     found[11] = np.log(weights @ chances / (weights.sum(axis=1) + 0.3) + 1e-4)
@@ -76,16 +76,23 @@ def _best_of_others(values: Array, tools: Array) -> Array:
     return np.where(tools == best, second, values[best])
 
 
-def drawn(rng: np.random.Generator, tools: int, accepted: Sequence[int]) -> tuple[Array, Array]:
-    """Tools to look at in a step of training, and how many tools each stands for."""
-    right = [tool for tool in accepted if tool < tools]
-    others = np.setdiff1d(np.arange(tools), right)
+def example(rng: np.random.Generator, walk: Walk, right: Array) -> tuple[Array, Array, Array]:
+    """What a step of training says: features, whether acceptable, and weights of some tools.
+
+    Args:
+        rng: draws the tools.
+        walk: whose ``features`` were just computed.
+        right: columns of the acceptable tools, the end of plan left out.
+    """
+    others = np.setdiff1d(np.arange(walk.table.shape[1] - 1), right)
     chosen = others
     if len(others) + len(right) > _DRAWN:
         chosen = rng.choice(others, max(_DRAWN - len(right), 1), replace=False)
+    # The tools that were drawn stand for those that were not.
     each = len(others) / max(len(chosen), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(chosen), each)])
-    return np.concatenate([np.array(right, np.intp), chosen]), weights.astype(np.float32)
+    known = np.concatenate([np.ones(len(right)), np.zeros(len(chosen))]).astype(np.float32)
+    return features(walk, np.concatenate([right, chosen])), known, weights.astype(np.float32)
 
 
 class ColdScorer:
@@ -153,9 +160,9 @@ class ColdScorer:
         """Probabilities of all tools when those of some must come from their descriptions.
 
         Args:
-            probabilities: shape (tools,), summing to 1.
+            probabilities: of the tools in view, summing to 1.
             walk: that they were made from.
-            new: indices of the tools without demonstrations.
+            new: columns of the tools without demonstrations.
         """
         chances = self.chances(features(walk, new)).astype(np.float64)
         odds = _CAUTION * chances / (1 - chances)

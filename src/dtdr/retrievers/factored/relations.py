@@ -37,6 +37,11 @@ class Pairs:
     used_by: Array
     features: Array
 
+    def at(self, tools: Array) -> Pairs:
+        """What is said of some of the others."""
+        features = self.features[:, tools]
+        return Pairs(self.before[tools], self.together[tools], features[0], features)
+
 
 class Relations:
     """Order, dependency, co-occurrence and likeness of tools.

@@ -26,7 +26,14 @@ from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
 from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
-from dtdr.retrievers.factored.walk import PreparedQuery, Reader, Walk, feature_names, shortlist
+from dtdr.retrievers.factored.walk import (
+    PreparedQuery,
+    Reader,
+    Walk,
+    feature_names,
+    of_all,
+    shortlist,
+)
 from dtdr.retrievers.state import require
 
 Array = npt.NDArray[Any]
@@ -312,11 +319,10 @@ class DTDRFactored(Retriever):
                 continue
             scorer = Scorer([CandidateRanker.fit(features, right, seed=self.seed)])
             for number in np.flatnonzero(owners % 2 == half).tolist():
-                row = held.probabilities(scorer, number)
-                accepted = held.accepted[number]
-                held_out.append(float(row[list(accepted)].max()))
-                best.append(float(row.max()))
-                hits.append(int(row.argmax()) in accepted)
+                acceptable, highest, hit = held.judged(scorer, number)
+                held_out.append(acceptable)
+                best.append(highest)
+                hits.append(hit)
         return calibration.guide_of(held_out, best, hits) if best else Guide()
 
     # -- ranking -------------------------------------------------------------------------------
@@ -428,9 +434,9 @@ def _ranked(
     table = walk.features()
     chosen = shortlist(reader.layout, reader.parts.switches, table)
     found = ranker.probabilities(scorer, table, chosen)
-    if cold_scorer is not None and len(reader.new):
-        return cold_scorer.mixed(found, walk, reader.new)
-    return found
+    if cold_scorer is not None and len(walk.new):
+        found = cold_scorer.mixed(found, walk, walk.new)
+    return of_all(found, walk)
 
 
 class _HeldOut:
@@ -439,7 +445,7 @@ class _HeldOut:
     Attributes:
         features: shape (features + 1, k) each.
         owners: number of the plan of each step.
-        accepted: the acceptable tools of each step.
+        found: whether an acceptable tool is among the k.
     """
 
     def __init__(self, switches: Switches, seed: int) -> None:
@@ -448,15 +454,13 @@ class _HeldOut:
         self._cold: list[tuple[Array, Array, Array]] = []
         self.features: list[Array] = []
         self.owners: list[int] = []
-        self.accepted: list[tuple[int, ...]] = []
-        self._chosen: list[Array | None] = []
-        self._log_next: list[Array | None] = []
         self._right: list[Array] = []
+        self._others: list[tuple[Array, Array, Array] | None] = []
 
     def add(self, reader: Reader, texts: Sequence[str], log: PlanLog) -> None:
         """The steps of some plans."""
         plans = (self.owners[-1] + 1) if self.owners else 0
-        walk, plan = None, -1
+        walk, plan, done = None, -1, 0
         for step in log.steps():
             if walk is None or step.plan != plan:
                 walk, plan, done = Walk(reader, reader.prepare(texts[step.plan])), step.plan, 0
@@ -464,27 +468,24 @@ class _HeldOut:
                 walk.call(tool)
             done = len(step.history)
             table = walk.features()
+            columns = np.arange(log.tools) if walk.columns is None else walk.columns
+            right = np.isin(columns, step.acceptable)
+            if self._switches.descriptions and len(columns) > 2:
+                self._cold.append(cold.example(self._rng, walk, np.flatnonzero(right[:-1])))
             chosen = shortlist(reader.layout, self._switches, table)
-            tools = np.arange(table.shape[1]) if chosen is None else chosen
             self.features.append(table.copy() if chosen is None else table[:, chosen])
             self.owners.append(plans + plan)
-            self.accepted.append(step.acceptable)
-            self._chosen.append(chosen)
-            self._log_next.append(None if chosen is None else table[:1].copy())
-            self._right.append(np.isin(tools, step.acceptable))
-            if self._switches.descriptions and log.tools > 2:
-                named, weights = cold.drawn(self._rng, log.tools - 1, step.acceptable)
-                known = np.isin(named, step.acceptable).astype(np.float32)
-                self._cold.append((cold.features(walk, named), known, weights))
+            self._right.append(right if chosen is None else right[chosen])
+            self._others.append(
+                None if chosen is None else (table[0].astype(np.float16), right, chosen)
+            )
 
     def cold(self, seed: int) -> ColdScorer | None:
         """What the steps say about tools as if they had no demonstrations; None without any."""
         if not self._cold:
             return None
         rows, right, weights = map(np.concatenate, zip(*self._cold, strict=True))
-        if not right.any():
-            return None
-        return ColdScorer.fit(rows, right, weights, seed)
+        return ColdScorer.fit(rows, right, weights, seed) if right.any() else None
 
     def usable(self, positions: Array | None = None) -> tuple[Array, Array]:
         """Features (steps, k, features) and acceptable candidates where the shortlist has one."""
@@ -495,15 +496,22 @@ class _HeldOut:
         features = np.stack([self.features[number][:-1] for number in kept])
         return features.transpose(0, 2, 1), np.stack([self._right[number] for number in kept])
 
-    def probabilities(self, scorer: Scorer, number: int) -> Floats:
-        """Of every tool at a step."""
-        chosen, log_next = self._chosen[number], self._log_next[number]
-        if chosen is None or log_next is None:
-            return ranker.probabilities(scorer, self.features[number], None)
-        table = np.zeros((len(self.features[number]), log_next.shape[1]), np.float32)
-        table[0] = log_next
-        table[:, chosen] = self.features[number]
-        return ranker.probabilities(scorer, table, chosen)
+    def judged(self, scorer: Scorer, number: int) -> tuple[float, float, bool]:
+        """Probability of the best acceptable tool, of the best tool, and whether they are one.
+
+        Tools out of view count as impossible.
+        """
+        table, right, others = self.features[number], self._right[number], self._others[number]
+        if others is None:
+            row = ranker.probabilities(scorer, table, None)
+        else:
+            log_next, right, chosen = others
+            every = np.zeros((len(table), len(log_next)), np.float32)
+            every[0] = log_next
+            every[:, chosen] = table
+            row = ranker.probabilities(scorer, every, chosen)
+        best = int(row.argmax())
+        return float(row[right].max(initial=0.0)), float(row[best]), bool(right[best])
 
 
 def _shapes(arrays: Mapping[str, Array]) -> npt.NDArray[np.int64]:

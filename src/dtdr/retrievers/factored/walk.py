@@ -22,8 +22,13 @@ ALL_RANKED = 64
 """Up to so many tools, the ranker sees all of them."""
 SHORTLIST = 32
 """Candidates a step among more tools; 40 changed validation MRR by less than .004 on three sets."""
+MOST_COLUMNS = 256
+"""Tools that a query keeps in view among more, so that a step costs the same with 20,000."""
+_MOST_NEW = 16
+"""Tools without demonstrations that a query keeps in view."""
 _NEEDED = 0.05
 """Tools that are needed less likely say nothing about what comes before what."""
+_NONE = np.empty(0, np.intp)
 _UNSEEN = np.float32(-9)
 """Log probability in the networks' place for a tool that no demonstration calls."""
 
@@ -101,6 +106,14 @@ class PreparedQuery:
         kernel: weights of the demonstrations.
         evidence: which part of the query speaks for which tool.
         table: shape (features + 1, tools): the features before any call.
+        columns: the tools in view, rising, the end of plan last; every "tools" above counts these
+            only. None where all are.
+        places: the column of each tool in view; None where all are.
+        seen: the columns that the networks know; None for all.
+        output: the last layer of the next-tool network for these, and its bias.
+        rest: shape (tools,): how likely the tools out of view are, as logarithms; None where
+            there are none.
+        new: columns of tools without demonstrations.
     """
 
     hidden: Array
@@ -112,6 +125,12 @@ class PreparedQuery:
     kernel: Weights | None
     evidence: Evidence | None
     table: Array
+    columns: Array | None
+    places: dict[int, int] | None
+    seen: Array | None
+    output: tuple[Array, Array]
+    rest: Array | None
+    new: Array
 
 
 class Reader:
@@ -133,35 +152,64 @@ class Reader:
         self.blank[layout.end, -1] = 1
         self.blank[layout.frequency] = np.log1p(parts.relations.frequency)
         self.blank[layout.missing] = parts.relations.producers
-        self.new = np.flatnonzero(parts.relations.frequency[:-1] == 0)
+        self._new = parts.relations.frequency == 0
+        self._new[-1] = False
+        self._any_new = bool(self._new.any())
+        self._seen = None if parts.complete else parts.seen
+        values = parts.next_tool.parameters
+        self._output = (values["output"], values["output_bias"])
 
     def prepare(self, text: str) -> PreparedQuery:
         """Everything that depends on the query alone."""
-        parts, layout, table = self.parts, self.layout, self.blank.copy()
+        parts, layout = self.parts, self.layout
         read = parts.read(text)
-        words, cues = read.row, read.cues
-        hidden = parts.next_tool.query(read.joined, cues)
+        hidden = parts.next_tool.query(read.joined, read.cues)
+        likeness = np.zeros(parts.tools, np.float32)
         if parts.switches.descriptions:
-            likeness = table[layout.likeness]
             likeness[:-1] = parts.likeness(text)
+        need = np.zeros((0, parts.tools), np.float32)
+        if parts.switches.need:
+            need = self._need(read.row, read.cues)
+        columns, rest = self._in_view(hidden, likeness, need)
+        seen, output, places = self._seen, self._output, None
+        if columns is None:
+            table = self.blank.copy()
+            new = np.flatnonzero(self._new) if self._any_new else _NONE
+        else:
+            table = self.blank.take(columns, axis=1)
+            likeness, need = likeness[columns], need[:, columns]
+            places = {tool: column for column, tool in enumerate(columns.tolist())}
+            slots = np.array([parts.slots[tool] for tool in columns.tolist()])
+            seen = np.flatnonzero(slots >= 0)
+            output = (output[0][:, slots[seen]], output[1][slots[seen]])
+            seen = None if len(seen) == len(columns) else seen
+            new = np.flatnonzero(self._new[columns])
+        if len(new) > _MOST_NEW:
+            new = np.sort(new[np.argsort(-likeness[new], kind="stable")[:_MOST_NEW]])
+        if parts.switches.descriptions:
+            table[layout.likeness] = likeness
             # Not above a new tool: what is said of the others must not depend on it.
-            known = likeness if parts.complete else likeness[parts.seen]
+            known = likeness if seen is None else likeness[seen]
             np.divide(likeness, _highest(known) + 1e-6, out=table[layout.likeness + 1])
         evidence = None
         if parts.alignment is not None:
-            evidence = parts.alignment.evidence(read.found, read.terms)
+            evidence = parts.alignment.evidence(read.found, read.terms, columns)
             table[layout.centre] = evidence.centre
-        need = left = np.zeros((0, parts.tools), np.float32)
+        left = need
         nothing = calls = 0.0
         gaps: dict[int, Array] = {}
         if parts.switches.need:
-            need, chances, left = self._need(words, cues)
+            chances = sigmoid(need[:-1])
+            chances[:, -1] = 0
+            left = np.zeros_like(need)
+            np.cumsum(chances[::-1], axis=0, out=left[-2::-1])
+            chances = chances[0]
             table[layout.need] = need[0]
             nothing = float(np.log1p(-np.minimum(chances, np.float32(0.999))).sum())
             calls = float(left[0].sum())
             needed: list[int] = np.flatnonzero(chances > _NEEDED).tolist()
             if needed:
-                before = np.array([parts.relations.row(tool).before for tool in needed])
+                before = np.array([self.pairs(tool, columns).before for tool in needed])
                 np.dot(chances[needed], before, out=table[layout.needed_before])
             if evidence is not None and needed:
                 centre = evidence.centre
@@ -169,10 +217,32 @@ class Reader:
                 later[np.arange(len(needed)), needed] = 0
                 table[layout.needed_earlier] = chances[needed] @ later
                 gaps = dict(zip(needed, later, strict=True))
-        weights = parts.kernel.weigh(words) if parts.kernel else None
-        return PreparedQuery(hidden, need, left, nothing, calls, gaps, weights, evidence, table)
+        weights = parts.kernel.weigh(read.row) if parts.kernel else None
+        return PreparedQuery(
+            hidden=hidden,
+            need=need,
+            left=left,
+            nothing=nothing,
+            calls=calls,
+            gaps=gaps,
+            kernel=weights,
+            evidence=evidence,
+            table=table,
+            columns=columns,
+            places=places,
+            seen=seen,
+            output=output,
+            rest=rest,
+            new=new,
+        )
 
-    def _need(self, words: tuple[Array, Array], cues: Array) -> tuple[Array, Array, Array]:
+    def pairs(self, column: int, columns: Array | None) -> Pairs:
+        """What is said of the tool of a column and the tools in view."""
+        if columns is None:
+            return self.parts.relations.row(column)
+        return self.parts.relations.row(int(columns[column])).at(columns)
+
+    def _need(self, words: tuple[Array, Array], cues: Array) -> Array:
         parts = self.parts
         logits = parts.need.outputs(parts.need.query(words, cues)).reshape(NEED_LEVELS, -1)
         need = np.full((NEED_LEVELS + 1, parts.tools), -9, np.float32)
@@ -184,11 +254,28 @@ class Reader:
         # Two calls are no likelier than one.
         np.minimum.accumulate(need[:-1], axis=0, out=need[:-1])
         need[-1] = need[-2] - 2
-        chances = sigmoid(need[:-1])
-        chances[:, -1] = 0
-        left = np.zeros_like(need)
-        np.cumsum(chances[::-1], axis=0, out=left[-2::-1])
-        return need, chances[0], left
+        return need
+
+    def _in_view(
+        self, hidden: Array, likeness: Array, need: Array
+    ) -> tuple[Array | None, Array | None]:
+        """The tools in view, None for all; and how likely the others are."""
+        tools = len(likeness)
+        if tools <= MOST_COLUMNS:
+            return None, None
+        if len(need):
+            order = need[0].copy()
+        else:
+            order = np.full(tools, _UNSEEN)
+            output, bias = self._output
+            order[self.parts.seen] = np.maximum(hidden, 0) @ output + bias
+        # As for the shortlist of a step, an alike description counts as much as twenty times
+        # the odds of being needed.
+        order += np.float32(3) * likeness / (likeness.max() + np.float32(1e-6))
+        order[-1] = np.inf
+        chosen = np.sort(np.argpartition(-order, MOST_COLUMNS - 1)[:MOST_COLUMNS])
+        order[-1] = 0
+        return chosen, order.astype(np.float64)
 
 
 class Walk:
@@ -256,8 +343,27 @@ class Walk:
         return self._query.evidence
 
     @property
+    def columns(self) -> Array | None:
+        """The tools of the table's columns; None for all."""
+        return self._query.columns
+
+    @property
+    def rest(self) -> Array | None:
+        """How likely the tools out of view are, as logarithms; None where there are none."""
+        return self._query.rest
+
+    @property
+    def new(self) -> Array:
+        """Columns of tools without demonstrations."""
+        return self._query.new
+
+    def pairs(self, column: int) -> Pairs:
+        """What is said of the tool of a column and the tools in view."""
+        return self._reader.pairs(column, self._query.columns)
+
+    @property
     def called(self) -> dict[int, int]:
-        """How often each tool was called."""
+        """How often the tool of each column was called."""
         return self._called
 
     def call(self, tool: int) -> None:
@@ -269,47 +375,58 @@ class Walk:
             tool = -1
         if parts.kernel is not None:
             self._calls = [*self._calls[-7:], tool]
+        query = self._query
         if self._last >= 0:
             rows[layout.last][self._last] = 0
-        self._last = tool
         slot = parts.slots[tool] if tool >= 0 else -1
         first, second, _ = self._lags
         self._lags = (slot, first, second)
         if tool < 0:
+            self._last = -1
             # As in training of the reference: nothing is said after a call of an unknown tool.
             rows[layout.together].fill(0)
             self._pairs.fill(0)
             self._centre = 0.0
             return
         pairs = parts.relations.row(tool)
-        rows[layout.last][tool] = 1
+        if query.columns is not None and query.places is not None:
+            pairs = pairs.at(query.columns)
+            # A tool out of view has a number of its own, which no column has.
+            column = query.places.get(tool, -2 - tool)
+        else:
+            column = tool
         np.copyto(self._pairs, pairs.features[: layout.pair_rows])
         called = self._called
-        count = called.get(tool, 0) + 1
-        called[tool] = count
+        count = called.get(column, 0) + 1
+        called[column] = count
         if count == 1:
             if slot >= 0:
                 self._hidden += parts.history.first[slot]
-            rows[layout.once][tool] = 1
             missing = rows[layout.missing]
             np.subtract(missing, pairs.used_by, out=missing)
             self._together = self._together + pairs.together if len(called) > 1 else pairs.together
-        else:
-            if slot >= 0 and count <= MAX_COUNT:
-                self._hidden += parts.history.counts[slot]
-            if count == 2:
-                rows[layout.once][tool] = 0
-                rows[layout.twice][tool] = 1
-            else:
-                rows[layout.twice][tool] = 0
-                rows[layout.often][tool] = min(count, 6) * 0.3
+        elif slot >= 0 and count <= MAX_COUNT:
+            self._hidden += parts.history.counts[slot]
         np.multiply(self._together, 1 / len(called), out=rows[layout.together])
+        self._last = column
+        if column < 0:
+            self._centre = 0.0
+            return
+        rows[layout.last][column] = 1
+        if count == 1:
+            rows[layout.once][column] = 1
+        elif count == 2:
+            rows[layout.once][column] = 0
+            rows[layout.twice][column] = 1
+        else:
+            rows[layout.twice][column] = 0
+            rows[layout.often][column] = min(count, 6) * 0.3
         if parts.switches.need and count <= NEED_LEVELS:
-            self._call_needed(tool, count, pairs)
-        evidence = self._query.evidence
+            self._call_needed(column, count, pairs)
+        evidence = query.evidence
         if evidence is not None:
-            self._pointer = evidence.moved(self._pointer, tool)
-            self._centre = float(evidence.centre[tool])
+            self._pointer = evidence.moved(self._pointer, column)
+            self._centre = float(evidence.centre[column])
 
     def _call_needed(self, tool: int, count: int, pairs: Pairs) -> None:
         query, rows, layout = self._query, self._rows, self._reader.layout
@@ -340,22 +457,23 @@ class Walk:
             if slot >= 0:
                 hidden += weights[slot]
         np.maximum(hidden, 0, out=hidden)
-        values = parts.next_tool.parameters
-        logits = hidden @ values["output"]
-        logits += values["output_bias"]
+        output, bias = query.output
+        logits = hidden @ output
+        logits += bias
         logits -= logits[logits.argmax()]
         total = math.log(np.add.reduce(np.exp(logits)))
-        if parts.complete:
+        if query.seen is None:
             np.subtract(logits, total, out=rows[0])
         else:
-            rows[0][parts.seen] = logits - total
+            rows[0][query.seen] = logits - total
         steps = min(length, 10) * 0.2
         rows[layout.steps].fill(steps)
         rows[layout.steps_at_end][-1] = steps
         if parts.kernel is not None and query.kernel is not None:
-            rows[layout.kernel][:], rows[layout.kernel + 1][:] = parts.kernel.log_probabilities(
-                query.kernel, self._calls if length <= len(self._calls) else self._calls[-4:]
-            )
+            calls = self._calls if length <= len(self._calls) else self._calls[-4:]
+            both = parts.kernel.log_probabilities(query.kernel, calls)
+            for row, values in zip((layout.kernel, layout.kernel + 1), both, strict=True):
+                rows[row][:] = values if query.columns is None else values[query.columns]
         if parts.switches.need:
             # The logit of the chance that nothing is needed any more.
             nothing = min(self._nothing, 0.0)
@@ -368,15 +486,15 @@ class Walk:
         return self.table
 
     def _align(self, layout: Layout, evidence: Evidence) -> None:
-        rows, pointer, parts = self._rows, self._pointer, self._reader.parts
+        rows, pointer, seen = self._rows, self._pointer, self._query.seen
         np.copyto(self._block, evidence.rows[int(pointer - 1) if pointer > 1 else 0])
         ahead, near = rows[layout.ahead], rows[layout.near]
-        best = _highest(ahead if parts.complete else ahead[parts.seen])
+        best = _highest(ahead if seen is None else ahead[seen])
         found = evidence.near(pointer)
         found += 1e-3
         np.log(found, out=near)
         rows[layout.best_ahead].fill(best)
-        rows[layout.best_near].fill(_highest(near if parts.complete else near[parts.seen]))
+        rows[layout.best_near].fill(_highest(near if seen is None else near[seen]))
         reached = pointer / BINS
         rows[layout.pointer].fill(reached)
         rows[layout.pointer_at_end][-1] = reached
@@ -407,6 +525,23 @@ def shortlist(layout: Layout, switches: Switches, table: Array) -> npt.NDArray[n
     if switches.descriptions:
         order += np.float32(2) * table[layout.likeness + 1]
     return np.sort(np.argpartition(-order, SHORTLIST - 1)[:SHORTLIST])
+
+
+def of_all(found: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+    """Probabilities of all tools from those of the tools in view.
+
+    The others share less than the least likely tool in view.
+    """
+    columns, rest = walk.columns, walk.rest
+    if columns is None or rest is None:
+        return found
+    logits = rest - rest.max()
+    every: npt.NDArray[np.float64] = np.exp(logits)
+    every[columns] = 0
+    every *= 0.5 * float(found.min()) / max(float(every.sum()), 1e-300)
+    every[columns] = found
+    every /= np.add.reduce(every)
+    return every
 
 
 def _highest(values: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -127,26 +128,39 @@ class Relations:
         return found
 
     def _row(self, tool: int) -> Pairs:
+        return self._made([tool])[0]
+
+    def warm(self, most: int) -> None:
+        """Make everything that ``row`` gives at once, for vocabularies of at most so many tools."""
         tools = len(self.frequency)
-        found = np.zeros((6, tools), np.float32)
-        both, ahead = (
-            _dense(counts.get(tool), tools) for counts in (self._both, self._first_before)
+        if 1 < tools <= most:
+            self._rows = dict(enumerate(self._made(range(tools - 1))))
+
+    def _made(self, chosen: Sequence[int]) -> list[Pairs]:
+        tools, count = len(self.frequency), len(chosen)
+        numbers = list(chosen)
+        found = np.zeros((count, 6, tools), np.float32)
+        both, ahead, used = (
+            _dense(counts, numbers, tools)
+            for counts in (self._both, self._first_before, self._used_by)
         )
-        found[BEFORE] = (ahead + 0.5) / (both + 1)
-        found[BEFORE, tool] = 0
-        both[tool] = self._share[tool]
-        expected = self._share[tool] * self._share / max(self._total, 1e-9)
-        found[TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
-        found[USED_BY] = _dense(self._used_by.get(tool), tools) / (self.frequency + 1)
-        found[ALIKE, :-1] = _products(self._documents, tool)
-        found[ALIKE_NAMES, :-1] = _products(self._names, tool)
-        likeness = np.maximum(found[ALIKE].astype(np.float64), 0) ** 2
-        likeness[tool] = 0
+        own = (np.arange(count), numbers)
+        found[:, BEFORE] = (ahead + 0.5) / (both + 1)
+        found[:, BEFORE][own] = 0
+        both[own] = self._share[numbers]
+        expected = self._share[numbers][:, None] * self._share / max(self._total, 1e-9)
+        found[:, TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
+        found[:, USED_BY] = used / (self.frequency + 1)
+        found[:, ALIKE, :-1] = _products(self._documents, numbers)
+        found[:, ALIKE_NAMES, :-1] = _products(self._names, numbers)
+        likeness = np.maximum(found[:, ALIKE].astype(np.float64), 0) ** 2
+        likeness[own] = 0
         if self._rates is None:
             self._rates = self._following()
-        mean = (self._rates @ likeness + 1e-3) / (likeness.sum() + 1)
-        found[AFTER_ALIKE] = np.log(mean + 1e-5)
-        return Pairs(found[BEFORE], found[TOGETHER], found[USED_BY], found[USED_BY:])
+        mean = (self._rates @ likeness.T).T + 1e-3
+        mean /= likeness.sum(axis=1, keepdims=True) + 1
+        found[:, AFTER_ALIKE] = np.log(mean + 1e-5)
+        return [Pairs(row[BEFORE], row[TOGETHER], row[USED_BY], row[USED_BY:]) for row in found]
 
     def _following(self) -> csr_array:
         """Shape (tools, tools): how often the row follows the column."""
@@ -165,17 +179,20 @@ def _add(counts: Counts, row: int, column: int, weight: float) -> None:
     found[column] = found.get(column, 0.0) + weight
 
 
-def _dense(counts: dict[int, float] | None, tools: int) -> Array:
-    found = np.zeros(tools)
-    if counts:
-        found[list(counts)] = list(counts.values())
+def _dense(counts: Counts, chosen: Sequence[int], tools: int) -> Array:
+    found = np.zeros((len(chosen), tools))
+    for row, tool in zip(found, chosen, strict=True):
+        known = counts.get(tool)
+        if known:
+            row[list(known)] = list(known.values())
     return found
 
 
-def _products(rows: csr_array, number: int) -> Array:
-    """Products of all rows with one of them."""
-    part = slice(rows.indptr[number], rows.indptr[number + 1])
+def _products(rows: csr_array, chosen: Sequence[int]) -> Array:
+    """Products of some rows with all; shape (chosen, rows)."""
+    if len(chosen) > 1:
+        return np.asarray((csr_array(rows[list(chosen)]) @ rows.T).toarray())
+    part = slice(rows.indptr[chosen[0]], rows.indptr[chosen[0] + 1])
     dense = np.zeros(rows.shape[1], np.float32)
     dense[rows.indices[part]] = rows.data[part]
-    result: Array = rows @ dense
-    return result
+    return np.asarray(rows @ dense)[None]

@@ -117,6 +117,13 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, lesson,
     assert learning.state.shelf["mail"].current.generation == generation
 
 
+def test_a_feedback_log_that_cannot_be_written_is_said(learning, tmp_path):
+    (tmp_path / "feedback.jsonl").mkdir()
+    answer = learning.post("/v1/feedback", {"demonstrations": [LESSON]})
+    assert answer.status_code == 500
+    assert "feedback.jsonl" in answer.json()["error"]["message"]
+
+
 def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):
     entered, release = threading.Event(), threading.Event()
     original = Learner.update

@@ -33,8 +33,8 @@ class Snapshot:
     Attributes:
         retriever: fitted.
         generation: counts the snapshots of a model, from 1.
-        inline: whether it ranks in the event loop. A learned or no encoder takes well under a
-            millisecond, less than handing the work to a thread; others may wait for a network.
+        inline: whether it ranks in the event loop. With a learned encoder or none it does so in
+            about a millisecond; with others it may compute for long, or wait for a network.
     """
 
     retriever: Retriever

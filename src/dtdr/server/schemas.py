@@ -22,7 +22,8 @@ ModelName = Annotated[
 ]
 
 DEFAULT_TOP_K = 10
-"""Tools in a response when nothing says how many; recall@10 on TinyAgent is .99 and more."""
+"""Tools in a response when nothing says how many; recall@10 of dtdr-l is .995 on TinyAgent and .98
+on UltraTool."""
 
 
 class Request(BaseModel):

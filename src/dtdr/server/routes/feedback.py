@@ -45,12 +45,16 @@ async def feedback(request: Request, given: schemas.FeedbackRequest) -> schemas.
         except RecursionError as error:
             raise RefusedError(422, f"demonstrations.{number}: nested too deeply") from error
     state.log_fields(request, model, demonstrations=len(found))
+    text = lines(found) if state.settings.feedback_log else ""
     learned = await model.learn(found)
     state.metrics.learned.labels(model.name).inc(learned)
     note_generation(state, model)
-    if settings_log := state.settings.feedback_log:
-        async with state.feedback_lock:
-            await to_thread.run_sync(append, settings_log, found)
+    if state.settings.feedback_log:
+        try:
+            async with state.feedback_lock:
+                await to_thread.run_sync(append, state.settings.feedback_log, text)
+        except OutputError as error:
+            raise RefusedError(500, f"{error}; the model learned all the same") from error
     return schemas.FeedbackResponse(
         model=model.name,
         learned=learned,
@@ -80,16 +84,22 @@ def demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
     return Demonstration.from_dict(record)
 
 
-def append(path: Path, demonstrations: Sequence[Demonstration]) -> None:
-    """Add demonstrations to a JSON-lines file, which ``dtdr fit`` reads.
+def lines(demonstrations: Sequence[Demonstration]) -> str:
+    """Demonstrations as lines of the file that ``dtdr fit`` reads."""
+    return "".join(
+        json.dumps(item.to_dict(), separators=(",", ":")) + "\n" for item in demonstrations
+    )
+
+
+def append(path: Path, text: str) -> None:
+    """Add lines to a file.
 
     Raises:
         OutputError: it cannot be written.
     """
-    lines = [json.dumps(item.to_dict(), separators=(",", ":")) + "\n" for item in demonstrations]
     try:
         with path.open("a", encoding="utf-8") as stream:
-            stream.write("".join(lines))
+            stream.write(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OutputError(f"cannot write {path}: {reason}") from error

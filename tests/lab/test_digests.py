@@ -14,13 +14,13 @@ from dtdr.lab.inference import (
     paired_p_value,
     plan_means,
 )
-from dtdr.lab.kinds.rank import _records
+from dtdr.lab.kinds.rank import records_of
 from dtdr.lab.log import LabLog
 from tests.runs import logs, make_log, make_step
 
 
 def digest_of(log):
-    records = tuple(_records(log))
+    records = tuple(records_of(log.steps))
     return digest(LabLog({"tools": list(log.header.tools), "train": 1, "test": 1}, records))
 
 

@@ -14,6 +14,7 @@ from dtdr.errors import InputError, MissingExtraError, unknown_choice
 from dtdr.lab import data
 from dtdr.lab.cells import NEEDS_LLM, Cell, unique
 from dtdr.lab.data import DataPlace
+from dtdr.lab.kinds.peer import adapter_sha256
 from dtdr.lab.models import short_name
 from dtdr.lab.naming import resolve_retriever
 from dtdr.lab.suite import ALL, ORDER, Suite, read_suite
@@ -219,6 +220,8 @@ def _complete(spec: Mapping[str, Any], library: Library) -> dict[str, Any]:
             del found["encoder"]
     if not found.get("parameters"):
         found.pop("parameters", None)
+    if spec["kind"] == "peer":
+        found["adapter"] = adapter_sha256(str(spec["peer"]))
     if spec["kind"] == "statistics":
         for key in ("split", "seed"):
             found.pop(key, None)

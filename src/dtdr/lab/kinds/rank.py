@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from dtdr.datasets import Dataset
 from dtdr.datasets.splits import Split
 from dtdr.errors import InputError
 from dtdr.evaluation import harness
-from dtdr.evaluation.run_log import RunLog
+from dtdr.evaluation.run_log import LoggedStep
 from dtdr.lab import data
 from dtdr.lab.fitting import fitted_retriever, some_of
 from dtdr.lab.kinds import Context
@@ -55,7 +55,7 @@ def run(spec: Mapping[str, Any], context: Context) -> LabLog:
         },
         "familiar": _familiar(retriever, sides, spec, context),
     }
-    return LabLog(header, tuple(_records(found)))
+    return LabLog(header, tuple(records_of(found.steps)))
 
 
 def sides_of(dataset: Dataset, spec: Mapping[str, Any]) -> Sides:
@@ -79,9 +79,10 @@ def sides_of(dataset: Dataset, spec: Mapping[str, Any]) -> Sides:
     return Sides(some_of(sides.train, spec), sides.test, sides.tools)
 
 
-def _records(log: RunLog) -> list[dict[str, Any]]:
+def records_of(steps: Sequence[LoggedStep]) -> list[dict[str, Any]]:
+    """What the lab's log keeps of each step."""
     records = []
-    for step in log.steps:
+    for step in steps:
         places = [place - 1 for place in step.ranks]
         records.append(
             {

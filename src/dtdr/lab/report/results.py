@@ -101,7 +101,7 @@ class Results:
                 reason = str(error) if self._store.path(run.key).exists() else NOT_RUN
                 self.unreadable[run.key] = str(failure["reason"]) if failure else reason
                 return None
-            if run.kind == "rank":
+            if run.kind in ("rank", "peer"):
                 self._digests[run.key] = digest(log)
             self._headers[run.key] = log.header
         return self._headers[run.key]

@@ -6,6 +6,8 @@ from dtdr.lab.inference import against_best, mean_of
 from dtdr.lab.report.blocks import Block, Cell, Column, Table, p_value, share, significant
 from dtdr.lab.report.results import Results, Run, by_place, plain
 
+METRICS = ("mrr", "f1", "recall@5")
+
 
 def build(results: Results, suite: str) -> list[Block]:
     """One table a data set, best first."""
@@ -19,11 +21,17 @@ def build(results: Results, suite: str) -> list[Block]:
         if len(digests) < 2:
             continue
         best, adjusted = against_best(digests, "mrr")
+        highest = {
+            metric: max(f"{mean_of(found, metric).value:.3f}" for found in digests.values())
+            for metric in METRICS
+        }
         rows = []
         for name, found in sorted(digests.items(), key=lambda i: -mean_of(i[1], "mrr").value):
             header = found[0].header
             row = [Cell(name), Cell(str(header.get("package", "dtdr")))]
-            row += [share(mean_of(found, m), best=name == best) for m in ("mrr", "f1", "recall@5")]
+            for metric in METRICS:
+                mean = mean_of(found, metric)
+                row.append(share(mean, best=f"{mean.value:.3f}" == highest[metric]))
             row.append(Cell("best" if name == best else p_value(adjusted.get(name))))
             micros = header["measured"]["rank_microseconds"]
             row.append(significant(None if micros is None else micros / 1e3, measured=True))

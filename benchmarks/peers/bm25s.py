@@ -1,0 +1,34 @@
+"""bm25s: BM25 of the query against the tools' names and descriptions."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+# Not this file, which has the package's name.
+HERE = str(Path(__file__).resolve().parent)
+sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(HERE)]
+bm25s = import_module("bm25s")
+sys.path.append(HERE)
+protocol = import_module("protocol")
+
+
+def make(task: dict[str, Any]) -> Any:
+    """Index the tools."""
+    names = [tool["name"] for tool in task["tools"]]
+    texts = [f"{tool['name'].replace('_', ' ')} {tool['description']}" for tool in task["tools"]]
+    index = bm25s.BM25(corpus=names)
+    index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+
+    def rank(query: str, history: list[str]) -> list[str]:
+        tokens = bm25s.tokenize(query, stopwords="en", show_progress=False)
+        found, _ = index.retrieve(tokens, k=len(names), show_progress=False)
+        return [str(name) for name in found[0]]
+
+    return rank
+
+
+if __name__ == "__main__":
+    protocol.serve(make)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -20,3 +21,17 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
     yield from rich_track(
         items, description=label, total=total, console=Console(stderr=True), transient=True
     )
+
+
+@contextmanager
+def counted(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """A function that moves the bar one on, from any thread."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda: progress.advance(task)

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.progress import track
-
 Matrix = npt.NDArray[Any]
 Rows = tuple[npt.NDArray[Any], Matrix]
 """Gradient of some rows of a matrix: their numbers, and the gradient of each."""
@@ -99,6 +97,10 @@ def stack_rows(rows: Sequence[tuple[Any, Any]], width: int) -> csr_array:
     return csr_array(
         (values.astype(np.float32), columns.astype(np.int32), starts), shape=(len(rows), width)
     )
+
+
+def _no_progress() -> None:
+    """Nobody is watching."""
 
 
 class Adam:
@@ -268,6 +270,7 @@ class Network:
         batch: int,
         seed: int,
         rate: float = 3e-3,
+        advance: Callable[[], None] = _no_progress,
     ) -> Network:
         """Train in place: Adam along half a cosine, half of the hidden layer dropped.
 
@@ -280,7 +283,8 @@ class Network:
         adam = Adam(self.parameters)
         batches = -(-queries // batch)
         width = len(self.parameters["hidden_bias"])
-        for epoch in track(range(epochs), "training the network", epochs):
+        for epoch in range(epochs):
+            advance()
             order = rng.permutation(queries)
             for number in range(batches):
                 chosen = order[number * batch : (number + 1) * batch]

@@ -130,6 +130,16 @@ def epochs_for(plans: int) -> int:
     )
 
 
+def _need_epochs(epochs: int) -> int:
+    return max(3, epochs * 3 // 4)
+
+
+def passes_over(plans: int, switches: Switches) -> int:
+    """Epochs of both networks."""
+    epochs = epochs_for(plans)
+    return epochs + (_need_epochs(epochs) if switches.need else 0)
+
+
 class Parts:
     """Everything learned from plans, but for how to weigh it.
 
@@ -215,8 +225,9 @@ class Parts:
         encoder: Encoder | None,
         width: int,
         seed: int,
+        advance: Callable[[], None],
     ) -> Parts:
-        """Learn from queries and their plans."""
+        """Learn from queries and their plans; ``advance`` is called ``passes_over`` times."""
         plans = len(texts)
         # Rare terms only add noise once there are enough plans to see the others.
         rare = 3 if plans >= 500 else 2
@@ -230,13 +241,13 @@ class Parts:
         examples, queries = examples_of(read, seen, log), read.words(words.dimension)
         epochs, batch = epochs_for(plans), 64 if plans <= 3_000 else 256
         next_tool = Network.initial(examples, width, None, seed).train(
-            examples, "softmax", epochs, batch, seed
+            examples, "softmax", epochs, batch, seed, advance=advance
         )
         examples = need_examples(examples, queries, seen, log)
         share = np.asarray(examples.targets.mean(axis=0)).ravel().clip(1e-4, 1 - 1e-4)
         need = Network.initial(examples, _NEED_WIDTH, np.log(share / (1 - share)), seed)
         if switches.need:
-            need.train(examples, "sigmoid", max(3, epochs * 3 // 4), batch, seed)
+            need.train(examples, "sigmoid", _need_epochs(epochs), batch, seed, advance=advance)
         used = examples.targets[:, : len(seen)].toarray().astype(np.float64)
         return cls(
             tools,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -15,6 +17,7 @@ from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import InputError, ModelError
 from dtdr.plan import END
+from dtdr.progress import counted
 from dtdr.ranking import Floats, Guide, Ranking
 from dtdr.retrievers.base import History, Retriever, TrainingData, choose_encoder
 from dtdr.retrievers.factored import calibration, cold, ranker
@@ -23,7 +26,7 @@ from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
 from dtdr.retrievers.factored.familiarity import Familiarity
 from dtdr.retrievers.factored.learning import learned, with_tools
 from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
-from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches
+from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches, passes_over
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
 from dtdr.retrievers.factored.walk import (
@@ -43,6 +46,8 @@ _ALL_HELD_OUT = 12_000
 """Demonstrations up to which each is held out once."""
 _HELD_OUT = 6_000
 """How many are held out of more: the ranker has 40 features to weigh."""
+_THREADS = 2
+"""Folds that are learned side by side; each has its own random numbers, so order is no matter."""
 _WARM, _WARM_AFTER_UPDATE = 1_024, 64
 """Tools up to which the relations of all are made at once: 25 MB and half a second, 1 ms."""
 _LEAST_WEIGHT = 1e-3
@@ -155,13 +160,34 @@ class DTDRFactored(Retriever):
         texts = [demonstration.query for demonstration in demonstrations]
         log = PlanLog.of(demonstrations, self._index, self._weights(demonstrations))
         fold = self._assign(demonstrations)
+        everything = np.arange(len(texts))
+        inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
+        rest = [np.setdiff1d(everything, part) for part in inside]
+        if len(inside) == 1 and not len(rest[0]):
+            inside, rest = [], []
+        learned_from = [*rest, everything]
+        total = sum(passes_over(len(part), self._switches) for part in learned_from)
+
+        def parts_of(chosen: Array) -> Parts:
+            return Parts.fit(
+                self.tools_,
+                self._switches,
+                [texts[position] for position in chosen],
+                log.subset(chosen),
+                encoder=self.encoder,
+                width=self.width,
+                seed=self.seed,
+                advance=advance,
+            )
+
         held = _HeldOut(self._switches, self.seed)
-        for number in range(int(fold.max()) + 1):
-            inside, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-            if not len(rest):
-                break
-            parts = self._parts([texts[position] for position in rest], log.subset(rest))
-            held.add(Reader(parts), [texts[position] for position in inside], log.subset(inside))
+        with (
+            counted("learning", total) as advance,
+            ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool,
+        ):
+            *without, final = pool.map(parts_of, learned_from)
+        for parts, part in zip(without, inside, strict=True):
+            held.add(Reader(parts), [texts[position] for position in part], log.subset(part))
         self.rankers_: list[CandidateRanker] = []
         self.cold_ = held.cold(self.seed)
         guide = Guide()
@@ -172,7 +198,7 @@ class DTDRFactored(Retriever):
                 for number in range(self.ranker_seeds if len(features) else 0)
             ]
             guide = self._calibrate(held)
-        self._use(self._parts(texts, log))
+        self._use(final)
         groups = [item.group for item in demonstrations] if self.grouped else None
         self.familiarity_ = Familiarity.fit(texts, groups)
         self.guide_ = Guide(
@@ -279,17 +305,6 @@ class DTDRFactored(Retriever):
         self._use(parts)
         guide = self.guide_
         self.guide_ = replace(guide, tokens=calibration.token_costs(ordered))
-
-    def _parts(self, texts: Sequence[str], log: PlanLog) -> Parts:
-        return Parts.fit(
-            self.tools_,
-            self._switches,
-            texts,
-            log,
-            encoder=self.encoder,
-            width=self.width,
-            seed=self.seed,
-        )
 
     def _assign(self, demonstrations: Sequence[Demonstration]) -> npt.NDArray[np.intp]:
         """The fold of each demonstration; -1 for those that are never held out."""

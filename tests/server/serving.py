@@ -62,11 +62,11 @@ def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any
 
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Served]:
+def running(settings: Settings, **given: Any) -> Iterator[Served]:
     """Serve in a thread of this process."""
     from dtdr.server import create_app
 
-    app = create_app(settings)
+    app = create_app(settings, **given)
     listener = listen(settings)
     running_server = server(app)
     thread = threading.Thread(target=running_server.run, kwargs={"sockets": [listener]})

@@ -113,7 +113,7 @@ def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted,
 
 
 @pytest.mark.parametrize("log_queries", [False, True])
-def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, monkeypatch, log_queries):
+def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, log_queries):
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -122,10 +122,8 @@ def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, monkeypat
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("dtdr.server.spans._tracer", provider.get_tracer("dtdr.server"))
     settings = serving.settings(fitted, log_queries=log_queries)
-    with serving.running(settings) as served:
-        served.app._native_telemetry.config["tracer_provider"] = provider
+    with serving.running(settings, tracer_provider=provider) as served:
         headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
         served.post("/v1/rank", {"query": QUERY, "history": ["a"], "top_k": 2}, headers=headers)
         session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
@@ -186,7 +184,7 @@ def test_a_missing_exporter_is_named(fitted, monkeypatch):
 
 
 def test_without_opentelemetry_everything_works(fitted, monkeypatch):
-    monkeypatch.setattr("dtdr.server.spans._tracer", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with serving.running(serving.settings(fitted)) as served:
         assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
 

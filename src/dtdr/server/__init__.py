@@ -31,8 +31,8 @@ def require_server() -> None:
             raise MissingExtraError("the HTTP server", "server", package) from error
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The application, with its models loaded.
+def create_app(settings: Settings, *, tracer_provider: Any = None) -> FastAPI:
+    """The application, with its models loaded; see ``dtdr.server.app.create_app``.
 
     Raises:
         InputError: the settings contradict themselves.
@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     require_server()
     from dtdr.server.app import create_app as create
 
-    return create(settings)
+    return create(settings, tracer_provider=tracer_provider)
 
 
 def serve(settings: Settings, **given: Any) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -25,7 +26,7 @@ from dtdr.server.reloading import note_generation, reload_all, save_all, watch
 from dtdr.server.routes import feedback, health, masks, models, ranking, sessions
 from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
-from dtdr.server.spans import telemetry
+from dtdr.server.spans import Spans
 from dtdr.server.state import State
 
 _DESCRIPTION = (
@@ -48,8 +49,12 @@ _REFUSALS = {
 }
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, *, tracer_provider: Any = None) -> FastAPI:
     """The application, with its models loaded; the models are read before this returns.
+
+    Args:
+        settings: see there.
+        tracer_provider: of OpenTelemetry, for spans; None: see ``dtdr.server.spans``.
 
     Raises:
         InputError: the settings contradict themselves, or the file of keys holds none.
@@ -61,7 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
             f"{settings.keys} holds no key; make one with: dtdr keys create {settings.keys}"
         )
     shelf = Shelf(settings.models)
-    state = State(settings, shelf, SessionStore(settings.limits), Metrics(), keys)
+    spans = Spans(tracer_provider, log_queries=settings.log_queries)
+    state = State(settings, shelf, SessionStore(settings.limits), Metrics(), spans, keys)
     state.metrics.count_sessions(lambda: len(state.sessions))
     for model in shelf.values():
         model.on_replace = state.sessions.forget
@@ -94,7 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
             status: {"model": schemas.ErrorResponse, "description": text}
             for status, text in _REFUSALS.items()
         },
-        telemetry=telemetry(),
+        telemetry=spans.telemetry,
     )
     app.state.dtdr = state
     for module in (ranking, sessions, masks, feedback, models, health):

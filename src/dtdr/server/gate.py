@@ -150,9 +150,7 @@ class Gate:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None) or "unmatched"
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        metrics = self._state.metrics
-        metrics.requests.labels(route, method, str(status)).inc()
-        metrics.seconds.labels(route).observe(seconds)
+        self._state.metrics.count_request(route, method, status, seconds)
         if not self._state.settings.log_requests and status < 500:
             return
         key: ApiKey | None = scope.get("dtdr.key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -78,6 +79,31 @@ class Metrics:
         self.refused_keys = Counter(
             "dtdr_refused_keys", "Requests without a valid key.", registry=registry
         )
+
+        # Finding a metric by its labels costs more than counting.
+        self._ranked = lru_cache(
+            lambda model: (self.rankings.labels(model), self.rank_seconds.labels(model))
+        )
+        self._answered = lru_cache(1_024)(
+            lambda route, method, status: (
+                self.requests.labels(route, method, status),
+                self.seconds.labels(route),
+            )
+        )
+
+    def count_ranking(self, model: str, seconds: float, *, familiar: bool) -> None:
+        """Count a step that was ranked."""
+        counter, histogram = self._ranked(model)
+        counter.inc()
+        histogram.observe(seconds)
+        if not familiar:
+            self.unfamiliar.labels(model).inc()
+
+    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        counter, histogram = self._answered(route, method, str(status))
+        counter.inc()
+        histogram.observe(seconds)
 
     def count_sessions(self, count: Callable[[], int]) -> None:
         """Read the number of open sessions when metrics are asked for."""

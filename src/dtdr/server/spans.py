@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of rankings, where opentelemetry is installed; FastAPI spans the requests.
+"""OpenTelemetry spans of rankings, where opentelemetry is set up; FastAPI spans the requests.
 
 A ranking is a ``retrieval`` of the GenAI conventions, and the model its data source. With
 ``OTEL_EXPORTER_OTLP_ENDPOINT`` FastAPI sends all spans there; a program that sets up providers
@@ -19,41 +19,15 @@ from fastapi.telemetry import TelemetryConfig
 from dtdr.errors import MissingExtraError
 from dtdr.ranking import Ranking
 
-_tracer: Any = None
-with contextlib.suppress(ImportError):
-    from opentelemetry import trace
-
-    _tracer = trace.get_tracer("dtdr.server")
-
-
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-def telemetry() -> TelemetryConfig:
-    """What FastAPI is told about telemetry.
-
-    Raises:
-        MissingExtraError: spans are to be sent, and the exporter is not installed.
-    """
-    wanted = any(os.environ.get(name) for name in _ENDPOINTS)
-    if wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
-        try:
-            importlib.import_module("opentelemetry.exporter.otlp.proto.http")
-        except ImportError as error:
-            raise MissingExtraError(
-                "sending spans", "otel", "opentelemetry-exporter-otlp-proto-http"
-            ) from error
-    # Rankings have spans of their own; spans of FastAPI's single steps would drown them. Its log
-    # records would hold the text of exceptions.
-    return {"operation_spans": False, "logs": False, "auto_configure": wanted}
-
-
 class RankSpan:
-    """What is known about one ranking, written to its span."""
+    """What is known about one ranking, written to its span; to none where there is none."""
 
     __slots__ = ("_log_queries", "_span")
 
-    def __init__(self, span: Any, *, log_queries: bool) -> None:
+    def __init__(self, span: Any = None, *, log_queries: bool = False) -> None:
         self._span = span
         self._log_queries = log_queries
 
@@ -74,28 +48,82 @@ class RankSpan:
             span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
 
 
-@contextlib.contextmanager
-def ranking_span(model: str, retriever: str, *, log_queries: bool) -> Iterator[RankSpan]:
-    """A span around one ranking; nothing where opentelemetry is not installed."""
-    if _tracer is None:
-        yield RankSpan(None, log_queries=log_queries)
-        return
-    attributes = {
-        "gen_ai.operation.name": "retrieval",
-        "gen_ai.provider.name": "dtdr",
-        "gen_ai.data_source.id": model,
-        "gen_ai.request.model": retriever,
-    }
-    # An exception's text may repeat the query, so only its type is noted.
-    with _tracer.start_as_current_span(
-        f"retrieval {model}",
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield RankSpan(span, log_queries=log_queries)
-        except Exception as error:
-            span.set_attribute("error.type", type(error).__name__)
-            span.set_status(trace.StatusCode.ERROR)
-            raise
+_NO_SPAN = contextlib.nullcontext(RankSpan())
+
+
+class Spans:
+    """Starts spans of rankings, and says how FastAPI spans requests.
+
+    Args:
+        provider: of spans; None takes the program's own, where it has set one up, or has FastAPI
+            set one up when the environment names a collector.
+        log_queries: whether spans may hold the text of queries.
+
+    Raises:
+        MissingExtraError: spans are to be sent, and the exporter is not installed.
+    """
+
+    def __init__(self, provider: Any = None, *, log_queries: bool = False) -> None:
+        self._log_queries = log_queries
+        self._provider = provider
+        self._tracer: Any = None
+        wanted = any(os.environ.get(name) for name in _ENDPOINTS)
+        self._export = wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+        if self._export:
+            try:
+                importlib.import_module("opentelemetry.exporter.otlp.proto.http")
+            except ImportError as error:
+                raise MissingExtraError(
+                    "sending spans", "otel", "opentelemetry-exporter-otlp-proto-http"
+                ) from error
+        with contextlib.suppress(ImportError):
+            from opentelemetry import trace
+
+            set_up = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+            if provider is not None or self._export or set_up:
+                self._tracer = trace.get_tracer("dtdr.server", tracer_provider=provider)
+
+    @property
+    def telemetry(self) -> TelemetryConfig:
+        """What FastAPI is told: spans of requests where there are any spans, and nothing else.
+
+        Spans of its single steps would drown rankings, and its log records would hold the text of
+        exceptions.
+        """
+        active = self._tracer is not None
+        return {
+            "tracer_provider": self._provider,
+            "tracing": active,
+            "metrics": active,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": self._export,
+        }
+
+    def ranking(self, model: str, retriever: str) -> contextlib.AbstractContextManager[RankSpan]:
+        """A span around one ranking."""
+        return _NO_SPAN if self._tracer is None else self._started(model, retriever)
+
+    @contextlib.contextmanager
+    def _started(self, model: str, retriever: str) -> Iterator[RankSpan]:
+        attributes = {
+            "gen_ai.operation.name": "retrieval",
+            "gen_ai.provider.name": "dtdr",
+            "gen_ai.data_source.id": model,
+            "gen_ai.request.model": retriever,
+        }
+        # An exception's text may repeat the query, so only its type is noted.
+        with self._tracer.start_as_current_span(
+            f"retrieval {model}",
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield RankSpan(span, log_queries=self._log_queries)
+            except Exception as error:
+                from opentelemetry.trace import StatusCode
+
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise

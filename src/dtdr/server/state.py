@@ -19,7 +19,7 @@ from dtdr.server.metrics import Metrics
 from dtdr.server.models import ServedModel, Shelf, Snapshot
 from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
-from dtdr.server.spans import ranking_span
+from dtdr.server.spans import Spans
 
 
 @dataclass
@@ -30,6 +30,7 @@ class State:
     shelf: Shelf
     sessions: SessionStore
     metrics: Metrics
+    spans: Spans
     keys: KeyFile | None = None
     stopping: bool = False
     feedback_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -43,9 +44,7 @@ class State:
     ) -> dict[str, Any]:
         """Rank one step of one query; the JSON of a ``RankResponse``."""
         snapshot = model.current
-        with ranking_span(
-            model.name, snapshot.retriever.name, log_queries=self.settings.log_queries
-        ) as span:
+        with self.spans.ranking(model.name, snapshot.retriever.name) as span:
             started = time.perf_counter()
             ranking = await snapshot.run(snapshot.retriever.rank, query, history)
             self.count(model, ranking, time.perf_counter() - started)
@@ -55,10 +54,7 @@ class State:
 
     def count(self, model: ServedModel, ranking: Ranking, seconds: float) -> None:
         """Count a ranking."""
-        self.metrics.rankings.labels(model.name).inc()
-        self.metrics.rank_seconds.labels(model.name).observe(seconds)
-        if not ranking.is_familiar:
-            self.metrics.unfamiliar.labels(model.name).inc()
+        self.metrics.count_ranking(model.name, seconds, familiar=ranking.is_familiar)
 
     def response(
         self,

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Body, Path, Request, Response
 
 from dtdr.server import schemas
 from dtdr.server.sessions import ServedSession
-from dtdr.server.spans import ranking_span
 from dtdr.server.state import State, owner_of, reply, state_of
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
@@ -67,9 +66,7 @@ async def _rank(
     state: State, session: ServedSession, selection: schemas.Selection
 ) -> dict[str, Any]:
     model = session.model
-    with ranking_span(
-        model.name, model.current.retriever.name, log_queries=state.settings.log_queries
-    ) as span:
+    with state.spans.ranking(model.name, model.current.retriever.name) as span:
         started = time.perf_counter()
         snapshot, ranking = await session.rank()
         state.count(model, ranking, time.perf_counter() - started)

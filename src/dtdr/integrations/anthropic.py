@@ -64,7 +64,7 @@ def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
     """
     _messages(body)
     tools = checked_tools(body.get("tools") or ())
-    return mask.select(tool_names(tools), lambda: transcript(body), costs=_costs(tools))
+    return mask.select(tool_names(tools), lambda: transcript(body), costs=_costs(mask, tools))
 
 
 def filtered(
@@ -186,7 +186,7 @@ def with_loads(
         names,
         lambda: [transcript_of(messages[:position]) for position in [*answers, len(messages)]],
         len(answers) + 1,
-        costs=_costs(tools),
+        costs=_costs(mask, tools),
     )
     loads: dict[int, list[str]] = {}
     loaded: set[str] = set()
@@ -194,14 +194,15 @@ def with_loads(
         wanted = set(selection.shown)
         if position == len(messages):
             wanted.update(also)
-        loads[position] = [name for name in names if name in (wanted & deferrable) - loaded]
-        loaded.update(loads[position])
+        new = (wanted & deferrable) - loaded
+        loads[position] = [name for name in names if name in new] if new else []
+        loaded |= new
     found: list[Any] = []
     count = 0
     for position in range(len(messages) + 1):
-        if new := loads.get(position):
+        if due := loads.get(position):
             count += 1
-            found += load(new, count)
+            found += load(due, count)
         found += messages[position : position + 1]
     return found
 
@@ -317,7 +318,9 @@ def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
     return checked_list(body["messages"], "messages")
 
 
-def _costs(tools: Sequence[Any]) -> dict[str, int]:
+def _costs(mask: ToolMask, tools: Sequence[Any]) -> dict[str, int] | None:
+    if mask.policy.token_budget is None:
+        return None
     return token_costs({name: tool for tool in tools if (name := tool_name(tool)) is not None})
 
 

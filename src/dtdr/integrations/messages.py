@@ -59,6 +59,8 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
 
 def as_json(value: object) -> Any:
     """An object of a provider's package as the JSON that it stands for."""
+    if isinstance(value, dict):
+        return value
     dump = getattr(value, "model_dump", None)
     return dump(exclude_none=True) if callable(dump) else value
 

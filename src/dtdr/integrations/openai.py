@@ -71,8 +71,10 @@ def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
     """
     _check(body)
     tools = checked_tools(body.get("tools") or ())
-    named = {name: tool for tool in tools if (name := tool_name(tool)) is not None}
-    return mask.select(tool_names(tools), lambda: transcript(body), costs=token_costs(named))
+    costs = None
+    if mask.policy.token_budget is not None:
+        costs = token_costs({name: tool for tool in tools if (name := tool_name(tool)) is not None})
+    return mask.select(tool_names(tools), lambda: transcript(body), costs=costs)
 
 
 def filtered(

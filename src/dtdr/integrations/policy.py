@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, get_args
 
 from dtdr.errors import InputError, unknown_choice
@@ -112,10 +113,9 @@ class ToolPolicy:
                 cut = ranking.select()
             else:
                 top_k = TOP_K
-        found = [name for name in cut.tools if name in wanted]
+        found = list(islice((name for name, _ in cut if name in wanted), top_k))
         if not found:
-            found = [name for name in ranking.tools if name in wanted][:1]
-        found = found[:top_k]
+            found = list(islice((name for name, _ in ranking if name in wanted), 1))
         if self.token_budget is None:
             return tuple(found)
         if costs is None:
@@ -151,11 +151,16 @@ class ToolSelection:
     weights: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
     changed: bool = False
+    _hidden: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        hidden = frozenset(name for name in self.names if name not in self.reasons)
+        object.__setattr__(self, "_hidden", hidden)
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """The named tools that are not shown, in their order."""
-        return tuple(name for name in self.names if name not in self.reasons)
+        return tuple(name for name in self.names if name in self._hidden)
 
     @property
     def preferred(self) -> tuple[str, ...]:
@@ -164,7 +169,7 @@ class ToolSelection:
 
     def shows(self, name: str | None) -> bool:
         """Whether a tool stays; one without a name, or that was not asked about, does."""
-        return name is None or name in self.reasons or name not in self.names
+        return name is None or name not in self._hidden
 
     def refusal(self, name: str) -> str | None:
         """For a guard at execution time: what to answer to a call of a hidden tool, else None.
@@ -213,26 +218,17 @@ class Narrower:
             InputError: two tools share a name, or the ranking cannot serve the policy.
         """
         available = frozenset(unique_names(names))
-        probability = dict(ranking)
-        fixed: dict[str, Reason] = {}
-        referred = set(called)
-        for name in names:
-            if name not in probability:
-                fixed[name] = "unknown"
-            elif name in referred:
-                fixed[name] = "called"
-            elif name in self.policy.always_include:
-                fixed[name] = "always"
+        probability = dict(zip(ranking.tools, ranking.probabilities.tolist(), strict=True))
+        fixed: dict[str, Reason] = dict.fromkeys(
+            available.intersection(self.policy.always_include), "always"
+        )
+        fixed.update(dict.fromkeys(available.intersection(called), "called"))
+        fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
         ranked = self.policy.ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
-        reasons: dict[str, Reason] = {}
-        for name in names:
-            if name in ranked and name in kept:
-                reasons[name] = "ranked"
-            elif name in fixed:
-                reasons[name] = fixed[name]
-            elif name in kept:
-                reasons[name] = "kept"
+        found: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
+        found.update(dict.fromkeys(kept.intersection(ranked), "ranked"))
+        reasons = {name: found[name] for name in names if name in found}
         weights = {name: share for name, share in probability.items() if name in reasons}
         return self._selection(names, reasons, weights)
 
@@ -250,7 +246,7 @@ class Narrower:
         ranked: tuple[str, ...],
         available: Collection[str],
         probability: Mapping[str, float],
-    ) -> Collection[str]:
+    ) -> frozenset[str]:
         if self.policy.sticky == "none":
             self.kept = ranked
         elif self.policy.sticky == "grow":
@@ -283,10 +279,8 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InputError: two tools share a name.
     """
-    seen: set[str] = set()
     found = tuple(names)
-    for name in found:
-        if name in seen:
-            raise InputError(f"two tools are named {name!r}; tool names must be unique")
-        seen.add(name)
+    if len(frozenset(found)) < len(found):
+        twice = next(name for position, name in enumerate(found) if name in found[:position])
+        raise InputError(f"two tools are named {twice!r}; tool names must be unique")
     return found

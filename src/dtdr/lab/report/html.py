@@ -44,7 +44,8 @@ def _figures(block: Figures) -> str:
     names = list(dict.fromkeys(name for one in block.figures for name in one.legend))
     legend = "".join(
         f'<button type="button" aria-pressed="true" data-series="{escape(name)}">'
-        f'<i class="{series_class(name)}"></i>{escape(name)}</button>'
+        f'<i class="{series_class(name)}{" dashed" if "(" in name else ""}"></i>'
+        f"{escape(name)}</button>"
         for name in names
     )
     shown = "".join(map(_figure, block.figures))

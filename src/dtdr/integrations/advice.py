@@ -10,7 +10,7 @@ from typing import Any
 
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
-from dtdr.integrations import anthropic
+from dtdr.integrations.anthropic_deferral import LOADER, LOADER_TOOL, load
 from dtdr.integrations.costs import Prices, PromptCache, Segment, Usage
 from dtdr.integrations.messages import CHARACTERS_PER_TOKEN, token_costs
 from dtdr.integrations.policy import Narrower, Sticky, ToolPolicy
@@ -249,7 +249,7 @@ class _Counter:
         """The tools and the system prompt."""
         if self._way.deferred:
             known = frozenset(ranking.tools)
-            tools = [anthropic.LOADER, *(name for name in self._names if name not in known)]
+            tools = [LOADER, *(name for name in self._names if name not in known)]
         elif self._way.constant:
             tools = list(self._names)
         else:
@@ -260,7 +260,7 @@ class _Counter:
         return [*segments, Segment("system", self._sizes.system, mark=True)]
 
     def _load(self, names: Sequence[str]) -> Segment:
-        tokens = _tokens(json.dumps(anthropic.load(names, 1)))
+        tokens = _tokens(json.dumps(load(names, 1)))
         tokens += sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
 
@@ -306,4 +306,4 @@ def _tokens(text: str) -> int:
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
 
 
-_LOADER_TOKENS = token_costs({"": anthropic._LOADER_TOOL})[""]
+_LOADER_TOKENS = token_costs({"": LOADER_TOOL})[""]

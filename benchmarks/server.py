@@ -117,7 +117,10 @@ def start(model: Path) -> tuple[subprocess.Popen[str], str]:
     # Every request is logged, as it is by default; nobody reads it here.
     log = Path(model).parent / "server.log"
     with log.open("w") as stream:
-        process = subprocess.Popen(command, stderr=stream, text=True, env=environment)
+        # A session of its own, as a server has one: schedulers share out time by session first.
+        process = subprocess.Popen(
+            command, stderr=stream, text=True, env=environment, start_new_session=True
+        )
     while "listening on " not in (text := log.read_text()):
         if process.poll() is not None:
             raise SystemExit(text)

@@ -230,7 +230,12 @@ class AsyncClient:
             attempt += 1
             last = attempt > self.retries
             try:
-                response = await self._http.request(call.method, call.path, json=call.body)
+                response = await self._http.request(
+                    call.method,
+                    call.path,
+                    json=call.body,
+                    timeout=call.seconds or self._http.timeout,
+                )
             except self._library.TransportError as error:
                 unsent = isinstance(error, self._library.ConnectError)
                 if last or not (call.repeatable or unsent):

@@ -23,6 +23,9 @@ AGAIN = frozenset({429, 502, 503, 504})
 PAUSE = 0.1
 """Seconds before the second try, doubled each time."""
 
+PATIENCE = 120.0
+"""Seconds for learning, loading and saving."""
+
 LONGEST_PAUSE = 5.0
 """Seconds; a server that asks for a longer pause is not waited for."""
 
@@ -33,12 +36,14 @@ class Call:
 
     Attributes:
         repeatable: whether asking twice does no more than asking once.
+        seconds: for an answer, where that takes longer than a ranking.
     """
 
     method: str
     path: str
     body: dict[str, Any] | None = None
     repeatable: bool = True
+    seconds: float | None = None
 
 
 def http_library() -> ModuleType:
@@ -128,7 +133,7 @@ def feedback_call(
     """``/v1/feedback``; not repeated, since learning twice is not learning once."""
     records = [_lesson(item) for item in demonstrations]
     body = {"demonstrations": records} | named(model)
-    return Call("POST", "/v1/feedback", body, repeatable=False)
+    return Call("POST", "/v1/feedback", body, repeatable=False, seconds=PATIENCE)
 
 
 def mask_call(
@@ -149,7 +154,7 @@ def mask_call(
 
 def model_call(action: str, model: str) -> Call:
     """``/v1/models/{model}/reload`` and ``/save``."""
-    return Call("POST", f"/v1/models/{quote(model, safe='')}/{action}")
+    return Call("POST", f"/v1/models/{quote(model, safe='')}/{action}", seconds=PATIENCE)
 
 
 def named(model: str | None) -> dict[str, Any]:
@@ -178,7 +183,9 @@ def read(status: int, content: bytes) -> Any:
 def not_reached(url: str, error: Exception) -> ServerError:
     """The error of a request without a response."""
     reason = str(error) or type(error).__name__
-    return ServerError(f"{url} was not reached: {reason}; is it running? Start it with: dtdr serve")
+    if isinstance(error, http_library().ConnectError | http_library().ConnectTimeout):
+        return ServerError(f"{url} was not reached ({reason}); start it with: dtdr serve")
+    return ServerError(f"{url} did not answer ({reason}); try again, or give more time")
 
 
 def _error_of(status: int, content: bytes, parsed: Any) -> ServerError:

@@ -8,6 +8,7 @@ Keys of the JSON object on its command line:
     special: adds tools that fail, ask, log and so on.
     handshake: speaks only the protocols before 2026-07-28.
     delay: seconds that every call takes.
+    late: seconds before the server answers anything.
     pid: a file that the process writes its number to.
     http: a port; serves streamable HTTP there instead of standard input and output.
     mounts: a list of such objects, each served at ``/NUMBER/mcp`` of that port.
@@ -213,6 +214,7 @@ async def serve(options: dict[str, Any]) -> None:
     """Serve until the client leaves."""
     if "pid" in options:
         Path(options["pid"]).write_text(str(os.getpid()))
+    await anyio.sleep(options.get("late", 0))
     if "http" in options:
         await serve_http(options["http"], options.get("mounts", [options]))
         return

@@ -55,6 +55,19 @@ async def test_a_server_that_cannot_be_started_leaves_the_others_alone(model):
         assert await names(client) == ["tool_0", "tool_1"]
 
 
+async def test_a_server_that_starts_late_keeps_nobody_waiting_but_the_callers_of_its_tools(
+    model, monkeypatch
+):
+    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 0.1)
+    late = stdio("late", prefix="late_", tools=1, late=1)
+    async with gateway_client(model, [late]) as (client, _):
+        assert await names(client) == []
+        result = await client.call_tool("late_tool_0", {"id": "1"})
+        assert await names(client) == ["late_tool_0"]
+
+    assert json.loads(text(result))["id"] == "1"
+
+
 async def test_a_call_waits_a_moment_for_a_server_that_is_away(model, tmp_path):
     pid = tmp_path / "pid"
     specs = [stdio("a", tools=2, pid=str(pid))]

@@ -11,7 +11,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from dtdr.gateway.clients import INTENT_KEY, ClientState, Context
-from dtdr.gateway.gateway import SEARCH_TOOL, Gateway
+from dtdr.gateway.gateway import HEAD_START, SEARCH_TOOL, Gateway
 from dtdr.gateway.link import RawResult, UnavailableError
 from dtdr.gateway.relay import relay
 from dtdr.traces.base import TracedCall
@@ -82,11 +82,11 @@ class ToolHandlers:
         self._hear_intent(state, context)
         if params.name == SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
-        owner = self._gateway.catalog.owner(params.name)
+        owner = await self._gateway.owner(params.name)
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         call = self._begun(state, params)
-        self._gateway.soon_refresh(state)
+        self._gateway.soon_refresh(state, HEAD_START)
         state.running += 1
         try:
             result = await self._passed(context, owner, params)
@@ -100,6 +100,7 @@ class ToolHandlers:
         finally:
             call.ended = state.last_call = time.monotonic()
             state.running -= 1
+            self._gateway.soon_refresh(state)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool's arguments, for the SDK's check of headers against them."""

@@ -35,45 +35,62 @@ _WORTH_SHOWING = 0.005
 ARRAYS = ("mean", "scale", "hidden", "hidden_bias", "output", "output_bias")
 
 
-def features(walk: Walk, tools: Array) -> Array:
-    """What is known of tools without their demonstrations; shape (tools, features).
+class View:
+    """Tools that are looked at as if they had no demonstrations, for one query.
 
-    Nothing here was learned from calls of the tool itself, so that a tool with demonstrations
+    Nothing here was learned from calls of such a tool itself, so that a tool with demonstrations
     can stand in for a new one.
 
     Args:
-        walk: whose ``features`` were just computed.
-        tools: columns of the table.
+        walk: of the query.
+        tools: columns of its table.
     """
-    table, layout = walk.table, walk.layout
-    found = np.zeros((len(FEATURES), len(tools)), np.float32)
-    likeness = table[layout.likeness]
-    found[0] = likeness[tools]
-    found[1] = np.log((found[0] + 0.02) / (_best_of_others(likeness, tools) + 0.02))
-    evidence = walk.evidence
-    if evidence is not None:
-        ahead = table[layout.described_ahead]
-        found[2] = ahead[tools]
-        found[3] = found[2] - _best_of_others(ahead, tools)
-        said = evidence.described[:, tools]
-        taken = evidence.parts.sum(axis=1)[:, None] - evidence.parts[:, tools]
-        found[4] = np.log((said * said / (said + taken + 1e-3)).sum(axis=0) + 1e-3)
-    found[5:8] = table[layout.pairs][1:, tools]
-    found[8] = [tool in walk.called for tool in tools.tolist()]
-    found[9] = table[layout.last, tools]
-    found[10] = table[layout.steps, 0]
-    chances = np.exp(table[0])
-    near = [np.maximum(walk.pairs(tool).features[1], 0) ** 2 for tool in tools.tolist()]
-    weights = np.array(near).reshape(len(tools), -1)
-    weights[np.arange(len(tools)), tools] = 0
-    found[11] = np.log(weights @ chances / (weights.sum(axis=1) + 0.3) + 1e-4)
-    return found.T
+
+    def __init__(self, walk: Walk, tools: Array) -> None:
+        self.tools = tools
+        table, layout = walk.table, walk.layout
+        self._list: list[int] = tools.tolist()
+        self._fixed = np.zeros((len(FEATURES), len(tools)), np.float32)
+        likeness = table[layout.likeness]
+        self._fixed[0] = likeness[tools]
+        others = _best_of_others(likeness, self._list)
+        self._fixed[1] = np.log((self._fixed[0] + 0.02) / (others + 0.02))
+        evidence = walk.evidence
+        if evidence is not None:
+            said = evidence.described[:, tools]
+            taken = evidence.parts.sum(axis=1)[:, None] - evidence.parts[:, tools]
+            self._fixed[4] = np.log((said * said / (said + taken + 1e-3)).sum(axis=0) + 1e-3)
+        alike = np.array([walk.pairs(tool).features[1] for tool in self._list])
+        weights = np.maximum(alike.reshape(len(tools), table.shape[1]), 0) ** 2
+        weights[np.arange(len(tools)), tools] = 0
+        self._weights = weights / (weights.sum(axis=1, keepdims=True) + np.float32(0.3))
+
+    def features(self, walk: Walk) -> Array:
+        """Shape (tools, features), after the ``features`` of the walk were computed."""
+        table, layout, tools = walk.table, walk.layout, self.tools
+        found = self._fixed.copy()
+        if walk.evidence is not None:
+            ahead = table[layout.described_ahead]
+            found[2] = ahead[tools]
+            found[3] = found[2] - _best_of_others(ahead, self._list)
+        found[5:8] = table[layout.pairs][1:, tools]
+        called = walk.called
+        found[8] = [tool in called for tool in self._list]
+        found[9] = table[layout.last, tools]
+        found[10] = table[layout.steps, 0]
+        found[11] = np.log(self._weights @ np.exp(table[0]) + 1e-4)
+        return found.T
 
 
-def _best_of_others(values: Array, tools: Array) -> Array:
+def _best_of_others(values: Array, tools: list[int]) -> Array:
+    """For each of the tools, the highest value of any other; the end of plan left out."""
     best = int(values[:-1].argmax())
-    second = float(np.delete(values[:-1], best).max()) if len(values) > 2 else 0.0
-    return np.where(tools == best, second, values[best])
+    found = np.full(len(tools), values[best])
+    if best in tools:
+        rest = values[:-1].copy()
+        rest[best] = -np.inf
+        found[tools.index(best)] = rest.max() if len(rest) > 1 else 0.0
+    return found
 
 
 def example(rng: np.random.Generator, walk: Walk, right: Array) -> tuple[Array, Array, Array]:
@@ -92,7 +109,8 @@ def example(rng: np.random.Generator, walk: Walk, right: Array) -> tuple[Array, 
     each = len(others) / max(len(chosen), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(chosen), each)])
     known = np.concatenate([np.ones(len(right)), np.zeros(len(chosen))]).astype(np.float32)
-    return features(walk, np.concatenate([right, chosen])), known, weights.astype(np.float32)
+    rows = View(walk, np.concatenate([right, chosen])).features(walk)
+    return rows, known, weights.astype(np.float32)
 
 
 class ColdScorer:
@@ -156,15 +174,16 @@ class ColdScorer:
         active = np.maximum(inputs @ values["hidden"] + values["hidden_bias"], 0)
         return sigmoid(active @ values["output"] + values["output_bias"])
 
-    def mixed(self, probabilities: Array, walk: Walk, new: Array) -> Array:
+    def mixed(self, probabilities: Array, walk: Walk, view: View) -> Array:
         """Probabilities of all tools when those of some must come from their descriptions.
 
         Args:
             probabilities: of the tools in view, summing to 1.
             walk: that they were made from.
-            new: columns of the tools without demonstrations.
+            view: the tools without demonstrations.
         """
-        chances = self.chances(features(walk, new)).astype(np.float64)
+        new = view.tools
+        chances = self.chances(view.features(walk)).astype(np.float64)
         odds = _CAUTION * chances / (1 - chances)
         share = odds / (1 + odds.sum())
         found = probabilities.copy()

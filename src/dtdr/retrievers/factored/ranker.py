@@ -133,7 +133,11 @@ def probabilities(scorer: Scorer | None, table: Array, chosen: Array | None) -> 
     if scorer is None:
         logits: Array = table[0].astype(np.float64)
     elif chosen is None:
-        logits = scorer.scores(table).astype(np.float64)
+        scores = scorer.scores(table)
+        scores -= scores[scores.argmax()]
+        chances = np.exp(scores, out=scores).astype(np.float64)
+        chances /= np.add.reduce(chances)
+        return chances
     else:
         scores = log_softmax(scorer.scores(table[:, chosen])).astype(np.float64)
         logits = table[0].astype(np.float64)

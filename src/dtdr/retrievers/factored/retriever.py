@@ -453,7 +453,9 @@ def _ranked(
     chosen = shortlist(reader.layout, reader.parts.switches, table)
     found = ranker.probabilities(scorer, table, chosen)
     if cold_scorer is not None and len(walk.new):
-        found = cold_scorer.mixed(found, walk, walk.new)
+        if walk.view is None:
+            walk.view = cold.View(walk, walk.new)
+        found = cold_scorer.mixed(found, walk, walk.view)
     return of_all(found, walk)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from dtdr.retrievers.factored.kernel import Weights
 from dtdr.retrievers.factored.network import MAX_COUNT, MAX_LENGTH, sigmoid
 from dtdr.retrievers.factored.parts import NEED_LEVELS, Parts, Switches
 from dtdr.retrievers.factored.relations import Pairs
+
+if TYPE_CHECKING:
+    from dtdr.retrievers.factored.cold import View
 
 Array = npt.NDArray[Any]
 
@@ -272,10 +275,13 @@ class Reader:
         # As for the shortlist of a step, an alike description counts as much as twenty times
         # the odds of being needed.
         order += np.float32(3) * likeness / (likeness.max() + np.float32(1e-6))
+        rest = order.astype(np.float64)
         order[-1] = np.inf
-        chosen = np.sort(np.argpartition(-order, MOST_COLUMNS - 1)[:MOST_COLUMNS])
-        order[-1] = 0
-        return chosen, order.astype(np.float64)
+        if self._any_new:
+            new = np.flatnonzero(self._new)
+            most = min(_MOST_NEW, len(new))
+            order[new[np.argpartition(-likeness[new], most - 1)[:most]]] = np.inf
+        return np.sort(np.argpartition(-order, MOST_COLUMNS - 1)[:MOST_COLUMNS]), rest
 
 
 class Walk:
@@ -286,6 +292,10 @@ class Walk:
     Args:
         reader: of the parts.
         query: prepared by the reader.
+
+    Attributes:
+        table: what ``features`` gives.
+        view: what is known of the tools without demonstrations, made when first needed.
     """
 
     __slots__ = (
@@ -306,6 +316,7 @@ class Walk:
         "_rows",
         "_together",
         "table",
+        "view",
     )
 
     def __init__(self, reader: Reader, query: PreparedQuery) -> None:
@@ -326,6 +337,7 @@ class Walk:
         self._pointer = 0.0
         self._centre = 0.0
         self._together: Array = np.zeros(0, np.float32)
+        self.view: View | None = None
 
     @property
     def layout(self) -> Layout:

@@ -1,6 +1,7 @@
 """How fitting grows with the demonstrations: seconds and peak memory.
 
     python benchmarks/fit.py [--smoke] [--sizes 1000 10000 100000] [--retriever NAME ...]
+        [--tools 47]
 
 Every line is measured in a process of its own, on generated (synthetic) demonstrations, with the
 lexical encoder. Peak memory is that of the whole process, demonstrations included.
@@ -25,13 +26,14 @@ from dtdr.evaluation.tables import Column, Table, count, duration
 from dtdr.retrievers import create
 
 
-def measure(retriever: str, demonstrations: int) -> dict[str, Any]:
+def measure(retriever: str, demonstrations: int, tool_count: int) -> dict[str, Any]:
     """One line of the table, measured in this process."""
     started = time.perf_counter()
-    found = list(generate(demonstrations))
+    known = tools(tool_count)
+    found = list(generate(demonstrations, tool_count))
     generated = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    fitted = create(retriever).fit(found, tools())
+    fitted = create(retriever).fit(found, known)
     done = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
@@ -54,13 +56,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
-    parser.add_argument("--retriever", nargs="+", default=["dr", "lr", "dtdr-c", "dtdr-l"])
+    parser.add_argument(
+        "--retriever", nargs="+", default=["dr", "lr", "dtdr-c", "dtdr-l", "dtdr-f"]
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--one", nargs=2, metavar=("RETRIEVER", "DEMONSTRATIONS"))
+    parser.add_argument("--tools", type=int, default=len(tools()), help="size of the vocabulary")
+    parser.add_argument("--one", nargs=3, metavar=("RETRIEVER", "DEMONSTRATIONS", "TOOLS"))
     given = parser.parse_args()
     if given.one:
-        name, size = given.one
-        print(json.dumps(measure(name, int(size))))
+        name, size, tool_count = given.one
+        print(json.dumps(measure(name, int(size), int(tool_count))))
         return
     if given.smoke:
         given.sizes = [100, 300]
@@ -69,6 +74,7 @@ def main() -> None:
         former: dict[str, Any] | None = None
         for size in given.sizes:
             command = [sys.executable, __file__, "--one", name, str(size)]
+            command.append(str(given.tools))
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
             row = json.loads(done.stdout)
             if former is not None:
@@ -92,7 +98,7 @@ def main() -> None:
         "Ratio: of fit time to the line above. Data: the process with its demonstrations in "
         "memory,\nbefore the fit. Peak: of the whole process."
     )
-    title = "Fitting on synthetic demonstrations, lexical encoder"
+    title = f"Fitting on synthetic demonstrations over {given.tools} tools, lexical encoder"
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 
 

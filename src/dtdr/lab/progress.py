@@ -50,7 +50,7 @@ class Progress:
         elapsed = time.monotonic() - self._started
         left = elapsed / done * expected_left if done > 0 else self._expected
         now = f"; {running[0]}" if running else ""
-        self._bar.update(self._task, advance=1, left=f"about {spoken(left)} left{now}"[:60])
+        self._bar.update(self._task, advance=1, left=f"about {spoken(left)} left{now}"[:46])
 
     def __exit__(
         self,

@@ -102,4 +102,4 @@ def _table(
 
 
 def _less(value: float, base: float) -> Cell:
-    return Cell(f"{100 * (1 - value / base):+.0f} %" if base else "-")
+    return Cell(f"{100 * (1 - value / base):.0f} %" if base else "-")

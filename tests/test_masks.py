@@ -371,6 +371,75 @@ def test_a_list_of_allowed_tools_of_the_requests_own_is_cut_down():
     assert openai.allowed_tools(tools, shown, choice=given_) == given_
 
 
+# -- OpenAI: additional tools --------------------------------------------------------------------
+
+
+def added(items):
+    return [
+        tool["name"]
+        for item in items
+        if item.get("type") == "additional_tools"
+        for tool in item["tools"]
+    ]
+
+
+@given(conversations, masks)
+def test_requests_with_additional_tools_begin_with_each_other(transcript, mask):
+    items = responses_input(transcript)
+    ends = [
+        position
+        for position in range(1, len(items) + 1)
+        if items[position - 1].get("role") == "user"
+        or (items[position - 1].get("type") == "function_call_output"
+        and (position == len(items) or items[position].get("type") != "function_call_output"))
+    ]
+    former = None
+    for end in ends:
+        body = {**body_of("responses", transcript), "input": items[:end]}
+        found = openai.masked(body, mask, "additional-tools")
+        if former is not None:
+            assert found["tools"] == former["tools"]
+            assert found["input"][: len(former["input"])] == former["input"]
+        former = found
+
+
+@given(conversations, masks)
+def test_what_is_shown_is_added_once_and_the_rest_stays_out(transcript, mask):
+    body = body_of("responses", transcript)
+    found = openai.masked(body, mask, "additional-tools")
+    shown = set(openai.select(body, mask).shown)
+    always = set(mask.policy.always_include)
+
+    names = added(found["input"])
+    assert len(names) == len(set(names))
+    assert shown - {NEW} - always <= set(names)
+    assert {openai.tool_name(tool) for tool in found["tools"]} == {NEW, None} | always
+    assert [item for item in found["input"] if item.get("type") != "additional_tools"] == body[
+        "input"
+    ]
+
+
+def test_additional_tools_have_the_shape_of_the_openai_package():
+    mask = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
+    transcript = Transcript((Turn(QUERY, (("read_file",), ("summarize",))),))
+    body = body_of("responses", transcript, tool_choice={"type": "function", "name": "send_text"})
+    found = openai.masked(body, mask, "additional-tools")
+    for item in found["input"]:
+        valid("openai", "responses.ResponseInputItemParam", item)
+    assert added(found["input"])[0] == "read_file"
+    assert "send_text" in added(found["input"])
+
+    plain = openai.masked({**body, "input": QUERY}, mask, "additional-tools")
+    assert plain["input"][0] == {"role": "user", "content": QUERY}
+
+
+def test_additional_tools_are_no_form_of_chat_completions():
+    with pytest.raises(InputError, match="a form of the responses API"):
+        openai.masked(
+            body_of("chat", Transcript.of(QUERY)), ToolMask(RETRIEVER), "additional-tools"
+        )
+
+
 # -- Anthropic: deferred loading -----------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from tests.test_masks import MODULE, RETRIEVER, SMALL, body_of, conversations
 MASK = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
 FORMS = {
     "chat": ("filtered", "allowed-tools", "hint", "hint-weighted"),
-    "responses": ("filtered", "allowed-tools", "hint", "hint-weighted"),
+    "responses": ("filtered", "allowed-tools", "additional-tools", "hint"),
     "anthropic": ("filtered", "deferred", "hint", "hint-weighted"),
 }
 

@@ -191,16 +191,17 @@ def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
     )
     out = console()
     out.print(Table(columns, rows, caption=caption).to_rich())
-    for sentence in _conclusions(costs):
+    for sentence in _conclusions(costs, prices):
         out.print(Text(sentence))
 
 
-def _conclusions(costs: list[Cost]) -> list[str]:
-    """What the table says, in words."""
+def _conclusions(costs: list[Cost], prices: Prices) -> list[str]:
+    """What the table says, in words, about the ways that these prices are for."""
     every = costs[0]
+    offered = [cost for cost in costs if cost.way.provider in ("", prices.provider)]
     return [
-        _conclusion("Cold", every, min(costs, key=_cold), _cold),
-        _conclusion("Warm", every, min(costs, key=_warm), _warm),
+        _conclusion("Cold", every, min(offered, key=_cold), _cold),
+        _conclusion("Warm", every, min(offered, key=_warm), _warm),
     ]
 
 
@@ -209,8 +210,8 @@ def _conclusion(label: str, every: Cost, best: Cost, dollars: Callable[[Cost], f
         return f"{label}: nothing is cheaper than all tools, always the same."
     saved = 1 - dollars(best) / dollars(every)
     return (
-        f"{label}: {best.way.name} is cheapest, {saved:.0%} below all tools; it hides the next "
-        f"tool at {1 - best.recall:.1%} of the steps."
+        f"{label}: {best.way.name} is cheapest, {saved:.0%} below all tools; "
+        f"it hides {1 - best.recall:.1%} of the right next tools."
     )
 
 

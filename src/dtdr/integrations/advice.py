@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
@@ -31,14 +31,15 @@ class Way:
         provider: who offers it; empty for everybody.
         sticky: the policy's; None where every tool is shown.
         constant: whether the array of tools stays the same.
-        deferred: whether definitions are loaded within the conversation.
+        loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
+            by the result of a loader; empty where they are not.
     """
 
     name: str
     provider: str = ""
     sticky: Sticky | None = None
     constant: bool = False
-    deferred: bool = False
+    loaded: Literal["", "inline", "referred"] = ""
 
 
 WAYS = (
@@ -47,7 +48,8 @@ WAYS = (
     Way("filtered, growing", sticky="grow"),
     Way("filtered, confident", sticky="confidence"),
     Way("allowed_tools", "OpenAI", sticky="none", constant=True),
-    Way("defer_loading", "Anthropic", sticky="grow", deferred=True),
+    Way("additional_tools", "OpenAI", sticky="grow", loaded="inline"),
+    Way("defer_loading", "Anthropic", sticky="grow", loaded="referred"),
 )
 
 
@@ -208,7 +210,7 @@ class _Counter:
             if self._way.sticky is not None:
                 selection = narrower.narrow(self._names, ranking, step.history, costs=self._costs)
                 shown = frozenset(selection.shown)
-                if self._way.deferred and (
+                if self._way.loaded and (
                     new := [
                         name
                         for name in selection.shown
@@ -247,9 +249,11 @@ class _Counter:
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:
         """The tools and the system prompt."""
-        if self._way.deferred:
+        if self._way.loaded:
             known = frozenset(ranking.tools)
-            tools = [LOADER, *(name for name in self._names if name not in known)]
+            tools = [name for name in self._names if name not in known]
+            if self._way.loaded == "referred":
+                tools.insert(0, LOADER)
         elif self._way.constant:
             tools = list(self._names)
         else:
@@ -260,7 +264,7 @@ class _Counter:
         return [*segments, Segment("system", self._sizes.system, mark=True)]
 
     def _load(self, names: Sequence[str]) -> Segment:
-        tokens = _tokens(json.dumps(load(names, 1)))
+        tokens = _tokens(json.dumps(load(names, 1))) if self._way.loaded == "referred" else 0
         tokens += sum(self._costs[name] for name in names)
         return Segment(("load", *names), tokens, mark=True)
 

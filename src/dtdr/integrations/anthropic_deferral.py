@@ -7,8 +7,8 @@ from typing import Any
 
 from dtdr.errors import InputError
 from dtdr.integrations.anthropic_tools import costs, field, tool_names, without
+from dtdr.integrations.loading import loads
 from dtdr.integrations.mask import ToolMask
-from dtdr.integrations.messages import transcript_of
 
 LOADER = "load_tools"
 """Name of the tool whose results carry the references to deferred tools."""
@@ -92,9 +92,7 @@ def with_loads(
 ) -> list[Any]:
     """The conversation with a load in front of every answer for which tools became needed.
 
-    Worked out anew from the conversation each time, and the same each time, so that the cached
-    start of the prompt stays what it was. What is loaded stays loaded, and a tool that was called
-    without having been loaded is loaded after that call.
+    Worked out anew from the conversation each time, and the same each time; see ``loading``.
 
     Args:
         messages: the request's ``messages``, as the user keeps them: without loads.
@@ -105,34 +103,17 @@ def with_loads(
     Raises:
         InputError: two tools share a name.
     """
-    names = tool_names(tools)
-    deferrable = frozenset(mask.retriever.vocabulary) - frozenset(mask.policy.always_include)
-    deferrable &= frozenset(names)
     answers = [
         position
         for position, message in enumerate(messages)
         if field(message, "role") == "assistant"
     ]
-    selections = mask.select_each(
-        names,
-        lambda: [transcript_of(messages[:position]) for position in [*answers, len(messages)]],
-        len(answers) + 1,
-        costs=costs(mask, tools),
-    )
-    loads: dict[int, list[str]] = {}
-    loaded: set[str] = set()
-    for position, selection in zip([*answers, len(messages)], selections, strict=True):
-        wanted = set(selection.shown)
-        if position == len(messages):
-            wanted.update(also)
-        new = (wanted & deferrable) - loaded
-        loads[position] = [name for name in names if name in new] if new else []
-        loaded |= new
+    due = loads(messages, answers, tool_names(tools), mask, also=also, costs=costs(mask, tools))
     found: list[Any] = []
     count = 0
     for position in range(len(messages) + 1):
-        if due := loads.get(position):
+        if position in due:
             count += 1
-            found += load(due, count)
+            found += load(due[position], count)
         found += messages[position : position + 1]
     return found

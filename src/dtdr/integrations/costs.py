@@ -23,6 +23,7 @@ class Prices:
         breakpoints: whether a prefix must end where an earlier request set a mark (behind the
             tools, the system prompt, and each message); else it may end anywhere.
         source: where the prices come from, and their date.
+        provider: who charges them, as ``Way.provider`` writes it; empty for anybody else.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Prices:
     step: int = 1
     breakpoints: bool = False
     source: str = ""
+    provider: str = ""
 
     def __post_init__(self) -> None:
         for name in ("uncached", "read", "write"):
@@ -55,9 +57,18 @@ _SOURCE = "genai-prices 0.2.3 (November 2026)"
 
 PRESETS = {
     "anthropic": Prices(
-        "claude-sonnet-5", 2.0, 0.2, 2.5, minimum=1024, breakpoints=True, source=_SOURCE
+        "claude-sonnet-5",
+        2.0,
+        0.2,
+        2.5,
+        minimum=1024,
+        breakpoints=True,
+        source=_SOURCE,
+        provider="Anthropic",
     ),
-    "openai": Prices("gpt-5.4", 2.5, 0.25, 2.5, minimum=1024, step=128, source=_SOURCE),
+    "openai": Prices(
+        "gpt-5.4", 2.5, 0.25, 2.5, minimum=1024, step=128, source=_SOURCE, provider="OpenAI"
+    ),
 }
 """One model in the middle of each provider's range; writes last five minutes at Anthropic."""
 
@@ -90,7 +101,7 @@ def prices_of(name: str) -> Prices:
         raise InputError(f"genai-prices knows no price of cached input for {name!r}; give prices")
     write = _base(current.cache_write_mtok)
     return replace(
-        PRESETS.get(provider.id, PRESETS["openai"]),
+        PRESETS.get(provider.id) or replace(PRESETS["openai"], provider=""),
         name=model.id,
         uncached=uncached,
         read=read,

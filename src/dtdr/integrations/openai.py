@@ -20,11 +20,12 @@ from dtdr.integrations.messages import (
     token_costs,
     transcript_of,
 )
+from dtdr.integrations.openai_additional import with_additional_tools
 from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.transcript import Transcript
 
 Api = Literal["chat", "responses"]
-Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
+Form = Literal["filtered", "allowed-tools", "additional-tools", "hint", "hint-weighted"]
 
 
 def tool_name(tool: object) -> str | None:
@@ -71,10 +72,7 @@ def select(body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
     """
     _check(body)
     tools = checked_tools(body.get("tools") or ())
-    costs = None
-    if mask.policy.token_budget is not None:
-        costs = token_costs({name: tool for tool in tools if (name := tool_name(tool)) is not None})
-    return mask.select(tool_names(tools), lambda: transcript(body), costs=costs)
+    return mask.select(tool_names(tools), lambda: transcript(body), costs=_costs(mask, tools))
 
 
 def filtered(
@@ -151,11 +149,14 @@ def with_hint(
 def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
     """The request with a selection written into it; the given one is not changed.
 
+    ``additional-tools`` needs the conversation's earlier steps too; use ``masked`` for it.
+
     Raises:
         InputError: an unknown form, two tools that share a name, or a body of neither API.
     """
-    if form not in get_args(Form):
-        raise unknown_choice("form", form, get_args(Form))
+    choices = [name for name in get_args(Form) if name != "additional-tools"]
+    if form not in choices:
+        raise unknown_choice("form", form, choices)
     api = _check(body)
     changed = dict(body)
     if not body.get("tools"):
@@ -182,13 +183,34 @@ def masked(body: Mapping[str, Any], mask: ToolMask, form: Form = "allowed-tools"
         body: the keywords of ``chat.completions.create`` or ``responses.create``.
         mask: retriever and policy.
         form: ``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds;
-            ``filtered`` works with every compatible server; ``hint`` and ``hint-weighted`` keep
-            all tools and write the preferred ones behind the conversation.
+            ``filtered`` works with every compatible server; ``additional-tools``, of the responses
+            API, keeps it constant and short, and adds what is needed within the conversation;
+            ``hint`` and ``hint-weighted`` keep all tools and write the preferred ones behind the
+            conversation.
 
     Raises:
-        InputError: an unknown form, two tools that share a name, or a body of neither API.
+        InputError: an unknown form, two tools that share a name, a body of neither API, or
+            ``additional-tools`` for a chat-completions request.
     """
-    return apply(body, select(body, mask), form)
+    if form != "additional-tools":
+        return apply(body, select(body, mask), form)
+    if _check(body) == "chat":
+        raise InputError(
+            "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
+        )
+    changed = dict(body)
+    if body.get("tools"):
+        tools = checked_tools(body["tools"])
+        tool_names(tools)
+        items = body["input"]
+        changed["input"], changed["tools"] = with_additional_tools(
+            [{"role": "user", "content": items}] if isinstance(items, str) else items,
+            [(tool_name(tool), tool) for tool in tools],
+            mask,
+            also=_named(body.get("tool_choice")),
+            costs=_costs(mask, tools),
+        )
+    return changed
 
 
 async def amasked(
@@ -196,6 +218,12 @@ async def amasked(
 ) -> dict[str, Any]:
     """``masked`` in a thread of its own."""
     return await asyncio.to_thread(masked, body, mask, form)
+
+
+def _costs(mask: ToolMask, tools: Sequence[Any]) -> dict[str, int] | None:
+    if mask.policy.token_budget is None:
+        return None
+    return token_costs({name: tool for tool in tools if (name := tool_name(tool)) is not None})
 
 
 def _check(body: Mapping[str, Any]) -> Api:

@@ -26,7 +26,7 @@ OTHERS = (0.4, 0.0)
 
 FEW_TOOLS = 16
 
-SHARED = 0.3
+SHARED = 0.15
 """What a cell takes of the time of an equal one whose retriever is fitted already, roughly."""
 
 START = 2.0

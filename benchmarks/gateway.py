@@ -3,8 +3,8 @@
     python benchmarks/gateway.py [--smoke] [--servers 20] [--tools 100] [--calls 1000] [--json]
 
 Real servers (a process each), a gateway in a process of its own, the SDK's client; over pipes and
-over HTTP, in the handshake protocol and in 2026-07-28. The model is fitted on chains of the tools
-and ranks after every call.
+over HTTP, in the protocols of 2025-11-25 and 2026-07-28. The model (dtdr-l) is fitted on chains of
+the tools and ranks after every call.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fit_model(folder: Path, servers: int, tools: int) -> None:
             (("0", "1"), ("1", "2")),
         )
         demonstrations.append(dtdr.Demonstration(str(number), f"task {number}", plan))
-    dtdr.fit(demonstrations, epochs=3).save(folder)
+    dtdr.fit(demonstrations, retriever="dtdr-l", epochs=3).save(folder)
 
 
 def free_port() -> int:
@@ -148,6 +148,8 @@ async def measure(
 ) -> dict[str, Any]:
     """One line of the table."""
     async with endpoints(kind, model, servers, tools, mode) as (direct, through):
+        # Answered when every server has started.
+        await through.call_tool(f"s{servers - 1}_tool_0", {"id": "first"})
         started = time.perf_counter()
         shown = len((await through.list_tools()).tools)
         list_ms = (time.perf_counter() - started) * 1e3
@@ -166,7 +168,7 @@ async def measure(
     median = {name: statistics.median(values) * 1e3 for name, values in kept.items()}
     return {
         "transport": kind,
-        "protocol": "2026-07-28" if mode == "auto" else "handshake",
+        "protocol": "2026" if mode == "auto" else "2025",
         "servers": servers,
         "tools": servers * tools,
         "shown": shown,

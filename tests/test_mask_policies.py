@@ -1,4 +1,6 @@
+import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -188,6 +190,23 @@ def test_going_through_a_transcript_gives_what_the_steps_gave(retriever, k, stic
         assert found.shown == replayed.shown
         if position < len(history):
             run.call(history[position])
+
+
+def test_asynchronous_selections_are_the_same(retriever):
+    mask = ToolMask(retriever, ToolPolicy(top_k=2, sticky="grow"))
+    transcript = Transcript.of(QUERY, ["read_file"])
+    assert asyncio.run(mask.aselect(SMALL, transcript)) == mask.select(SMALL, transcript)
+    run, other = mask.run(QUERY), mask.run(QUERY)
+    assert asyncio.run(run.aselect(SMALL)) == other.select(SMALL)
+
+
+def test_one_mask_serves_many_threads_at_once(retriever):
+    mask = ToolMask(retriever, ToolPolicy(top_k=1, sticky="grow"))
+    conversations = [Transcript.of(QUERY, SMALL[:size]) for size in range(6)] * 20
+    alone = [mask.select(SMALL, transcript) for transcript in conversations]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda item: mask.select(SMALL, item), conversations))
+    assert together == alone
 
 
 # -- failing open --------------------------------------------------------------------------------

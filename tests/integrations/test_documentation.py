@@ -199,6 +199,7 @@ def test_the_openai_agents_snippet_masks():
     assert script.seen == [FIVE]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["llama-index", "llama-index-retriever"])
 def test_the_llama_index_snippets_mask(name):
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")

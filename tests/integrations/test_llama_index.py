@@ -18,6 +18,9 @@ from dtdr.integrations.llama_index import ToolMaskAgent, ToolMaskRetriever, tran
 from dtdr.integrations.transcript import Transcript, Turn
 from tests.integrations.tools import NAMES, NEW, QUERY, best, broken_mask, mask
 
+# LlamaIndex's own workflows inspect deprecated attributes of pydantic.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
 SECOND = "Text Bob what the weather in Rome is"
 

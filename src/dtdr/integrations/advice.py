@@ -81,8 +81,10 @@ class Cost:
         way: how tools are shown.
         shown: tools whose definitions the model sees and may call, as a mean over requests.
         tokens: input tokens.
-        cold: those read from the cache, dollars.
-        warm: the same.
+        cold_read: those of them that are read from the cache, cold.
+        cold_dollars: what the input costs, cold.
+        warm_read: read from the cache, warm.
+        warm_dollars: what the input costs, warm.
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
     """

@@ -183,6 +183,12 @@ class ToolRun:
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             return _open(self._narrower, names, _reason(error))
 
+    async def aselect(
+        self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
+    ) -> ToolSelection:
+        """``select`` in a thread of its own."""
+        return await asyncio.to_thread(self.select, names, costs=costs)
+
 
 def _open(narrower: Narrower, names: Sequence[str], failure: str) -> ToolSelection:
     logger.warning("showing all %d tools: %s", len(names), failure)

@@ -12,7 +12,7 @@ from dtdr.lab.report.results import Results, by_place, plain
 from dtdr.lab.report.sections.retrieval import digests_of
 from dtdr.lab.report.svg import Axis, Point, Series, line_chart
 
-FEWEST = 20
+FEWEST = 100
 """Steps of a length, over all splits, below which its mean says nothing."""
 
 

@@ -390,8 +390,10 @@ def test_requests_with_additional_tools_begin_with_each_other(transcript, mask):
         position
         for position in range(1, len(items) + 1)
         if items[position - 1].get("role") == "user"
-        or (items[position - 1].get("type") == "function_call_output"
-        and (position == len(items) or items[position].get("type") != "function_call_output"))
+        or (
+            items[position - 1].get("type") == "function_call_output"
+            and (position == len(items) or items[position].get("type") != "function_call_output")
+        )
     ]
     former = None
     for end in ends:

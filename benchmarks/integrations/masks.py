@@ -3,7 +3,7 @@
     python benchmarks/integrations/masks.py [--smoke] [--tools 50 200 1000] [--calls 10]
 
 Medians of CPU time over conversations of so many calls, on generated (synthetic) demonstrations,
-with the default retriever and five tools shown.
+with five tools shown.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def anthropic_request(query: str, calls: list[str], definitions: list[Any]) -> d
     return {"model": "m", "messages": messages, "tools": definitions}
 
 
-def measure(tool_count: int, calls: int, demonstrations: int) -> dict[str, Any]:
+def measure(name: str, tool_count: int, calls: int, demonstrations: int) -> dict[str, Any]:
     """One line of the table."""
     known = tools(tool_count)
     found = list(generate(demonstrations + QUERIES, tool_count))
-    retriever = dtdr.fit(found[:demonstrations], known)
+    retriever = dtdr.fit(found[:demonstrations], known, retriever=name)
     mask = ToolMask(retriever, ToolPolicy(top_k=5))
     growing = ToolMask(retriever, ToolPolicy(top_k=5, sticky="grow"))
     names = [tool.name for tool in known if tool.name != "end"]
@@ -87,13 +87,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tools", type=int, nargs="+", default=[50, 200, 1000])
     parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--retriever", default="dtdr-l")
     parser.add_argument("--demonstrations", type=int, default=1000)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--smoke", action="store_true", help="a quick check that it runs")
     arguments = parser.parse_args()
     counts = [50] if arguments.smoke else arguments.tools
     size = 60 if arguments.smoke else arguments.demonstrations
-    rows = [measure(found, arguments.calls, size) for found in counts]
+    rows = [measure(arguments.retriever, found, arguments.calls, size) for found in counts]
     if arguments.json:
         print(json.dumps(rows))
         return

@@ -8,6 +8,7 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from dtdr.datasets.synthetic import generate
 from dtdr.plan import END
+from dtdr.retrievers import DEFAULT
 from tests.integrations.documentation import run_python, run_shell
 from tests.integrations.scripted_chat_model import ScriptedModel, tools
 from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
@@ -44,7 +45,7 @@ def test_a_raw_log_becomes_an_agent_that_sees_masked_tools(tmp_path, monkeypatch
     _, names = raw_log(tmp_path / "requests.jsonl")
     imported, fitted, advised = run_shell("from-log-shell", tmp_path)
     assert "120" in imported
-    assert "fitted dtdr-l" in fitted
+    assert f"fitted {DEFAULT}" in fitted
     assert "defer_loading" in advised
     described = json.loads((tmp_path / "tools.json").read_text(encoding="utf-8"))
     assert [tool["name"] for tool in described] == names

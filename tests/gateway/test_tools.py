@@ -242,3 +242,17 @@ async def test_another_intent_begins_another_run(model, served):
         (state,) = gateway.clients
         assert [call.tool for call in state.calls] == ["open_file"]
         assert state.intent == "second"
+
+
+async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_longer(
+    model, monkeypatch
+):
+    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 0.01)
+    specs = [
+        stdio(name, names={name: text, f"other_{name}": text}, late=place / 3)
+        for place, (name, text) in enumerate(list(NAMES.items())[:4])
+    ]
+    async with gateway_client(model, specs, policy=few(2)) as (client, gateway):
+        await names(client)
+        await until(lambda: len(gateway.catalog) == 8)
+        assert len(await names(client)) == 2

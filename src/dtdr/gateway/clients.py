@@ -14,7 +14,6 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from dtdr.integrations.policy import Narrower
 from dtdr.traces.base import TracedCall
 
 INTENT_KEY = "dtdr/intent"
@@ -39,7 +38,7 @@ class ClientState:
         called: names of the tools called in this conversation, each once.
         found: names of the tools that searches brought up in this run, each once.
         shown: names of the tools in the list that the client was last given or told of.
-        narrower: remembers the ranked tools that were shown in this run; None before the first.
+        kept: model names that a sticky policy goes on from after the latest ranking.
         running: calls that are being worked on, and open streams of changes.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
@@ -54,7 +53,7 @@ class ClientState:
     found: dict[str, None] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
     told: tuple[str, ...] | None = None
-    narrower: Narrower | None = None
+    kept: tuple[str, ...] = ()
     wire: ServerSession | None = None
     is_modern: bool = False
     log_level: types.LoggingLevel | None = None
@@ -65,6 +64,9 @@ class ClientState:
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
     ranking: anyio.Lock = field(default_factory=anyio.Lock)
     ranked_for: object = None
+
+    _step: object = None
+    _kept_before: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
@@ -77,12 +79,25 @@ class ClientState:
         """Whether the run has stood still for so long."""
         return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
 
+    def kept_before(self, step: object) -> tuple[str, ...]:
+        """What was kept at the step before, to which ranking a step again does not add.
+
+        A step is ranked again when a server comes or goes.
+
+        Args:
+            step: the query and the history that are ranked for.
+        """
+        if step != self._step:
+            self._step, self._kept_before = step, self.kept
+        return self._kept_before
+
     def start_over(self) -> list[TracedCall]:
         """Begin another run; gives back the calls of the one that ended."""
         ended, self.calls = self.calls, []
         self.searches = []
         self.found = {}
-        self.narrower = None
+        self.kept = ()
+        self._step = None
         return ended
 
 

@@ -207,10 +207,10 @@ class Gateway:
         few = self.options.policy.top_k
         if few is not None and len(self.catalog) <= few:
             return self.catalog.names()
-        if state.narrower is None:
-            state.narrower = self.ranker.narrower()
         known = self.catalog.model_names()
-        selected = await self.ranker.select(state.narrower, known, query, history)
+        narrower = self.ranker.narrower(state.kept_before((query, tuple(history))))
+        selected = await self.ranker.select(narrower, known, query, history)
+        state.kept = narrower.kept
         if selected is None:
             return self.catalog.names()
         return [name for item in selected for name in self.catalog.of_model_name(item)]

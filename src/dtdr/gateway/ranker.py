@@ -43,9 +43,9 @@ class Ranker:
         """Whether the model has a tool of that name."""
         return tool != END and self._retriever.index(tool) >= 0
 
-    def narrower(self) -> Narrower:
-        """What remembers the shown tools of one run."""
-        return Narrower(self._policy)
+    def narrower(self, kept: Sequence[str]) -> Narrower:
+        """What applies the policy to one step, going on from the tools kept at the step before."""
+        return Narrower(self._policy, kept=kept)
 
     async def select(
         self, narrower: Narrower, names: Sequence[str], query: str, history: Sequence[str]
@@ -56,7 +56,7 @@ class Ranker:
         tools by mistake is worse than one that hides none.
 
         Args:
-            narrower: of the run.
+            narrower: of the step.
             names: what the model calls the tools that there are.
             query: what the user wants.
             history: model names of the calls so far, oldest first.

@@ -33,7 +33,7 @@ def test_demo_says_that_its_data_are_synthetic_and_fits_100_columns(demo, monkey
     assert "synthetic" in shown
     assert "✓" in shown
     assert max(map(len, shown.splitlines())) <= 100
-    for name in ("random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"):
+    for name in ("random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l", "dtdr-f"):
         assert f" {name} " in shown
 
 
@@ -58,7 +58,7 @@ def test_demo_shows_three_queries_of_the_held_out_side_step_by_step(answer):
 
 def test_demo_evaluates_every_offline_retriever_on_the_held_out_steps(answer):
     scores = {item["retriever"]: item["mrr"] for item in answer["results"]}
-    assert set(scores) >= {"random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"}
-    assert scores["dtdr-l"] > scores["lr"] > scores["random"]
+    assert set(scores) >= {"random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l", "dtdr-f"}
+    assert scores["dtdr-f"] > scores["dtdr-l"] > scores["lr"] > scores["random"]
     assert scores["dtdr-c"] > scores["random"]
     assert len({item["steps"] for item in answer["results"]}) == 1

@@ -1,0 +1,320 @@
+"""dtdr-f after the fit: further demonstrations, and tools that come, go or change their names."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.errors import InputError
+from dtdr.plan import END
+from dtdr.retrievers import NAMES, retriever_class
+from dtdr.retrievers.factored.plans import PlanLog
+from dtdr.retrievers.factored.relations import Relations
+from dtdr.retrievers.factored.retriever import DTDRFactored
+from tests.test_factored import QUERY, TEST, TOOLS, TRAIN, mrr
+
+HALF = TRAIN[: len(TRAIN) // 2]
+REST = TRAIN[len(TRAIN) // 2 :]
+
+
+def probabilities(retriever, items=TEST[:15]):
+    return [
+        retriever.rank(item.query, step.history).probabilities
+        for item in items
+        for step in item.plan.steps()
+    ]
+
+
+def same(left, right):
+    return all((one == other).all() for one, other in zip(left, right, strict=True))
+
+
+def one_call(name, query, tool):
+    return Demonstration(name, query, Plan((ToolCall("0", tool, {}),)))
+
+
+@pytest.fixture
+def half():
+    return DTDRFactored(width=64).fit(HALF, TOOLS)
+
+
+@pytest.fixture(scope="module")
+def without_taxi():
+    kept = [item for item in TRAIN if "book_taxi" not in item.plan.tools]
+    return kept, [tool for tool in TOOLS if tool.name != "book_taxi"]
+
+
+# -- update ----------------------------------------------------------------------------------------
+
+
+def test_an_update_brings_the_ranking_close_to_a_refit(half):
+    before = mrr(half, TEST)
+    full = mrr(DTDRFactored(width=64).fit(TRAIN, TOOLS), TEST)
+    assert half.update(REST) == len(REST)
+    after = mrr(half, TEST)
+    assert after > full - 0.05
+    assert after > before - 0.02
+
+
+def test_counts_after_an_update_are_those_of_a_refit(half):
+    half.update(REST)
+    refit = DTDRFactored(width=8).fit(TRAIN, TOOLS)
+    left, right = half.parts_.relations, refit.parts_.relations
+    assert (left.frequency == right.frequency).all()
+    for tool in range(len(TOOLS)):
+        for name in ("before", "together", "used_by"):
+            assert getattr(left.row(tool), name) == pytest.approx(getattr(right.row(tool), name))
+    assert half.training_.demonstrations == len(TRAIN)
+
+
+def test_an_update_survives_save_and_load_also_between_two_rounds(half, tmp_path):
+    half.update(REST[:20])  # too few for the networks, which wait
+    half.save(tmp_path / "model")
+    restored = load(tmp_path / "model")
+    assert same(probabilities(half), probabilities(restored))
+    assert restored.training_ == half.training_
+    half.update(REST[20:60])
+    restored.update(REST[20:60])
+    assert same(probabilities(half), probabilities(restored))
+
+
+def test_networks_learn_once_enough_demonstrations_have_come(half):
+    weights = half.parts_.next_tool.parameters["output"]
+    half.update(REST[:10])
+    assert half.parts_.next_tool.parameters["output"] is weights
+    assert half.parts_.pending == 10
+    half.update(REST[10:40])
+    assert half.parts_.pending == 0
+    assert (half.parts_.next_tool.parameters["output"] != weights).any()
+
+
+def test_an_open_session_keeps_what_it_was_opened_with(half):
+    session, other = half.session(QUERY), half.session(QUERY)
+    half.update(REST)
+    half.remove_tools(["set_alarm"])
+    assert (session.rank().probabilities == other.rank().probabilities).all()
+    assert "set_alarm" in session.rank().tools
+    session.call("set_alarm").rank()
+    assert "set_alarm" not in half.session(QUERY).rank().tools
+
+
+def test_an_update_without_anything_to_learn_changes_nothing(half):
+    before = probabilities(half)
+    assert half.update([]) == 0
+    assert half.update([replace(REST[0], outcome="failure")]) == 0
+    assert same(before, probabilities(half))
+
+
+def test_a_tool_that_an_update_calls_first_is_added_and_learned(half):
+    fresh = [
+        one_call(f"new {number}", f"water the plants in {place}", "water_plants")
+        for number, place in enumerate(["Rome", "the hall", "my office", "the kitchen"] * 12)
+    ]
+    half.update(fresh)
+    assert "water_plants" in half.vocabulary
+    assert half.rank("water the plants in the garden").best == "water_plants"
+    assert half.rank("water the plants in the garden", ["water_plants"]).best == END
+
+
+def test_familiar_queries_are_those_that_were_learned_later_too(half):
+    odd = "calibrate seven spectrometers before the audit of the laboratory begins"
+    assert not half.rank(odd).is_familiar
+    half.update([one_call("odd", odd, "make_note")])
+    assert half.rank(odd).is_familiar
+
+
+def test_retrievers_that_cannot_learn_on_say_so_in_one_sentence():
+    for name in NAMES:
+        if retriever_class(name).can_update:
+            continue
+        for call in (
+            lambda retriever: retriever.update(REST),
+            lambda retriever: retriever.add_tools([Tool("x")]),
+            lambda retriever: retriever.remove_tools(["play_song"]),
+            lambda retriever: retriever.rename_tool("play_song", "play"),
+        ):
+            with pytest.raises(InputError, match="cannot learn on; fit it again, or choose dtdr-f"):
+                call(retriever_class(name).__new__(retriever_class(name)))
+
+
+# -- failures and age ------------------------------------------------------------------------------
+
+
+def test_failures_are_skipped_or_count_less():
+    failed = [replace(item, outcome="failure") for item in REST]
+    skipping = DTDRFactored(width=8).fit([*HALF, *failed], TOOLS)
+    assert same(probabilities(skipping), probabilities(DTDRFactored(width=8).fit(HALF, TOOLS)))
+    assert skipping.training_.skipped_failures == len(failed)
+    weighing = DTDRFactored(width=8, failure_weight=0.25).fit([*HALF, *failed], TOOLS)
+    expected = sum(len(item.plan) for item in HALF) + sum(len(item.plan) for item in failed) / 4
+    assert weighing.parts_.relations.frequency.sum() == pytest.approx(expected)
+
+
+def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
+    fitted = DTDRFactored(width=8, half_life=len(REST)).fit(HALF, TOOLS)
+    newest = fitted.parts_.log.weights[-1]
+    assert newest == 1
+    frequency = fitted.parts_.relations.frequency.copy()
+    fitted.update(REST)
+    assert fitted.parts_.log.weights[len(HALF) - 1] == pytest.approx(0.5)
+    again = DTDRFactored(width=8, half_life=len(REST)).fit(TRAIN, TOOLS)
+    assert fitted.parts_.log.weights == pytest.approx(again.parts_.log.weights)
+    assert fitted.parts_.relations.frequency == pytest.approx(again.parts_.relations.frequency)
+    assert (fitted.parts_.relations.frequency < frequency + len(REST) * 4).all()
+
+
+def test_what_users_do_of_late_wins_with_a_half_life():
+    def asking(tool):
+        return [
+            Demonstration(
+                f"{tool} {number}",
+                f"do the usual number {number}",
+                Plan((ToolCall("0", tool, {}),)),
+            )
+            for number in range(40)
+        ]
+
+    log = [*asking("play_song"), *asking("make_note")]
+    ageing = DTDRFactored(width=16, half_life=10).fit(log, TOOLS)
+    even = DTDRFactored(width=16).fit(log, TOOLS)
+    query = "do the usual number 99"
+    assert ageing.rank(query).best == "make_note"
+    assert ageing.rank(query).probability("play_song") < even.rank(query).probability("play_song")
+
+
+@pytest.mark.parametrize(
+    "options", [{"failure_weight": -0.1}, {"failure_weight": 2}, {"half_life": 0}]
+)
+def test_weights_out_of_range_are_input_errors(options):
+    with pytest.raises(InputError, match="must be"):
+        DTDRFactored(**options)
+
+
+# -- tools that come, go or change their names -----------------------------------------------------
+
+
+def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(without_taxi):
+    kept, tools = without_taxi
+    retriever = DTDRFactored(width=64).fit(kept, tools)
+    steps = [
+        (item.query, step.history)
+        for item in TEST
+        for step in item.plan.steps()
+        if "book_taxi" in step.acceptable
+    ]
+    retriever.add_tools([Tool("book_taxi", "Call a taxi that drives somebody to a place")])
+    places = [retriever.rank(*step).tools.index("book_taxi") for step in steps]
+    assert np.mean(np.array(places) < 5) > 0.8
+
+
+def test_rankings_without_new_tools_are_the_same_with_and_without_the_part_for_them(half):
+    before = probabilities(half)
+    assert half.cold_ is not None
+    half.cold_ = None
+    assert same(before, probabilities(half))
+
+
+def test_adding_and_removing_a_tool_leaves_no_trace(half, tmp_path):
+    before = probabilities(half)
+    half.add_tools([Tool("aaa", "Nothing that anybody asks for")])
+    assert half.vocabulary[0] == "aaa"
+    half.save(tmp_path / "model")
+    assert same(probabilities(half), probabilities(load(tmp_path / "model")))
+    half.remove_tools(["aaa"])
+    for left, right in zip(before, probabilities(half), strict=True):
+        assert left == pytest.approx(right, abs=1e-6)
+
+
+def test_a_removed_tool_is_never_ranked_and_its_calls_are_unknown_ones(half, tmp_path):
+    half.remove_tools(["play_song", "order_food"])
+    assert set(half.vocabulary) == {tool.name for tool in TOOLS} - {"play_song", "order_food"} | {
+        END
+    }
+    for item in TEST:
+        ranking = half.rank(item.query, ["play_song"])
+        assert ranking.probabilities.sum() == pytest.approx(1)
+        assert "play_song" not in ranking.tools
+    half.save(tmp_path / "model")
+    restored = load(tmp_path / "model")
+    assert same(probabilities(half), probabilities(restored))
+    restored.update(REST)  # calls that were removed come back with the demonstrations
+    assert "play_song" in restored.vocabulary
+
+
+def test_a_renamed_tool_keeps_what_was_learned_of_it(half):
+    names = {"play_song": "zz_play", "send_mail": "aa_mail"}
+    expected = [
+        {names.get(tool, tool): probability for tool, probability in half.rank(item.query, history)}
+        for item in TEST
+        for history in [[], ["play_song"]]
+    ]
+    half.rename_tool("play_song", "zz_play")
+    half.rename_tool("send_mail", Tool("aa_mail", TOOLS[1].description))
+    found = [dict(half.rank(item.query, history)) for item in TEST for history in [[], ["zz_play"]]]
+    # The name's words are part of what is known of a tool, so not to the last bit.
+    agree = [
+        max(one, key=lambda name: one[name]) == max(other, key=lambda name: other[name])
+        for one, other in zip(expected, found, strict=True)
+    ]
+    assert np.mean(agree) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda retriever: retriever.add_tools([Tool("play_song")]), "known already"),
+        (lambda retriever: retriever.remove_tools(["nobody"]), "not known"),
+        (lambda retriever: retriever.remove_tools([END]), "not known"),
+        (lambda retriever: retriever.rename_tool("nobody", "somebody"), "not known"),
+        (lambda retriever: retriever.rename_tool("play_song", "make_note"), "known already"),
+    ],
+)
+def test_changes_that_make_no_sense_are_input_errors_and_change_nothing(half, change, message):
+    before = half.vocabulary
+    with pytest.raises(InputError, match=message):
+        change(half)
+    assert half.vocabulary == before
+
+
+# -- many tools, and relations ---------------------------------------------------------------------
+
+
+def test_many_tools_with_one_demonstration_each_are_all_ranked():
+    count = 300
+    log = [
+        Demonstration(
+            str(number), f"use machine m{number} now", Plan((ToolCall("0", f"t{number}", {}),))
+        )
+        for number in range(count)
+    ]
+    retriever = DTDRFactored(width=16).fit(log)
+    ranking = retriever.rank("use machine m7 now", ["nobody", "t7", "t9"])
+    assert len(ranking) == count + 1
+    assert ranking.probabilities.sum() == pytest.approx(1)
+    assert np.isfinite(ranking.probabilities).all()
+    session = retriever.session("use machine m7 now")
+    for name in ("nobody", "t7", "t9"):
+        session.call(name)
+    assert (session.rank().probabilities == ranking.probabilities).all()
+
+
+def test_relations_made_at_once_are_those_made_one_by_one(half):
+    parts = half.parts_
+    again = Relations(parts.log, parts.documents, parts.relations._names)
+    again.warm(1_000)
+    for tool in range(len(TOOLS)):
+        alone = Relations(parts.log, parts.documents, parts.relations._names).row(tool)
+        for name in ("before", "together", "used_by", "features"):
+            assert getattr(alone, name) == pytest.approx(getattr(again.row(tool), name), abs=1e-6)
+
+
+def test_relations_are_what_the_plans_say():
+    log = PlanLog([(0, 1, 0), (1, 2), (2,)], [((), (0,), ()), ((), (0,)), ((),)], [1.0] * 3, 4)
+    rows = DTDRFactored(width=4).fit(TRAIN[:20], TOOLS).parts_
+    found = Relations(log, rows.documents[:3], rows.relations._names[:3])
+    assert found.frequency.tolist() == [2, 2, 2, 0]
+    assert found.row(0).before[1] == pytest.approx(1.5 / 2)  # first in the only plan with both
+    assert found.row(1).before[0] == pytest.approx(0.5 / 2)
+    assert found.row(0).used_by[1] == pytest.approx(1 / 3)
+    assert found.row(1).used_by[2] == pytest.approx(1 / 3)

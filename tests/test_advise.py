@@ -163,6 +163,8 @@ def test_the_recall_of_filtering_is_that_of_the_ranking():
             shares.append(len(step.acceptable & shown) / len(step.acceptable))
     expected = sum(shares) / len(shares)
     assert costs["filtered, each step"].recall == pytest.approx(expected)
+    hits = sum(1 for share in shares if share) / len(shares)
+    assert costs["filtered, each step"].hit == pytest.approx(hits)
     assert costs["allowed_tools"].recall == pytest.approx(expected)
     assert costs["filtered, growing"].recall >= expected
     assert costs["defer_loading"].recall == costs["filtered, growing"].recall

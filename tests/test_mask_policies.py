@@ -127,6 +127,17 @@ def test_coverage_shows_the_tools_above_the_calibrated_cut(coverage, names, rank
     assert sorted(found.preferred) == sorted(above or known[:1])
 
 
+@given(available, rankings(), st.booleans())
+def test_without_a_number_at_least_the_five_best_are_shown(names, ranking, calibrated):
+    if calibrated:
+        held_out = Guide(held_out=np.linspace(0.9, 1, 50))
+        shares = np.array([ranking.probability(name) for name in (*KNOWN, END)])
+        ranking = Ranking((*KNOWN, END), shares, guide=held_out)
+    found = Narrower().narrow(names, ranking)
+    best = [name for name in ranking.tools if name in names][:5]
+    assert set(best) <= set(found.preferred)
+
+
 # -- sticky sets ---------------------------------------------------------------------------------
 
 walks = st.lists(st.tuples(available, rankings(), called), min_size=1, max_size=6)

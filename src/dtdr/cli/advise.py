@@ -160,9 +160,9 @@ def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
 
     columns = [
         Column("Way to show tools", "way"),
-        Column("Only at", "provider"),
         Column("Tools", "shown", lambda value: f"{value:.1f}", numeric=True),
         Column("Recall", "recall", share, numeric=True),
+        Column("Any", "hit", share, numeric=True),
         Column("Tokens", "tokens", count, numeric=True),
         Column("Hit cold", "cold_read", count, numeric=True),
         Column("Hit warm", "warm_read", count, numeric=True),
@@ -171,10 +171,10 @@ def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
     ]
     rows: list[dict[str, Any]] = [
         {
-            "way": cost.way.name,
-            "provider": cost.way.provider,
+            "way": f"{cost.way.name} {cost.way.provider}".strip(),
             "shown": cost.shown,
             "recall": cost.recall,
+            "hit": cost.hit,
             "tokens": cost.tokens,
             "cold_read": cost.cold_read,
             "warm_read": cost.warm_read,
@@ -185,6 +185,7 @@ def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
     ]
     caption = (
         f"Input tokens and cache hits a run, dollars for {RUNS:,} runs; means of {runs:,} runs.\n"
+        "Recall: acceptable next tools that are shown. Any: steps that show at least one of them.\n"
         f"{prices.name}: ${prices.uncached:g} uncached, ${prices.read:g} read, "
         f"${prices.write:g} written, a million tokens; from {prices.minimum:,} tokens on.\n"
         f"Prices: {prices.source}."
@@ -211,7 +212,7 @@ def _conclusion(label: str, every: Cost, best: Cost, dollars: Callable[[Cost], f
     saved = 1 - dollars(best) / dollars(every)
     return (
         f"{label}: {best.way.name} is cheapest, {saved:.0%} below all tools; "
-        f"it hides {1 - best.recall:.1%} of the right next tools."
+        f"{1 - best.hit:.1%} of the steps show no right tool."
     )
 
 
@@ -224,7 +225,7 @@ def _warm(cost: Cost) -> float:
 
 
 def _dollars(value: float) -> str:
-    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" if value >= 1 else f"{value:.4f}"
 
 
 def _price_list(prices: Prices) -> dict[str, Any]:

@@ -87,6 +87,7 @@ class Cost:
         warm_dollars: what the input costs, warm.
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
+        hit: share of those steps at which at least one acceptable tool was shown.
     """
 
     way: Way
@@ -97,6 +98,7 @@ class Cost:
     warm_read: float
     warm_dollars: float
     recall: float
+    hit: float
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -114,6 +116,7 @@ class Cost:
                 "dollars_per_run": round(self.warm_dollars, 9),
             },
             "recall": round(self.recall, 4),
+            "hit": round(self.hit, 4),
         }
 
 
@@ -247,6 +250,7 @@ class _Counter:
             self._warm.read / self._runs,
             self._prices.dollars(self._warm) / self._runs,
             math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
+            sum(map(bool, self._recalls)) / len(self._recalls) if self._recalls else 1.0,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:

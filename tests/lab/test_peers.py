@@ -26,7 +26,7 @@ def load_protocol():
 
 def test_every_peer_has_an_adapter_and_says_how_it_is_used():
     for name, about in peer.known_peers().items():
-        assert (peer.ADAPTERS / f"{name.replace('-', '_')}.py").is_file()
+        assert peer._adapter(name).is_file()
         assert all("==" in requirement for requirement in about["install"])
         assert about["how"]
 

@@ -44,7 +44,7 @@ def run(spec: Mapping[str, Any], context: Context) -> LabLog:
         raise unknown_choice("peer", name, known_peers())
     sides = sides_of(context.dataset(spec), spec)
     python = _environment(context.folder.parent / "peers", name, about["install"])
-    answer = _ask(python, ADAPTERS / f"{name.replace('-', '_')}.py", task_of(sides))
+    answer = _ask(python, _adapter(name), task_of(sides))
     names = _vocabulary(sides)
     steps = _steps(sides, names, answer["rankings"])
     header = {
@@ -87,8 +87,8 @@ def adapter_sha256(name: str) -> str:
     if name not in known_peers():
         raise unknown_choice("peer", name, known_peers())
     digest = hashlib.sha256(json.dumps(known_peers()[name], sort_keys=True).encode())
-    for file in ("protocol", name.replace("-", "_")):
-        digest.update((ADAPTERS / f"{file}.py").read_bytes())
+    for path in (ADAPTERS / "protocol.py", _adapter(name)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -107,6 +107,11 @@ def task_of(sides: Sides) -> dict[str, Any]:
             for step in item.plan.steps()
         ],
     }
+
+
+def _adapter(name: str) -> Path:
+    # A file named as the package itself would be imported in its place.
+    return ADAPTERS / f"with_{name.replace('-', '_')}.py"
 
 
 def _tools(sides: Sides) -> list[Tool]:
@@ -159,7 +164,9 @@ def _environment(folder: Path, name: str, install: Sequence[str]) -> Path:
 
 
 def _ask(python: Path, adapter: Path, task: Mapping[str, Any]) -> dict[str, Any]:
-    output = _call([str(python), str(adapter)], adapter.stem, json.dumps(task).encode())
+    output = _call(
+        [str(python), str(adapter)], adapter.stem.removeprefix("with_"), json.dumps(task).encode()
+    )
     found: dict[str, Any] = json.loads(output)
     return found
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-# Not this file, which has the package's name.
-HERE = str(Path(__file__).resolve().parent)
-sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(HERE)]
-package = import_module("microresolve")
-sys.path.append(HERE)
-protocol = import_module("protocol")
+from protocol import serve
+
+package = import_module("microresolve")  # only in the peer's own environment
 
 
 def make(task: dict[str, Any]) -> Any:
@@ -34,4 +29,4 @@ def make(task: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    protocol.serve(make)
+    serve(make)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-# Not this file, which has the package's name.
-HERE = str(Path(__file__).resolve().parent)
-sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(HERE)]
-router_package = import_module("agent_tool_router")
-sys.path.append(HERE)
-protocol = import_module("protocol")
+from protocol import serve
+
+router_package = import_module("agent_tool_router")  # only in the peer's own environment
 
 
 def make(task: dict[str, Any]) -> Any:
@@ -60,4 +55,4 @@ def make(task: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    protocol.serve(make)
+    serve(make)

@@ -213,3 +213,53 @@ def test_llm_command_answers_for_less_is_more(fit, tmp_path, capsys):
     assert "failed with exit code 3 (broken)" in error
     assert run([*command, "true"]) == 1
     assert "printed nothing" in capsys.readouterr().err
+
+
+CHAT = {
+    "messages": [
+        {"role": "user", "content": "Mail Ann the summary"},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "send_mail", "arguments": '{"to": "Ann"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "sent"},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "send_mail", "description": "Send a mail"}},
+        {"type": "function", "function": {"name": "open_file", "description": "Open a file"}},
+    ],
+}
+
+
+def test_logs_are_learned_from_directly_with_the_tools_that_they_describe(tmp_path, capsys):
+    logs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for number, path in enumerate(logs):
+        asked = json.dumps({**CHAT, "id": f"chat {number}"}).replace("summary", f"note {number}")
+        path.write_text(asked + "\n", encoding="utf-8")
+    model = tmp_path / "model"
+    command = ["fit", *map(str, logs), "--format", "openai-chat", "-o", str(model)]
+    assert run([*command, "--retriever", "dr", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["demonstrations"] == 2
+    fitted = load(model)
+    assert fitted.vocabulary == ("open_file", "send_mail", "end")
+    assert fitted.rank("Mail Bob").best == "send_mail"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "openai-chat"],
+        ["a.jsonl", "b.jsonl"],
+        ["a.jsonl", "--format", "smoke-signals"],
+        ["a.jsonl", "--format", "openai-chat", "--dataset", "tinyagent"],
+    ],
+)
+def test_logs_named_in_another_way_are_misuse(arguments, tmp_path, capsys):
+    assert run(["fit", *arguments, "-o", str(tmp_path / "model")]) == 2
+    assert is_one_sentence(capsys.readouterr().err)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.inputs import choose_split, load_dataset, report_bad
+from dtdr.cli.inputs import choose_split, load_dataset, load_logs, report_bad
 from dtdr.cli.output import print_json
 from dtdr.errors import InputError, OutputError
 from dtdr.jsonl import BadRecords
@@ -23,8 +23,20 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="MODEL", help="The model folder to write.")
     ],
     data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="A demonstrations.jsonl file.", show_default=False),
+        list[Path] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="A demonstrations.jsonl file; or logs, with --format.",
+            show_default=False,
+        ),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="DATA are an agent's logs of this format, as dtdr import takes them.",
+        ),
     ] = None,
     dataset: options.DATASET = None,
     retriever: Annotated[
@@ -47,6 +59,7 @@ def fit(
     With --split, only the train side is learned from.
 
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
+    From logs: dtdr fit requests.jsonl --format openai-chat -o model
     """
     from dtdr.retrievers import create
 
@@ -64,7 +77,17 @@ def fit(
     if output.exists() and not force:
         raise OutputError(f"{output} exists; pass --force to replace it")
     bad = BadRecords() if skip_bad else None
-    found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+    if log_format is not None:
+        if dataset is not None or not data:
+            raise InputError("--format reads log files; name them, and leave --dataset out")
+        found = load_logs(log_format, data, tools=tools, bad=bad)
+    else:
+        if data is not None and len(data) > 1:
+            raise InputError(
+                "one demonstrations.jsonl file is read; for several logs say --format FORMAT"
+            )
+        one = data[0] if data else None
+        found = load_dataset(data=one, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
     report_bad(bad)
     demonstrations = found.demonstrations
     if split is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,35 @@ def load_dataset(
         tools=read_tools(tools) if tools else (),
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(data),
+        licence="",
+    )
+
+
+def load_logs(
+    log_format: str, paths: Sequence[Path], *, tools: Path | None, bad: BadRecords | None
+) -> Dataset:
+    """The demonstrations in an agent's logs, cut as ``dtdr import`` does by default.
+
+    Raises:
+        InputError: an unknown format, or logs that cannot be read.
+    """
+    from dtdr.datasets import Dataset
+    from dtdr.progress import track
+    from dtdr.traces import Importer, find_format
+
+    importer = Importer(find_format(log_format), list(paths), bad=bad)
+    try:
+        demonstrations = list(track(importer.demonstrations(), "Reading logs"))
+        described = importer.tools()
+    finally:
+        importer.close()
+    return Dataset(
+        name=paths[0].stem,
+        title=paths[0].name,
+        demonstrations=demonstrations,
+        tools=tuple(read_tools(tools) if tools else described),
+        synthetic=False,
+        source=str(paths[0]),
         licence="",
     )
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dtdr.lab.digest import Digest
 from dtdr.lab.inference import Interval, over_splits
 from dtdr.lab.paper import paper
-from dtdr.lab.report.blocks import Block, Cell, Column, Figure, Figures, Table, number, share
+from dtdr.lab.report.blocks import Block, Cell, Column, Figure, Figures, Table, Text, number, share
 from dtdr.lab.report.results import Results, by_place, plain
 from dtdr.lab.report.sections.retrieval import digests_of
 from dtdr.lab.report.svg import Axis, Point, Series, line_chart
 
-FEWEST = 100
+FEWEST = 50
 """Steps of a length, over all splits, below which its mean says nothing."""
 
 
@@ -20,7 +20,7 @@ def build(results: Results, suite: str) -> list[Block]:
     """One table and one figure a data set; the paper's own rows under those of TinyAgent."""
     blocks: list[Block] = []
     figures = []
-    tables = []
+    tables: list[Block] = []
     for place, runs in by_place(plain(results.runs(suite, "rank"))).items():
         digests = digests_of(results, runs)
         if not digests:
@@ -28,6 +28,9 @@ def build(results: Results, suite: str) -> list[Block]:
         sizes = _sizes(next(iter(digests.values())))
         lengths = [length for length, steps in sizes.items() if steps >= FEWEST]
         title = results.place_title(place)
+        if not lengths:
+            tables.append(Text(f"{title}: no length has {FEWEST} steps or more."))
+            continue
         published = paper()["plan_length"] if place == ("tinyagent", "paper") else {}
         series = []
         rows = []

@@ -147,8 +147,12 @@ def new_tools(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     known, test = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
     names = sorted({tool for item in known for tool in item.plan.tools})
     draw = random.Random(given.seed)
-    for _ in range(given.trials):
+    trials: list[set[str]] = []
+    while len(trials) < given.trials:
         hidden = set(draw.sample(names, 3))
+        if hidden not in trials:
+            trials.append(hidden)
+    for hidden in trials:
         rest = [item for item in known if not hidden & set(item.plan.tools)]
         described = [tool for tool in dataset.tools if tool.name not in hidden]
         own = create("dtdr-f").fit(rest, described)

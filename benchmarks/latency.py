@@ -1,6 +1,6 @@
 """What an agent waits for: fitting, a new query, and each further step of a session.
 
-    python benchmarks/latency.py [--smoke] [--tools 47 200 1000] [--retriever NAME ...]
+    python benchmarks/latency.py [--smoke] [--tools 50 200 1000] [--retriever NAME ...]
 
 Every line is measured in a process of its own, on generated (synthetic) demonstrations, with the
 model saved and loaded again. "New query" encodes and ranks; "step" takes a call and ranks
@@ -76,7 +76,7 @@ def main() -> None:
     """Measure every retriever and tool count, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
-    parser.add_argument("--tools", type=int, nargs="+", default=[47, 200, 1000])
+    parser.add_argument("--tools", type=int, nargs="+", default=[50, 200, 1000])
     parser.add_argument("--retriever", nargs="+", default=[n for n in NAMES if n not in NEEDS_LLM])
     parser.add_argument("--demonstrations", type=int, default=3000)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -87,7 +87,7 @@ def main() -> None:
         print(json.dumps(measure(name, int(tool_count), int(size))))
         return
     if given.smoke:
-        given.tools, given.demonstrations = [47], 200
+        given.tools, given.demonstrations = [50], 100
     rows: list[dict[str, Any]] = []
     for tool_count in given.tools:
         for name in given.retriever:

@@ -1,7 +1,7 @@
 """How fitting grows with the demonstrations: seconds and peak memory.
 
     python benchmarks/fit.py [--smoke] [--sizes 1000 10000 100000] [--retriever NAME ...]
-        [--tools 47]
+        [--tools 47] [--figure growth.html]
 
 Every line is measured in a process of its own, on generated (synthetic) demonstrations, with the
 lexical encoder. Peak memory is that of the whole process, demonstrations included.
@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from rich.console import Console
 
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.evaluation.tables import Column, Table, count, duration
+from dtdr.lab.report.svg import Axis, Point, Series, line_chart
 from dtdr.retrievers import create
 
 
@@ -61,6 +64,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--tools", type=int, default=len(tools()), help="size of the vocabulary")
+    parser.add_argument("--figure", type=Path, metavar="FILE.html", help="draw the growth")
     parser.add_argument("--one", nargs=3, metavar=("RETRIEVER", "DEMONSTRATIONS", "TOOLS"))
     given = parser.parse_args()
     if given.one:
@@ -83,6 +87,8 @@ def main() -> None:
             former = row
             if given.json:
                 print(json.dumps(row), flush=True)
+    if given.figure is not None:
+        given.figure.write_text(figure(rows, given.tools), encoding="utf-8")
     if given.json:
         return
     columns = [
@@ -100,6 +106,36 @@ def main() -> None:
     )
     title = f"Fitting on synthetic demonstrations over {given.tools} tools, lexical encoder"
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+
+
+def figure(rows: Sequence[dict[str, Any]], tool_count: int) -> str:
+    """A page with fit time and peak memory by demonstrations, both axes logarithmic."""
+    css = resources.files("dtdr.lab.report").joinpath("report.css").read_text(encoding="utf-8")
+    across = Axis("Demonstrations", lambda value: f"{value:,.0f}", log=True)
+    charts = [
+        line_chart(
+            [
+                Series(
+                    name,
+                    [
+                        Point(row["demonstrations"], row[key])
+                        for row in rows
+                        if row["retriever"] == name
+                    ],
+                )
+                for name in dict.fromkeys(row["retriever"] for row in rows)
+            ],
+            across,
+            Axis(title, lambda value: f"{value:g}", log=True),
+            label=f"{title} by number of demonstrations",
+        )
+        for key, title in (("fit_seconds", "Fit, seconds"), ("peak_mb", "Peak memory, MB"))
+    ]
+    heading = f"Fitting on synthetic demonstrations over {tool_count} tools"
+    return (
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{heading}</title>"
+        f"<style>{css}</style><main><h1>{heading}</h1>{''.join(charts)}</main></html>\n"
+    )
 
 
 if __name__ == "__main__":

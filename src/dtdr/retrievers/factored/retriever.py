@@ -157,6 +157,14 @@ class DTDRFactored(Retriever):
     # -- fitting -------------------------------------------------------------------------------
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        from threadpoolctl import threadpool_limits
+
+        # Threads of linear algebra would fight with the folds' own over the cores, and another
+        # number of them adds in another order: the third decimal of a score would depend on it.
+        with threadpool_limits(limits=1):
+            self._learn(demonstrations)
+
+    def _learn(self, demonstrations: Sequence[Demonstration]) -> None:
         texts = [demonstration.query for demonstration in demonstrations]
         log = PlanLog.of(demonstrations, self._index, self._weights(demonstrations))
         fold = self._assign(demonstrations)

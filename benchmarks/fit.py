@@ -25,6 +25,7 @@ from rich.console import Console
 
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.evaluation.tables import Column, Table, count, duration
+from dtdr.lab.report.style import series_class
 from dtdr.lab.report.svg import Axis, Point, Series, line_chart
 from dtdr.retrievers import create
 
@@ -111,7 +112,11 @@ def main() -> None:
 def figure(rows: Sequence[dict[str, Any]], tool_count: int) -> str:
     """A page with fit time and peak memory by demonstrations, both axes logarithmic."""
     css = resources.files("dtdr.lab.report").joinpath("report.css").read_text(encoding="utf-8")
-    across = Axis("Demonstrations", lambda value: f"{value:,.0f}", log=True)
+    names = list(dict.fromkeys(row["retriever"] for row in rows))
+    legend = "".join(
+        f'<button><i class="{series_class(name)}"></i>{name}</button>' for name in names
+    )
+    across = Axis("Demonstrations, thousands", lambda value: f"{value / 1e3:g}", log=True)
     charts = [
         line_chart(
             [
@@ -123,7 +128,7 @@ def figure(rows: Sequence[dict[str, Any]], tool_count: int) -> str:
                         if row["retriever"] == name
                     ],
                 )
-                for name in dict.fromkeys(row["retriever"] for row in rows)
+                for name in names
             ],
             across,
             Axis(title, lambda value: f"{value:g}", log=True),
@@ -134,7 +139,8 @@ def figure(rows: Sequence[dict[str, Any]], tool_count: int) -> str:
     heading = f"Fitting on synthetic demonstrations over {tool_count} tools"
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{heading}</title>"
-        f"<style>{css}</style><main><h1>{heading}</h1>{''.join(charts)}</main></html>\n"
+        f"<style>{css}</style><main><h1>{heading}</h1><div class='legend'>{legend}</div>"
+        f"{''.join(charts)}</main></html>\n"
     )
 
 

@@ -20,7 +20,7 @@ from dtdr.retrievers.factored.parts import Switches
 from dtdr.retrievers.factored.plans import PlanLog
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.text import CUES, cues, shape_words, stems
-from dtdr.retrievers.factored.walk import Layout, feature_names, walked
+from dtdr.retrievers.factored.walk import Layout, Walk, feature_names
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {
@@ -90,6 +90,13 @@ def fitted():
 
 def prepared(retriever, query):
     return retriever._reader.prepare(query)
+
+
+def walked(reader, query, calls):
+    walk = Walk(reader, query)
+    for tool in calls:
+        walk.call(tool)
+    return walk
 
 
 def pointer_after(evidence, calls):

@@ -16,6 +16,7 @@ from dtdr.retrievers.factored.network import HistoryWeights, Network, renumber_h
 from dtdr.retrievers.factored.parts import (
     MEMORY,
     NEED_LEVELS,
+    Encoders,
     Memory,
     Parts,
     documents_of,
@@ -44,24 +45,16 @@ def with_tools(parts: Parts, tools: Sequence[Tool], position: Sequence[int]) -> 
         tools: the new vocabulary, end of plan last.
         position: for each old tool its index among the new ones, or ``FORGOTTEN``.
     """
-    log = parts.log.renumbered(position, len(tools))
     moved = [(position[tool], slot) for slot, tool in enumerate(parts.seen.tolist())]
     kept = sorted(item for item in moved if item[0] != FORGOTTEN)
-    slots = [slot for _, slot in kept]
     words, shapes, stems = parts.encoders
-    return Parts(
+    return _rebuilt(
+        parts,
         tools,
-        parts.switches,
+        seen=[tool for tool, _ in kept],
+        slots=[slot for _, slot in kept],
         encoders=(words, shapes, _with_stems(stems, documents_of(tools))),
-        encoder=parts.encoder,
-        seen=np.array([tool for tool, _ in kept], np.intp),
-        next_tool=_next_with(parts.next_tool, slots, len(parts.seen)),
-        need=_need_with(parts.need, slots, len(parts.seen)),
-        weights=parts.weights[:, slots],
-        queries=parts.queries,
-        log=log,
-        memory=parts.memory,
-        pending=parts.pending,
+        log=parts.log.renumbered(position, len(tools)),
     )
 
 
@@ -141,22 +134,35 @@ def _with_slots(parts: Parts, log: PlanLog) -> Parts:
     fresh = {tool for calls in log.calls for tool in calls} - {FORGOTTEN, *parts.seen.tolist()}
     if not fresh:
         return parts
-    seen = np.array(sorted({*parts.seen.tolist(), *fresh}), np.intp)
-    slots = [parts.slots[tool] for tool in seen.tolist()]
-    weights = np.zeros((len(parts.weights), len(seen)), np.float16)
-    known = np.flatnonzero(np.array(slots) >= 0)
-    weights[:, known] = parts.weights
+    seen = sorted({*parts.seen.tolist(), *fresh})
+    slots = [parts.slots[tool] for tool in seen]
+    return _rebuilt(
+        parts, parts.vocabulary, seen=seen, slots=slots, encoders=parts.encoders, log=parts.log
+    )
+
+
+def _rebuilt(
+    parts: Parts,
+    tools: Sequence[Tool],
+    *,
+    seen: Sequence[int],
+    slots: Sequence[int],
+    encoders: Encoders,
+    log: PlanLog,
+) -> Parts:
+    """The parts with other outputs: ``slots`` has the old number of each seen tool, -1 if new."""
+    outputs = len(parts.seen)
     return Parts(
-        parts.vocabulary,
+        tools,
         parts.switches,
-        encoders=parts.encoders,
+        encoders=encoders,
         encoder=parts.encoder,
-        seen=seen,
-        next_tool=_next_with(parts.next_tool, slots, len(parts.seen)),
-        need=_need_with(parts.need, slots, len(parts.seen)),
-        weights=weights,
+        seen=np.array(seen, np.intp),
+        next_tool=_next_with(parts.next_tool, slots, outputs),
+        need=_need_with(parts.need, slots, outputs),
+        weights=_columns(parts.weights, np.array(slots)),
         queries=parts.queries,
-        log=parts.log,
+        log=log,
         memory=parts.memory,
         pending=parts.pending,
     )
@@ -185,13 +191,19 @@ def _need_with(network: Network, slots: Sequence[int], outputs: int) -> Network:
 
 def _outputs(
     network: Network, numbers: npt.NDArray[np.intp], outputs: int
-) -> dict[str, npt.NDArray[np.float32]]:
+) -> dict[str, npt.NDArray[np.floating]]:
     """Columns of the last layer; a new one (-1) starts as unlikely as the least likely."""
     output, bias = network.parameters["output"], network.parameters["output_bias"]
-    padded = np.concatenate([output, np.zeros_like(output[:, :1])], axis=1)
-    biases = np.append(bias, bias.min())
-    chosen = np.where(numbers < 0, outputs, numbers)
-    return {"output": np.ascontiguousarray(padded[:, chosen]), "output_bias": biases[chosen]}
+    biases = np.append(bias, bias.min())[np.where(numbers < 0, outputs, numbers)]
+    return {"output": _columns(output, numbers), "output_bias": biases}
+
+
+def _columns(
+    matrix: npt.NDArray[np.floating], numbers: npt.NDArray[np.intp]
+) -> npt.NDArray[np.floating]:
+    """Some columns of a matrix; zeros for -1."""
+    padded = np.concatenate([matrix, np.zeros_like(matrix[:, :1])], axis=1)
+    return np.ascontiguousarray(padded[:, np.where(numbers < 0, matrix.shape[1], numbers)])
 
 
 def _with_stems(encoder: StemEncoder, texts: Sequence[str]) -> StemEncoder:

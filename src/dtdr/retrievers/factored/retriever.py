@@ -240,10 +240,10 @@ class DTDRFactored(Retriever):
     def update(self, demonstrations: Iterable[Demonstration]) -> int:
         """Learn from further demonstrations; see ``Retriever.update``.
 
-        What is counted (order, dependencies, frequencies) is as after a refit; the networks and
-        the alignment take a few steps from the new demonstrations alone; how the parts are weighed
-        and the confidence stay. Words that no earlier query held stay unknown: fit again once much
-        of the vocabulary is new.
+        What is counted (order, dependencies, frequencies) is as after a refit. The alignment learns
+        from each demonstration, the networks once 32 have come, beside some that they know. How
+        the parts are weighed and the confidence stay. Words that no earlier query held stay
+        unknown: fit again once much of the vocabulary is new.
         """
         self._require_fitted()
         kept, record = self._kept(demonstrations, self.training_.sha256)

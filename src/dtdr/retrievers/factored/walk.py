@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -515,14 +514,6 @@ class Walk:
         distance = rows[layout.from_last]
         np.subtract(evidence.centre, self._centre, out=distance)
         np.abs(distance, out=distance)
-
-
-def walked(reader: Reader, query: PreparedQuery, history: Sequence[int]) -> Walk:
-    """A walk after the calls of a history, oldest first."""
-    walk = Walk(reader, query)
-    for tool in history:
-        walk.call(tool)
-    return walk
 
 
 def shortlist(layout: Layout, switches: Switches, table: Array) -> npt.NDArray[np.intp] | None:

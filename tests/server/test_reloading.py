@@ -76,14 +76,21 @@ def test_a_damaged_folder_leaves_the_model_as_it_was_and_says_why(model):
         assert served.post("/v1/models/mail/reload").json()["reload_error"] is None
 
 
+def replace(path, text):
+    """Writes in one step, or the watcher may meet the file while it is still empty."""
+    written = path.with_name("written")
+    written.write_text(text)
+    written.replace(path)
+
+
 def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):
     with serving.running(serving.settings(model, watch_seconds=0.02)) as served:
         failed = 'dtdr_reloads_total{model="mail",outcome="failed"}'
         config = model / "config.json"
         good = config.read_text()
-        config.write_text("{}")
+        replace(config, "{}")
         serving.wait_until(lambda: served.metric(failed) == 1)
-        config.write_text(good + "\n")
+        replace(config, good + "\n")
         done = 'dtdr_reloads_total{model="mail",outcome="done"}'
         serving.wait_until(lambda: served.metric(done) == 1)
         assert served.metric(failed) == 1

@@ -171,8 +171,10 @@ def test_batches_and_sessions_rank_as_single_calls(retriever):
     batch = retriever.rank_batch(*map(list, zip(*STEPS, strict=True)))
     assert all(same(one, retriever.rank(*step)) for one, step in zip(batch, STEPS, strict=True))
     session = retriever.session(QUERY)
+    prepared = retriever.prepared(QUERY)
     called: list[str] = []
     for tool in ("read_file", "never_seen", "summarize", "read_file"):
+        assert same(prepared.rank(called), retriever.rank(QUERY, called))
         assert same(session.rank(), retriever.rank(QUERY, called))
         session.call(tool)
         called.append(tool)

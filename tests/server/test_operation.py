@@ -95,14 +95,14 @@ def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted,
     with serving.running(serving.settings(fitted)) as served:
         retriever = served.state.shelf["mail"].current.retriever
 
-        def fail(query, history=()):
-            raise ZeroDivisionError(f"about {query}")
+        def fail(prepared, histories):
+            raise ZeroDivisionError(f"about {prepared}")
 
-        retriever.rank = fail
+        retriever._rankings = fail
         answer = served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"})
         assert answer.status_code == 500
         assert answer.json()["error"]["message"] == "the server failed; its log has the reason"
-        del retriever.rank
+        del retriever._rankings
         assert served.post("/v1/rank", {"query": "secret"}).status_code == 200
     found = records(caplog)
     failed = next(item for item in found if item["event"] == "request failed")

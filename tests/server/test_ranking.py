@@ -112,14 +112,14 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
     models = {"fast": fitted, "slow": fitted}
     with serving.running(serving.settings(fitted, models=models)) as served:
         slow = served.state.shelf["slow"]
-        original = slow.current.retriever.rank
+        original = slow.current.retriever._rankings
 
-        def wait(query, history=()):
+        def wait(prepared, histories):
             entered.set()
             assert release.wait(30)
-            return original(query, history)
+            return original(prepared, histories)
 
-        slow.current.retriever.rank = wait
+        slow.current.retriever._rankings = wait
         object.__setattr__(slow.current, "inline", False)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             pending = pool.submit(

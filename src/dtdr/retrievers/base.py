@@ -100,6 +100,26 @@ class Session:
             return self._walk.rank()
 
 
+class Prepared:
+    """One query, encoded once, to be ranked for any history; keeps nothing of the histories.
+
+    For a retriever that does not learn on meanwhile: after ``update``, prepare the query anew.
+    """
+
+    __slots__ = ("_inner", "_retriever")
+
+    def __init__(self, retriever: Retriever, query: str) -> None:
+        self._retriever = retriever
+        self._inner = retriever._prepare([query])
+
+    def rank(self, history: Sequence[str] = ()) -> Ranking:
+        """What ``Retriever.rank`` gives for the query and this history."""
+        index = self._retriever._index.get
+        return self._retriever._rankings(self._inner, [[index(name, UNKNOWN) for name in history]])[
+            0
+        ]
+
+
 class Retriever(ABC):
     """Base of every retriever (the paper's ω, Section 2).
 
@@ -313,6 +333,11 @@ class Retriever(ABC):
         """A session that encodes the query once and ranks after each call."""
         self._require_fitted()
         return Session(self, query)
+
+    def prepared(self, query: str) -> Prepared:
+        """The query, encoded once, to be ranked for several histories."""
+        self._require_fitted()
+        return Prepared(self, query)
 
     def _walk(self, query: str) -> Walk:
         """What a session keeps of a query and its calls."""

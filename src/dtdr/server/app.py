@@ -17,6 +17,7 @@ import dtdr
 from dtdr.errors import DtdrError, InputError
 from dtdr.server import schemas
 from dtdr.server.answers import RefusedError, error_body, refusal_of, validation_message
+from dtdr.server.direct import Direct
 from dtdr.server.gate import Gate
 from dtdr.server.keys import KeyFile
 from dtdr.server.logs import log
@@ -106,7 +107,9 @@ def create_app(settings: Settings, *, tracer_provider: Any = None) -> FastAPI:
     for module in (ranking, sessions, masks, feedback, models, health):
         app.include_router(module.router)
     _answer_errors(app)
-    app.add_middleware(Gate, state=state)
+    # FastAPI has to see a request to span it.
+    short = (ranking.router, sessions.router, masks.router)
+    app.add_middleware(Gate, state=state, direct=None if spans.active else Direct(short))
     return app
 
 

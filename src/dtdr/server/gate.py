@@ -10,7 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, cast
 
-from dtdr.server.answers import RefusedError, error_body
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dtdr.errors import DtdrError
+from dtdr.server.answers import RefusedError, error_body, refusal_of
+from dtdr.server.direct import Direct
 from dtdr.server.keys import ApiKey
 from dtdr.server.logs import log
 from dtdr.server.settings import is_loopback
@@ -34,10 +39,17 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class Gate:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application.
 
-    def __init__(self, app: App, state: State) -> None:
+    Args:
+        app: what answers.
+        state: of the server.
+        direct: the short way to some endpoints; None sends every request through ``app``.
+    """
+
+    def __init__(self, app: App, state: State, direct: Direct | None = None) -> None:
         self._app = app
+        self._direct = direct
         self._state = state
         self._limits = state.settings.limits
         self._refused = 0
@@ -58,9 +70,19 @@ class Gate:
             scope["dtdr.key"] = self._check_key(scope, headers)
             body = await self._read(headers, receive)
             started = time.perf_counter()
-            await self._app(scope, _replay(body, receive), answer)
+            direct = None if self._direct is None else self._direct.find(scope, headers, body)
+            if direct is None:
+                await self._app(scope, _replay(body, receive), answer)
+            else:
+                scope["route"], respond = direct
+                await answer.respond(await respond(Request(scope)))
         except RefusedError as error:
             await answer.refuse(error.status, error.message, error.headers)
+        except DtdrError as error:
+            refusal = refusal_of(error)
+            await answer.refuse(refusal.status, refusal.message, refusal.headers)
+        except RecursionError:
+            await answer.refuse(422, "the request is nested too deeply", {})
         except Exception:  # noqa: BLE001  # whatever it is, the client gets an answer
             log_failure(request_id)
             if not answer.status:
@@ -182,6 +204,16 @@ class _Answer:
             headers.append((b"x-request-id", self._request_id.encode("ascii")))
             message = {**message, "headers": headers}
         await self._send(message)
+
+    async def respond(self, response: Response) -> None:
+        await self(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": response.raw_headers,
+            }
+        )
+        await self({"type": "http.response.body", "body": response.body})
 
     async def refuse(self, status: int, message: str, headers: dict[str, str]) -> None:
         body = error_body(status, message, self._request_id)

@@ -84,17 +84,21 @@ class Spans:
                 self._tracer = trace.get_tracer("dtdr.server", tracer_provider=provider)
 
     @property
+    def active(self) -> bool:
+        """Whether there are any spans."""
+        return self._tracer is not None
+
+    @property
     def telemetry(self) -> TelemetryConfig:
         """What FastAPI is told: spans of requests where there are any spans, and nothing else.
 
         Spans of its single steps would drown rankings, and its log records would hold the text of
         exceptions.
         """
-        active = self._tracer is not None
         return {
             "tracer_provider": self._provider,
-            "tracing": active,
-            "metrics": active,
+            "tracing": self.active,
+            "metrics": self.active,
             "logs": False,
             "operation_spans": False,
             "auto_configure": self._export,

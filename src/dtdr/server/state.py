@@ -21,6 +21,8 @@ from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
 from dtdr.server.spans import Spans
 
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
 
 @dataclass
 class State:
@@ -46,7 +48,7 @@ class State:
         snapshot = model.current
         with self.spans.ranking(model.name, snapshot.retriever.name) as span:
             started = time.perf_counter()
-            ranking = await snapshot.run(snapshot.retriever.rank, query, history)
+            ranking = await snapshot.run(snapshot.rank, query, history)
             self.count(model, ranking, time.perf_counter() - started)
             response = self.response(model, snapshot, history, ranking, selection)
             span.done(query, len(history), ranking, response["tools"])
@@ -131,7 +133,7 @@ def reply(body: Mapping[str, Any], status: int = 200) -> Response:
         RefusedError: a number is not finite, which only a client can have brought in.
     """
     try:
-        content = json.dumps(body, separators=(",", ":"), allow_nan=False)
+        content = _ENCODE(body)
     except ValueError as error:
         raise RefusedError(422, "numbers in a request must be finite") from error
     return Response(content, status, media_type="application/json")

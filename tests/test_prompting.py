@@ -85,8 +85,17 @@ def test_the_cached_hard_mask_lists_all_once_and_allows_what_was_retrieved():
     writer = prompts("cached")
     prompt = writer.prompt(QUERY, (), SHOWN)
     assert sorted(listed(prompt.constant)) == sorted(tool.name for tool in TOOLS)
-    assert '"send_mail", "end"' in prompt.variable
+    assert prompt.variable.endswith("Allowed now: send_mail, end")
+    assert prompt.variable.index(QUERY) < prompt.variable.index("Allowed now")
     assert writer.choices(SHOWN) == ("send_mail", "end")
+
+
+def test_the_cached_hard_mask_quotes_names_that_are_no_single_word():
+    shown = Ranking(("send mail, now", "end"), np.array([0.75, 0.25]))
+    prompt = SelectionPrompts([Tool("send mail, now"), END_TOOL], icl="cached").prompt(
+        QUERY, (), shown
+    )
+    assert prompt.variable.endswith('Allowed now: "send mail, now", end')
 
 
 @pytest.mark.parametrize("icl", ["hard-weighted", "soft-weighted", "cached-weighted"])

@@ -2,201 +2,281 @@
 
     python benchmarks/planning/selection.py --llm gguf:qwen2.5-coder-0.5b.gguf --steps 150
 
-Every cell runs the same steps of the test side, teacher-forced, and writes a run log that an
-interrupted run continues. The retriever is fitted on the training side; λ, temperature and the
-confidence of ``auto`` are chosen on a fifth of the training side that a second retriever, fitted
-on the rest, has not seen. ``auto`` and ``retriever`` need no run of their own: they follow from
-the log of ``fused``.
+Every cell has the same steps of the test side, teacher-forced. The LLM reads each distinct prompt
+once and answers for every selection method (see ``dtdr.evaluation.planning.grid``). Its answers are
+kept under --runs, so that an interrupted run goes on where it stopped; with --minutes it stops by
+itself and prints the table of what is there. λ, temperature and the confidence of ``auto`` are
+chosen on a fifth of the training side that a second retriever, fitted on the rest, has not seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
+import dtdr
 from dtdr import llms
 from dtdr.cli.output import console
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration, Tool
 from dtdr.evaluation.harness import split_sha256
-from dtdr.evaluation.planning import (
-    PlanningLog,
-    choose_steps,
-    confidence_for,
-    reselect,
-    run_selections,
-    tune,
+from dtdr.evaluation.planning import choose_steps
+from dtdr.evaluation.planning.grid import (
+    CellResult,
+    Question,
+    Record,
+    answer,
+    cell_result,
+    in_cache_order,
+    questions,
 )
-from dtdr.evaluation.planning.metrics import Share, costs, invalid_name_rate, share
-from dtdr.llms import LLM
-from dtdr.planning import Fusion, Mask, Planner
+from dtdr.evaluation.planning.metrics import Share
+from dtdr.llms import LLMError
+from dtdr.llms.replay import Recorder, Replay
+from dtdr.planning import METHODS, Mask
+from dtdr.prompting import Examples
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 
 HELD_OUT = 0.2
 """Share of the training side on which λ, temperature and confidence are chosen."""
 
+GROUPS = (("none", "hard", "cached"), ("soft", "hard-weighted", "soft-weighted"), ("raw",))
+"""ICL methods in the order in which they are run: cheap prompts first."""
+
+FIRST_RETRIEVERS = 2
+"""So many retrievers of the list are run through a group of ICL methods before the others."""
+
+ANSWER_COST = 120
+"""Characters of a prompt that are read in the time that one prompt's answers take; for the
+estimate of the time left only."""
+
 
 def main() -> None:
-    """Run the cells that are asked for and print the table."""
+    """Ask what has not been asked yet, and print the table."""
+    given = _arguments()
+    work = Work(given)
+    path = given.runs / f"{Path(given.llm.partition(':')[2]).stem}-{given.dataset}.jsonl"
+    if not given.table_only:
+        parameters: dict[str, Any] = {}
+        if given.llm.startswith("gguf:"):
+            parameters = {"threads": given.threads, "context": given.context}
+        with Recorder(llms.create(given.llm, **parameters), path) as llm:
+            ask(llm, path, work, given.minutes)
+    show(work, path, given)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--llm", required=True)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--dataset", default="tinyagent")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--icl", default="none,hard,cached")
-    parser.add_argument("--retrievers", default="dr,lr,dtdr-c,dtdr-l")
-    parser.add_argument("--select", default="greedy,constrained,fused")
+    parser.add_argument("--icl", default=",".join(name for group in GROUPS for name in group))
+    parser.add_argument("--retrievers", default="dtdr-f,dr,lr,dtdr-c,dtdr-l")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--tuning-steps", type=int, default=60)
-    parser.add_argument("--top", type=int, default=3)
+    parser.add_argument("--top", type=int, default=3, help="tools shown")
+    parser.add_argument("--budget", type=float, default=0.5, help="share of steps auto may ask at")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="stop after so long and print what is there")
+    parser.add_argument("--table-only", action="store_true", help="ask nothing")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
-    given = parser.parse_args()
-
-    dataset = load(given.dataset, data_dir=given.data_dir)
-    split = default_split(dataset, given.data_dir, given.seed)
-    train = split.training(dataset.demonstrations)
-    test = split.testing(dataset.demonstrations)
-    shuffled = list(train)
-    random.Random(given.seed).shuffle(shuffled)
-    cut = round(len(shuffled) * (1 - HELD_OUT))
-    sides = {"test": (train, test), "tuning": (shuffled[:cut], shuffled[cut:])}
-
-    parameters: dict[str, Any] = {}
-    if given.llm.startswith("gguf:"):
-        parameters = {"threads": given.threads, "context": 4096}
-    rows: list[dict[str, Any]] = []
-    with llms.create(given.llm, **parameters) as llm:
-        for name in given.retrievers.split(","):
-            fitted = {
-                side: create(name).fit(known, dataset.tools) for side, (known, _) in sides.items()
-            }
-            for icl in given.icl.split(","):
-                if icl == "none" and rows and any(row["icl"] == "none" for row in rows):
-                    continue  # without ICL, the retriever changes nothing but fused and auto
-                cell = Cell(given, llm, name, icl, fitted, sides, dataset.tools)
-                rows += cell.rows()
-                show(rows, given)
+    return parser.parse_args()
 
 
+@dataclass(frozen=True)
 class Cell:
-    """One retriever with one ICL method."""
+    """The questions of one ICL method and retriever on tested and on held-out steps."""
 
-    def __init__(
-        self,
-        given: argparse.Namespace,
-        llm: LLM,
-        name: str,
-        icl: str,
-        fitted: dict[str, Retriever],
-        sides: dict[str, tuple[list[Demonstration], list[Demonstration]]],
-        tools: tuple[Tool, ...],
-    ) -> None:
-        self.given, self.llm, self.name, self.icl = given, llm, name, icl
-        self.fitted, self.sides, self.tools = fitted, sides, tools
+    icl: str
+    retriever: str
+    test: list[Question]
+    tuning: list[Question]
+    confidences: list[float]
 
-    def run(self, side: str, select: str, size: int) -> PlanningLog:
-        """The log of one selection method on one side."""
-        known, unseen = self.sides[side]
-        planner = Planner(
-            self.fitted[side],
-            self.llm,
-            icl=self.icl,
-            select=select,
-            mask=Mask(top_k=self.given.top),
-            demonstrations=known,
-            seed=self.given.seed,
-        )
-        model = Path(self.llm.name.rpartition(":")[2]).stem
-        path = self.given.runs / f"{model}-{side}-{self.name}-{self.icl}-{select}-{size}.jsonl"
-        steps = choose_steps(unseen, size, seed=self.given.seed)
-        return run_selections(
-            planner,
-            steps,
-            path,
-            dataset=self.given.dataset,
-            split_sha256=split_sha256(known, unseen),
-            seed=self.given.seed,
-        )
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a selection method."""
-        found: list[dict[str, Any]] = []
-        for select in self.given.select.split(","):
-            if select == "fused":
-                continue
-            log = self.run("test", select, self.given.steps)
-            found.append(self.row(select, log, [record["selected"] for record in log]))
-        if "fused" not in self.given.select.split(","):
-            return found
-        fused = self.run("test", "fused", self.given.steps)
-        tuning = list(self.run("tuning", "fused", self.given.tuning_steps))
-        fusion = tune(tuning)
-        scored = [reselect(record, Fusion(0.0, 1.0)) for record in fused]
-        found.append(self.row("likelihood", fused, scored))
-        chosen = [reselect(record, fusion) for record in fused]
-        label = f"fused λ={fusion.weight:g} T={fusion.temperature:g}"
-        found.append(self.row(label, fused, chosen))
-        confidence = confidence_for([record["confidence"] for record in tuning], 0.5)
-        asked = [record["confidence"] < confidence for record in fused]
-        automatic = [
-            choice if ask else record["best"]
-            for record, choice, ask in zip(fused, chosen, asked, strict=True)
-        ]
-        row = self.row("auto, half the calls", fused, automatic)
-        found.append(row | {"llm_calls": sum(asked) / len(asked)})
-        best = [record["best"] for record in fused]
-        found.append(self.row("retriever", fused, best) | {"llm_calls": 0.0})
-        return found
+class Work:
+    """All cells, and the order in which they are asked."""
 
-    def row(self, select: str, log: PlanningLog, chosen: list[str | None]) -> dict[str, Any]:
-        """One row of the table."""
-        right = share(
-            name in record["acceptable"] for name, record in zip(chosen, log, strict=True)
-        )
-        return {
-            "retriever": self.name,
-            "icl": self.icl,
-            "select": select,
-            "fsa": right,
-            "invalid": invalid_name_rate(log).value if select == "greedy" else 0.0,
-            **costs(log),
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.retrievers: list[str] = given.retrievers.split(",")
+        self.icl: list[str] = given.icl.split(",")
+        dataset = load(given.dataset, data_dir=given.data_dir)
+        self._tools = dataset.tools
+        split = default_split(dataset, given.data_dir, given.seed)
+        train = split.training(dataset.demonstrations)
+        shuffled = list(train)
+        random.Random(given.seed).shuffle(shuffled)
+        cut = round(len(shuffled) * (1 - HELD_OUT))
+        self._sides = {
+            "test": (train, split.testing(dataset.demonstrations)),
+            "tuning": (shuffled[:cut], shuffled[cut:]),
+        }
+        self.cells = {
+            (icl, name): cell for name in self.retrievers for icl, cell in self._cells(name)
         }
 
+    def units(self) -> Iterator[tuple[str, list[Question]]]:
+        """Questions that are asked together, the most wanted first, and what they are for."""
+        parts = (self.retrievers[:FIRST_RETRIEVERS], self.retrievers[FIRST_RETRIEVERS:])
+        for group in GROUPS:
+            for part in parts:
+                for icl in (name for name in group if name in self.icl):
+                    cells = [self.cells[icl, name] for name in part]
+                    for side in ("test", "tuning"):
+                        asked = [one for cell in cells for one in getattr(cell, side)]
+                        if asked:
+                            yield f"{icl}, {', '.join(part)}, {side}", in_cache_order(asked)
 
-def show(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    def _cells(self, name: str) -> Iterator[tuple[str, Cell]]:
+        given = self.given
+        asked: dict[str, dict[str, list[Question]]] = {icl: {} for icl in self.icl}
+        confidences: list[float] = []
+        for side, size in (("test", given.steps), ("tuning", given.tuning_steps)):
+            known, unseen = self._sides[side]
+            retriever = self._fitted(name, side)
+            examples = Examples(known, seed=given.seed)
+            steps = choose_steps(unseen, size, seed=given.seed)
+            for icl in self.icl:
+                asked[icl][side] = questions(
+                    retriever, steps, icl=icl, mask=Mask(top_k=given.top), examples=examples
+                )
+            if side == "tuning":
+                every = choose_steps(unseen, seed=given.seed)
+                rankings = retriever.rank_batch(
+                    [item.query for item, _ in every],
+                    [item.plan.tools[:step] for item, step in every],
+                )
+                confidences = [ranking.confidence for ranking in rankings]
+        for icl, sides in asked.items():
+            yield icl, Cell(icl, name, sides["test"], sides["tuning"], confidences)
+
+    def _fitted(self, name: str, side: str) -> Retriever:
+        """A retriever fitted on one side's known plans; kept, since dtdr-f takes a minute."""
+        known, unseen = self._sides[side]
+        folder = self.given.runs / "models" / f"{name}-{side}-{split_sha256(known, unseen)[:12]}"
+        if not folder.exists():
+            _say(f"fitting {name} for {side}")
+            create(name).fit(known, self._tools).save(folder)
+        return dtdr.load(folder)
+
+
+def ask(llm: Recorder, path: Path, work: Work, minutes: float | None) -> None:
+    """Ask all questions in turn; the answers are in the recording."""
+    units = list(work.units())
+    recorded = Replay(path)
+    left = [
+        [question for question in asked if _recorded(recorded, question) is None]
+        for _, asked in units
+    ]
+    waiting = sum(map(_cost, left))
+    _say(f"{sum(map(len, left))} of {sum(len(asked) for _, asked in units)} prompts to ask")
+    started = told = time.monotonic()
+    done = 0.0
+    for (label, asked), unanswered in zip(units, left, strict=True):
+        unit = _cost(unanswered)
+        for position, question in enumerate(unanswered):
+            now = time.monotonic()
+            if minutes is not None and now - started > 60 * minutes:
+                _say(f"stopped after {minutes:g} minutes; run again to go on")
+                return
+            if now - told > 60:
+                told = now
+                so_far = done + unit * position / len(unanswered)
+                rest = (now - started) * (waiting - so_far) / max(so_far, 1.0) / 60
+                _say(f"{label}: {position}/{len(unanswered)}; about {rest:.0f} minutes left in all")
+            answer(llm, question)
+        done += unit
+        _say(f"{label}: {len(asked)} prompts done")
+
+
+def _cost(asked: list[Question]) -> float:
+    """What asking costs: characters that the question before does not begin with, and answers."""
+    texts = [question.prompt.text for question in asked]
+    shared = sum(_shared(*pair) for pair in pairwise(texts))
+    return sum(map(len, texts)) - shared + ANSWER_COST * len(texts)
+
+
+def _shared(first: str, second: str) -> int:
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _recorded(recorded: Replay, question: Question) -> Record | None:
+    try:
+        return answer(recorded, question)
+    except LLMError:
+        return None
+
+
+def show(work: Work, path: Path, given: argparse.Namespace) -> None:
     """Print the table."""
     from rich.table import Table
 
-    table = Table(
-        title=f"Function selection, {given.dataset}, {Path(given.llm).name}, {given.steps} steps",
-        box=None,
-    )
-    for heading in ("ICL", "Retriever", "Selection"):
+    recorded = Replay(path)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("ICL", "Retriever"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("FSA %", "95 %", "Invalid %", "Const.", "Var.", "Calls", "s/step"):
+    for heading in ("n", *(name.capitalize() for name in METHODS), "Inv.", "Asks"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        fsa: Share = row["fsa"]
-        table.add_row(
-            row["icl"],
-            row["retriever"],
-            row["select"],
-            f"{100 * fsa.value:.1f}",
-            f"{100 * fsa.low:.0f}-{100 * fsa.high:.0f}",
-            f"{100 * row['invalid']:.1f}",
-            f"{row['constant_tokens']:.0f}",
-            f"{row['variable_tokens']:.0f}",
-            f"{row['llm_calls']:.2f}",
-            f"{row['seconds']:.2f}",
-        )
-    console().print(table)
+    chosen: list[str] = []
+    counted: list[tuple[Cell, list[Record]]] = []
+    for icl in work.icl:
+        for name in work.retrievers:
+            cell = work.cells[icl, name]
+            records = [found for one in cell.test if (found := _recorded(recorded, one))]
+            tuning = [found for one in cell.tuning if (found := _recorded(recorded, one))]
+            if not records:
+                continue
+            counted.append((cell, records))
+            complete = len(tuning) == len(cell.tuning)
+            result = cell_result(
+                records, tuning if complete else (), cell.confidences, budget=given.budget
+            )
+            table.add_row(icl, name, str(len(records)), *_row(result))
+            if result.fusion is not None:
+                weight, temperature = result.fusion.weight, result.fusion.temperature
+                chosen.append(f"{icl} {name} {weight:g}/{temperature:g}")
+        table.add_section()
+    out = console()
+    out.print(
+        f"Function-selection accuracy in % (95 % interval), {given.dataset},\n"
+        f"{Path(given.llm).name}, the {given.top} best tools shown.\n"
+        "Inv.: greedy answers that name no listed tool, %. Asks: steps auto asks the LLM at, %."
+    )
+    out.print(table)
+    if any(len(cell.test) > len(records) for cell, records in counted):
+        out.print("Cells with fewer steps are unfinished, and their steps no random sample.")
+    out.print(f"λ/T, chosen on {given.tuning_steps} held-out steps: {'; '.join(chosen) or 'none'}")
+
+
+def _row(result: CellResult) -> list[str]:
+    shares = [result.accuracy.get(name) for name in METHODS]
+    return [
+        *("-" if one is None else _percent(one) for one in shares),
+        f"{100 * result.invalid:.0f}",
+        "-" if result.asked is None else f"{100 * result.asked:.0f}",
+    ]
+
+
+def _percent(value: Share) -> str:
+    return f"{100 * value.value:.1f} {100 * value.low:.0f}-{100 * value.high:.0f}"
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M')} {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dtdr.demonstrations import Tool
 from dtdr.plan import ToolCall
@@ -26,7 +27,8 @@ class SelectionPrompts:
 
     Parts and order are the paper's: guidelines; example functions, task, answer; functions; query
     and plan so far. The methods ``cached`` and ``cached-weighted`` list all functions once, in the
-    constant part, and only name the allowed ones in the variable part.
+    constant part, and name the allowed ones after query and plan: what varies most comes last, so
+    that a step re-reads the new call and these names, and not the query.
 
     Args:
         tools: every tool, end of plan included.
@@ -64,11 +66,13 @@ class SelectionPrompts:
         parts: list[str] = []
         if self.method.shows_plans:
             parts.append(self._plans(shown))
-        if self.method.suggests or (self.method.masks and self.method.lists_all):
-            parts.append(self._named(shown))
-        elif self.method.masks:
+        if self.method.suggests:
+            parts.append(self._suggested(shown))
+        elif self.method.masks and not self.method.lists_all:
             parts.append(self._listed(shown))
         parts.append(self._task(query, calls))
+        if self.method.masks and self.method.lists_all:
+            parts.append(self._allowed(shown))
         return Prompt(self._constant, "\n\n".join(part for part in parts if part), _CUE)
 
     def choices(self, shown: Ranking) -> tuple[str, ...]:
@@ -85,13 +89,13 @@ class SelectionPrompts:
         if example is not None:
             listed = _uniform(example)
             parts.append("Here is an example.")
-            if once:
-                parts.append(self._named(listed))
-            elif self.method.masks:
-                parts.append(self._listed(listed))
-            else:
+            if not self.method.masks:
                 parts.append(f"Functions:\n{self._all}")
+            elif not once:
+                parts.append(self._listed(listed))
             parts.append(self._task(example.query, example.before))
+            if once:
+                parts.append(self._allowed(listed))
             parts.append(f"{_CUE} {self.names.shown(example.answer)}")
             parts.append("Now the request to plan.")
         if self.method.lists_all and not once:
@@ -109,18 +113,21 @@ class SelectionPrompts:
         tools = [self._tool.get(name, Tool(name)) for name in shown.tools]
         return f"{heading}\n{tool_list(tools, self.names, weights)}"
 
-    def _named(self, shown: Ranking) -> str:
-        weights = self._weights(shown)
-        names = [
-            quoted(self.names.shown(name))
-            + ("" if weights is None else f" ({weights.get(name, 0.0):.3f})")
-            for name in shown.tools
-        ]
-        if self.method.masks:
-            return f"Only these functions are allowed now: {', '.join(names)}"
+    def _suggested(self, shown: Ranking) -> str:
         return (
             "In similar plans these functions came next; prefer them unless the request clearly "
-            f"needs another: {', '.join(names)}"
+            f"needs another: {self._names(shown, quoted)}"
+        )
+
+    def _allowed(self, shown: Ranking) -> str:
+        return f"Allowed now: {self._names(shown, _plain_or_quoted)}"
+
+    def _names(self, shown: Ranking, written: Callable[[str], str]) -> str:
+        weights = self._weights(shown)
+        return ", ".join(
+            written(self.names.shown(name))
+            + ("" if weights is None else f" ({weights.get(name, 0.0):.3f})")
+            for name in shown.tools
         )
 
     def _plans(self, shown: Ranking) -> str:
@@ -133,6 +140,11 @@ class SelectionPrompts:
 
     def _weights(self, shown: Ranking) -> Mapping[str, float] | None:
         return dict(shown) if self.method.weighted else None
+
+
+def _plain_or_quoted(name: str) -> str:
+    """A name as it is where it is one word: quotes cost tokens that are read at every step."""
+    return name if re.fullmatch(r"[\w.\-]+", name) else quoted(name)
 
 
 def _uniform(example: Example) -> Ranking:

@@ -9,15 +9,20 @@ from typing import Any
 from dtdr.errors import InputError
 from dtdr.planning import Fusion
 
-WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
+WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 TEMPERATURES = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
+
+RETRIEVER_ONLY = Fusion(weight=1.0, temperature=1e9)
+"""The LLM only breaks ties."""
 
 
 def tune(records: Iterable[Mapping[str, Any]]) -> Fusion:
     """The fusion under which the acceptable tools are most likely on average.
 
-    The likelihood of the acceptable tools is smoother than the accuracy, so that a few dozen steps
-    suffice to choose.
+    The likelihood of the acceptable tools is smoother than the accuracy, so that fewer steps
+    suffice to choose. Of the fusions that are within one standard error of the best, the one that
+    trusts the retriever most is taken: it knows these plans, and a hundred steps cannot tell the
+    others apart.
 
     Args:
         records: of a ``fused`` run on plans that the retriever was not fitted on and that are not
@@ -30,7 +35,13 @@ def tune(records: Iterable[Mapping[str, Any]]) -> Fusion:
     if not scored:
         raise InputError("no step of this run was scored; run it with select fused")
     fusions = [Fusion(weight, temperature) for weight in WEIGHTS for temperature in TEMPERATURES]
-    return max(fusions, key=lambda fusion: _mean_log_likelihood(scored, fusion))
+    fusions.append(RETRIEVER_ONLY)
+    found = [_log_likelihoods(scored, fusion) for fusion in fusions]
+    best = max(found, key=math.fsum)
+    good = [
+        fusion for fusion, values in zip(fusions, found, strict=True) if _is_no_worse(values, best)
+    ]
+    return max(good, key=lambda fusion: fusion.weight * fusion.temperature)
 
 
 def reselect(record: Mapping[str, Any], fusion: Fusion) -> str | None:
@@ -63,8 +74,17 @@ def confidence_for(confidences: Sequence[float], budget: float) -> float:
     return 1.0 if allowed == len(ordered) else ordered[allowed]
 
 
-def _mean_log_likelihood(records: Sequence[Mapping[str, Any]], fusion: Fusion) -> float:
-    total = 0.0
+def _is_no_worse(values: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether the mean lies within one standard error of the paired difference to the best."""
+    behind = [high - value for high, value in zip(best, values, strict=True)]
+    mean = math.fsum(behind) / len(behind)
+    variance = math.fsum((one - mean) ** 2 for one in behind) / max(1, len(behind) - 1)
+    return mean <= math.sqrt(variance / len(behind))
+
+
+def _log_likelihoods(records: Sequence[Mapping[str, Any]], fusion: Fusion) -> list[float]:
+    """For each step, the logarithm of the probability that an acceptable tool is selected."""
+    found: list[float] = []
     for record in records:
         scores = fusion.scores(record["likelihoods"], record["probabilities"])
         highest = max(scores)
@@ -74,5 +94,5 @@ def _mean_log_likelihood(records: Sequence[Mapping[str, Any]], fusion: Fusion) -
             for weight, name in zip(weights, record["candidates"], strict=True)
             if name in record["acceptable"]
         )
-        total += math.log(max(right / math.fsum(weights), 1e-6))
-    return total / len(records)
+        found.append(math.log(max(right / math.fsum(weights), 1e-6)))
+    return found

@@ -10,7 +10,8 @@ from dtdr import llms
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.llms import LLMError, PromptTooLongError
 from dtdr.llms.replay import Recorder, Replay
-from dtdr.llms.server import OpenAIServer, choice_grammar
+from dtdr.llms.schema import choice_schema, chosen_name
+from dtdr.llms.server import OpenAIServer
 from dtdr.prompting import Prompt
 from tests import llm_battery
 from tests.fake_llm_server import fake_server
@@ -235,5 +236,10 @@ def test_an_hf_model_of_an_unknown_dtype_is_refused():
         llms.create("hf:some/model", dtype="int3")
 
 
-def test_a_grammar_spells_names_with_quotes_and_line_breaks():
-    assert choice_grammar(['a"b', "c\\d", "e\nf"]) == 'root ::= "a\\"b" | "c\\\\d" | "e\\nf"'
+def test_a_choice_is_a_schema_and_an_answer_outside_it_is_read_as_text():
+    schema = choice_schema(["a", 'b "c"', "a"])["json_schema"]["schema"]
+    assert schema["properties"]["function"]["enum"] == ["a", 'b "c"']
+    assert chosen_name('{"function": "a"}') == "a"
+    assert chosen_name("a") == "a"
+    assert chosen_name('{"function": 3}') == ""
+    assert chosen_name("[1]") == "[1]"

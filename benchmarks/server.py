@@ -1,18 +1,23 @@
 """Quality of service of ``dtdr serve``: latency under load, open sessions, memory.
 
     python benchmarks/server.py                  # TinyAgent bank, 500 requests/s for 60 s, 5 times
+    python benchmarks/server.py --order runs     # 100 runs at once, each step by step
+    python benchmarks/server.py --cpu            # processor time a request in one process, no load
     python benchmarks/server.py --smoke          # synthetic demonstrations, 2 s, once
     python benchmarks/server.py --model FOLDER   # a model of your own
 
 The server runs in a process of its own. This process is the load: it sends every request at its
 own moment, whether earlier ones were answered or not, over 16 connections that stay open, and
 counts latency from the moment the request was due, so that a server that falls behind shows it.
+Without --order runs, all steps of all plans come in one random order, so that few requests find
+their query prepared by an earlier one.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -37,6 +42,8 @@ from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.tables import Column, Table, count
 
 CONNECTIONS = 16
+RUNS = 100
+"""Runs under way at once with ``--order runs``."""
 
 
 @dataclass
@@ -90,15 +97,32 @@ async def send(url: str, requests: Sequence[bytes], rate: float, seconds: float)
     return load
 
 
-def rank_requests(demonstrations: Sequence[Demonstration]) -> list[bytes]:
+def rank_bodies(demonstrations: Sequence[Demonstration], order: str) -> list[dict[str, Any]]:
     """One request for every step of every demonstration, in an order drawn once."""
-    bodies = [
-        {"query": item.query, "history": item.plan.tools[:step], "top_k": 5}
+    rng = random.Random(0)
+    runs = [
+        [
+            {"query": item.query, "history": item.plan.tools[:step], "top_k": 5}
+            for step in range(len(item.plan) + 1)
+        ]
         for item in demonstrations
-        for step in range(len(item.plan) + 1)
     ]
-    random.Random(0).shuffle(bodies)
-    return [_request(body) for body in bodies]
+    if order == "shuffled":
+        bodies = [body for run in runs for body in run]
+        rng.shuffle(bodies)
+        return bodies
+    rng.shuffle(runs)
+    waiting = [list(reversed(run)) for run in runs]
+    under_way = [waiting.pop() for _ in range(min(RUNS, len(waiting)))]
+    bodies = []
+    while under_way:
+        place = rng.randrange(len(under_way))
+        bodies.append(under_way[place].pop())
+        if not under_way[place]:
+            ended = under_way.pop(place)
+            under_way.append(waiting.pop() if waiting else ended)
+            under_way = [run for run in under_way if run]
+    return bodies
 
 
 def _request(body: dict[str, Any]) -> bytes:
@@ -151,7 +175,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Start a server, open sessions, and load it as often as asked."""
     process, url = start(model)
-    requests = rank_requests(demonstrations)
+    requests = [_request(body) for body in rank_bodies(demonstrations, given.order)]
     try:
         empty = resident(process.pid)
         with Client(url) as client:
@@ -195,6 +219,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="requests a second")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
+    parser.add_argument("--cpu", action="store_true", help="processor time a request, no load")
+    parser.add_argument("--requests", type=int, default=2_000, help="with --cpu")
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -208,17 +235,28 @@ def main() -> None:
         demonstrations, known = list(dataset.demonstrations), tuple(dataset.tools)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
+        measured = measure_cpu if given.cpu else measure
         if given.model:
-            rows = measure(given.model, demonstrations, given)
+            rows = measured(given.model, demonstrations, given)
         else:
             for name in given.retriever:
                 path = Path(folder) / name / "model"
                 fit(demonstrations, known, retriever=name).save(path)
-                rows += measure(path, demonstrations, given)
-    rows = [*rows, *medians(rows)] if given.runs > 1 else rows
+                rows += measured(path, demonstrations, given)
+    if not given.cpu and given.runs > 1:
+        rows += medians(rows)
     if given.json:
         for row in rows:
             print(json.dumps(row))
+        return
+    if given.cpu:
+        columns = [
+            Column("Retriever", "retriever"),
+            Column("Requests", "what"),
+            Column("CPU ms", "cpu", _two, numeric=True),
+        ]
+        title = "POST /v1/rank in process: processor time a request, uvicorn's left out"
+        Console(width=100).print(Table(columns, rows, title).to_rich())
         return
     columns = [
         Column("Retriever", "retriever"),
@@ -234,13 +272,79 @@ def main() -> None:
     ]
     title = (
         f"POST /v1/rank at {given.rate:g} requests/s for {given.seconds:g} s, one worker, "
-        f"{given.sessions:,} sessions open"
+        f"{given.sessions:,} sessions open, {given.order}"
     )
     caption = (
         "CPU: of the server, a request. MB: most memory that it held. Load: of the machine when "
         "the run began, without this one."
     )
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+
+
+async def _answered(app: Any, contents: Sequence[bytes]) -> None:
+    """Answer requests one after another, without a network."""
+    statuses: set[int] = set()
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.add(message["status"])
+
+    for content in contents:
+        length = str(len(content)).encode()
+        headers = [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", length),
+        ]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/rank",
+            "query_string": b"",
+            "headers": headers,
+        }
+        message = {"type": "http.request", "body": content, "more_body": False}
+
+        async def receive(message: dict[str, Any] = message) -> dict[str, Any]:
+            return message
+
+        await app(scope, receive, send)
+    if statuses != {200}:
+        raise SystemExit(f"the server answered {sorted(statuses)}")
+
+
+def measure_cpu(
+    model: Path, demonstrations: Sequence[Demonstration], given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Processor time a request, with the log written to nowhere."""
+    from dtdr.server import Settings, create_app, logs
+    from dtdr.server.models import Snapshot
+
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+        logs.configure()
+        app = create_app(Settings(models={"model": model}))
+        retriever = app.state.dtdr.shelf.find(None).current.retriever
+        constant = retriever.rank("a query")
+        rank = Snapshot.rank
+        rows = []
+        for name, order, ranked in (
+            ("all steps shuffled", "shuffled", rank),
+            ("100 runs at once", "runs", rank),
+            ("without ranking", "shuffled", lambda *_: constant),
+        ):
+            bodies = rank_bodies(demonstrations, order)[: given.requests]
+            contents = [json.dumps(body).encode() for body in bodies]
+            Snapshot.rank = ranked  # type: ignore[method-assign]
+            try:
+                used = []
+                for _ in range(given.runs):
+                    began = time.process_time()
+                    asyncio.run(_answered(app, contents))
+                    used.append((time.process_time() - began) / len(contents) * 1e3)
+            finally:
+                Snapshot.rank = rank  # type: ignore[method-assign]
+            rows.append({"retriever": retriever.name, "what": name, "cpu": min(used)})
+    return rows
 
 
 def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -26,6 +26,9 @@ KINDS = {
 ALONE = frozenset({"efficiency", "encoder", "peer"})
 """Kinds that measure time or memory: they run one at a time, with nothing beside them."""
 
+RANKED = frozenset({"rank", "peer"})
+"""Kinds whose log holds rankings of steps."""
+
 NEEDS_LLM = frozenset({"selections", "plans"})
 
 

@@ -8,6 +8,7 @@ the head of its ranking.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -44,13 +45,18 @@ class LabLog:
         return found
 
 
-def write_log(path: Path, log: LabLog) -> None:
-    """Write a log as a whole or not at all; the same log gives the same bytes."""
+def write_log(path: Path, log: LabLog) -> str:
+    """Write a log as a whole or not at all; the same log gives the same bytes.
+
+    Returns:
+        The SHA-256 of the file.
+    """
     lines = [{"format": FORMAT, "format_version": FORMAT_VERSION, **log.header}, *log.records]
     text = "".join(f"{_compact(line)}\n" for line in lines)
     content = gzip.compress(text.encode("utf-8", "backslashreplace"), 6, mtime=0)
     with replacing_file(path) as stream:
         stream.buffer.write(content)  # type: ignore[attr-defined]  # it is a file, not any IO
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_log(path: Path, key: str) -> LabLog:
@@ -59,7 +65,7 @@ def read_log(path: Path, key: str) -> LabLog:
     Raises:
         InputError: it is missing, damaged, of another version or of another run.
     """
-    header, lines = _lines(path, key)
+    header, lines, _ = _lines(path, key)
     try:
         # One call for all lines: a third faster than one for each.
         return LabLog(header, tuple(json.loads(f"[{','.join(lines)}]")))
@@ -67,19 +73,24 @@ def read_log(path: Path, key: str) -> LabLog:
         raise InputError(f"{path} is damaged ({type(error).__name__}); run it again") from error
 
 
-def check_log(path: Path, key: str) -> None:
+def check_log(path: Path, key: str) -> tuple[Mapping[str, Any], str]:
     """Check a log without reading its records; the file's own checksum covers them.
+
+    Returns:
+        The header, and the SHA-256 of the file.
 
     Raises:
         InputError: as ``read_log``.
     """
-    _lines(path, key)
+    header, _, content_sha256 = _lines(path, key)
+    return header, content_sha256
 
 
-def _lines(path: Path, key: str) -> tuple[dict[str, Any], list[str]]:
-    """The checked header and the lines after it."""
+def _lines(path: Path, key: str) -> tuple[dict[str, Any], list[str], str]:
+    """The checked header, the lines after it, and the SHA-256 of the file."""
     try:
-        text = gzip.decompress(path.read_bytes()).decode("utf-8")
+        content = path.read_bytes()
+        text = gzip.decompress(content).decode("utf-8")
         first, *lines = text.rstrip("\n").split("\n")
         header = json.loads(first)
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -93,7 +104,7 @@ def _lines(path: Path, key: str) -> tuple[dict[str, Any], list[str]]:
         )
     if header.get("key") != key or header.get("steps", 0) != len(lines):
         raise InputError(f"{path} is damaged: it is of another run, or cut; run it again")
-    return header, lines
+    return header, lines, hashlib.sha256(content).hexdigest()
 
 
 def _compact(value: Any) -> str:

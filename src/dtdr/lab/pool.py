@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from dtdr.errors import DtdrError, InputError
-from dtdr.lab.cells import KINDS, Cell
+from dtdr.lab.cells import KINDS, RANKED, Cell
 from dtdr.lab.fitting import fit_signature
 from dtdr.lab.kinds import Context
 from dtdr.lab.log import LabLog
@@ -54,7 +54,8 @@ def compute(cell: Cell, context: Context, store: Store) -> Done:
         try:
             module = importlib.import_module(KINDS[cell.kind])
             log: LabLog = module.run(cell.spec, context)
-            store.write(cell.key, LabLog({"spec": dict(cell.spec), **log.header}, log.records))
+            write = store.write_ranked if cell.kind in RANKED else store.write
+            write(cell.key, LabLog({"spec": dict(cell.spec), **log.header}, log.records))
         except DtdrError as error:
             reason = str(error)
         except MemoryError:

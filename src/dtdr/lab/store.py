@@ -12,6 +12,8 @@ from typing import Any
 
 from dtdr.errors import InputError
 from dtdr.files import cache_folder, replacing_file
+from dtdr.lab.digest import Digest, digest
+from dtdr.lab.digests import digest_of, keep_digest
 from dtdr.lab.log import LabLog, check_log, read_log, write_log
 
 fcntl: Any
@@ -48,9 +50,23 @@ class Store:
         """Raise an InputError where ``read`` would; a tenth of its time."""
         check_log(self.path(key), key)
 
+    def digest(self, key: str) -> Digest:
+        """The digest of the ``rank`` or ``peer`` log of a key.
+
+        Raises:
+            InputError: the log is missing, damaged or of another version.
+        """
+        return digest_of(self.folder / "digests", self.path(key), key)
+
     def write(self, key: str, log: LabLog) -> None:
         """Keep a log and forget an earlier failure."""
         write_log(self.path(key), LabLog({"key": key, **log.header}, log.records))
+        self._failure(key).unlink(missing_ok=True)
+
+    def write_ranked(self, key: str, log: LabLog) -> None:
+        """Keep a ``rank`` or ``peer`` log and its digest, and forget an earlier failure."""
+        content_sha256 = write_log(self.path(key), LabLog({"key": key, **log.header}, log.records))
+        keep_digest(self.folder / "digests", key, digest(log), content_sha256)
         self._failure(key).unlink(missing_ok=True)
 
     # -- failures ------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.lab.cells import NEEDS_LLM
-from dtdr.lab.digest import Digest, digest
+from dtdr.lab.cells import NEEDS_LLM, RANKED
+from dtdr.lab.digest import Digest
 from dtdr.lab.log import LabLog
 from dtdr.lab.store import Store
 
@@ -95,15 +95,16 @@ class Results:
             if run.key in self.unreadable:
                 return None
             try:
-                log = self._store.read(run.key)
+                if run.kind in RANKED:
+                    self._digests[run.key] = self._store.digest(run.key)
+                    self._headers[run.key] = self._digests[run.key].header
+                else:
+                    self._headers[run.key] = self._store.read(run.key).header
             except InputError as error:
                 failure = self._store.failure(run.key)
                 reason = str(error) if self._store.path(run.key).exists() else NOT_RUN
                 self.unreadable[run.key] = str(failure["reason"]) if failure else reason
                 return None
-            if run.kind in ("rank", "peer"):
-                self._digests[run.key] = digest(log)
-            self._headers[run.key] = log.header
         return self._headers[run.key]
 
     def digest(self, run: Run) -> Digest:

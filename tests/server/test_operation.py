@@ -1,7 +1,9 @@
 """Running it: health, metrics, logs, spans, signals, the command line."""
 
+import asyncio
 import gzip
 import http.server
+import io
 import json
 import logging
 import os
@@ -9,12 +11,14 @@ import signal
 import socket
 import sys
 import threading
+from typing import Any, cast
 
 import pytest
 
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.server import Limits, Settings, create_app
-from dtdr.server.logs import JsonFormatter
+from dtdr.server.logs import GatheringHandler, JsonFormatter
+from dtdr.server.one_write import GatheringTransport
 from dtdr.server.settings import named_models
 from tests.command_line import dtdr, is_one_sentence
 from tests.server import serving
@@ -306,3 +310,60 @@ def test_the_command_line_starts_without_the_servers_packages():
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}
     )
     assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_log_lines_come_together_and_a_warning_at_once():
+    stream = io.StringIO()
+    handler = GatheringHandler(stream)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+
+    def say(text, level=logging.INFO):
+        handler.handle(logging.LogRecord("a", level, "", 0, text, (), None))
+
+    async def run():
+        say("one")
+        say("two")
+        assert stream.getvalue() == ""
+        say("three", logging.WARNING)
+        assert stream.getvalue() == "one\ntwo\nthree\n"
+        say("four")
+        while "four" not in stream.getvalue():
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    say("without a loop")
+    assert stream.getvalue().endswith("four\nwithout a loop\n")
+
+
+def test_a_response_is_written_in_one_piece():
+    class Transport:
+        def __init__(self):
+            self.sent: list[bytes] = []
+            self.closed = False
+
+        def write(self, data):
+            assert not self.closed
+            self.sent.append(data)
+
+        def close(self):
+            self.closed = True
+
+        def get_extra_info(self, name):
+            return name
+
+    async def run():
+        inner = Transport()
+        outer = GatheringTransport(cast(Any, inner))
+        outer.write(b"head ")
+        outer.write(b"body")
+        assert inner.sent == []
+        await asyncio.sleep(0)
+        assert inner.sent == [b"head body"]
+        outer.write(b"last")
+        outer.close()
+        assert inner.sent == [b"head body", b"last"]
+        assert inner.closed
+        await asyncio.sleep(0)
+        assert outer.get_extra_info("peername") == "peername"
+
+    asyncio.run(run())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, cast
@@ -30,6 +30,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 """Need no key: they say nothing about models, queries or keys."""
 
+_NUMBERS = random.Random()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DRAIN_BYTES = 64_000_000
 """So much of a body that is too large is read and dropped, so that its sender reads the reason."""
@@ -235,7 +236,7 @@ def log_failure(request_id: str) -> None:
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    return given if _REQUEST_ID.fullmatch(given) else _NUMBERS.randbytes(8).hex()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

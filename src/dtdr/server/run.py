@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from dtdr.errors import InputError
 from dtdr.server import logs
 from dtdr.server.app import create_app
+from dtdr.server.one_write import OneWriteProtocol
 from dtdr.server.settings import Settings
 
 _STOP_SECONDS = 20
@@ -68,6 +69,9 @@ def server(app: FastAPI) -> uvicorn.Server:
     """A server of one process; its settings are all here."""
     config = uvicorn.Config(
         app,
+        http=OneWriteProtocol,
+        ws="none",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,

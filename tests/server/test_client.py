@@ -17,7 +17,7 @@ from dtdr.server.keys import create_key
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, Learner
-from tests.server.test_masks import anthropic_request, openai_request
+from tests.server.test_masks import anthropic_request, openai_request, responses_request
 
 
 @pytest.fixture
@@ -73,6 +73,10 @@ def test_requests_to_providers_are_masked_as_locally(client, fitted):
     assert found.failure == ""
     claude = anthropic_request()
     assert client.mask_anthropic(claude).request == anthropic.masked(claude, mask)
+    body = responses_request()
+    found = client.mask_openai(body, form="additional-tools")
+    assert found.request == openai.masked(body, mask, "additional-tools")
+    body = openai_request()
     assert len(client.mask_openai(body, policy={"top_k": 1}).shown) == 2
 
 

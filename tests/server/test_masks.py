@@ -1,9 +1,13 @@
 """The mask endpoints give what dtdr.integrations gives."""
 
+import dataclasses
+from typing import get_args
+
 import pytest
 
 import dtdr
 from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
+from dtdr.server.mask_schemas import MaskPolicy
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -50,7 +54,50 @@ def anthropic_request():
     return {"messages": messages, "tools": tools, "max_tokens": 10}
 
 
-@pytest.mark.parametrize("form", ["filtered", "allowed-tools", "hint", "hint-weighted"])
+CHAT_FORMS = [form for form in get_args(openai.Form) if form != "additional-tools"]
+
+
+def responses_request():
+    tools = [
+        {"type": "function", "name": tool.name, "description": tool.description}
+        for tool in small_data.TOOLS
+    ]
+    items = [
+        {"role": "user", "content": QUERY},
+        {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "…"},
+    ]
+    return {"input": items, "tools": tools, "temperature": 0.5}
+
+
+@pytest.mark.parametrize("form", get_args(openai.Form))
+def test_a_responses_request_is_masked_as_the_library_does(served, fitted, form):
+    body = responses_request()
+    answer = served.post(
+        "/v1/mask/openai", {"request": body, "form": form, "policy": {"top_k": 2}}
+    ).json()
+    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
+    assert {**body, **answer["changes"]} == openai.masked(body, mask, form)
+    assert "weather" in answer["shown"]
+    if form == "additional-tools":
+        kinds = [item.get("type") for item in answer["changes"]["input"]]
+        assert kinds.count("additional_tools") == 2, "one for each answer of the model"
+        assert answer["changes"]["tools"] == [], "every tool of the request waits"
+
+
+def test_additional_tools_of_a_chat_request_are_refused_with_the_remedy(served):
+    refused = served.post(
+        "/v1/mask/openai", {"request": openai_request(), "form": "additional-tools"}
+    )
+    assert refused.status_code == 422
+    assert "use 'allowed-tools' for chat" in refused.json()["error"]["message"]
+
+
+def test_what_a_policy_leaves_out_is_as_in_the_library():
+    assert MaskPolicy().model_dump() == dataclasses.asdict(ToolPolicy())
+
+
+@pytest.mark.parametrize("form", CHAT_FORMS)
 def test_an_openai_request_is_masked_as_the_library_does(served, fitted, form):
     body = openai_request()
     answer = served.post(
@@ -64,7 +111,7 @@ def test_an_openai_request_is_masked_as_the_library_does(served, fitted, form):
     assert answer["failure"] == ""
 
 
-@pytest.mark.parametrize("form", ["filtered", "deferred", "hint", "hint-weighted"])
+@pytest.mark.parametrize("form", get_args(anthropic.Form))
 def test_an_anthropic_request_is_masked_as_the_library_does(served, fitted, form):
     body = anthropic_request()
     answer = served.post(
@@ -129,7 +176,7 @@ def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
     ],
 )
 def test_odd_shapes_are_no_failure_of_the_server(served, provider, request_body):
-    for form in ("filtered", "hint-weighted", "allowed-tools", "deferred"):
+    for form in (*get_args(openai.Form), "deferred"):
         answer = served.post(f"/v1/mask/{provider}", {"request": request_body, "form": form})
         assert answer.status_code in (200, 422), answer.text
         if answer.status_code == 422:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dtdr.client import calls
 from dtdr.client.answers import Learned, Mask, RemoteRanking, ServedModel, ServerError
 from dtdr.client.calls import Call
 from dtdr.demonstrations import Demonstration
+
+if TYPE_CHECKING:
+    from dtdr.integrations import anthropic, openai
 
 
 class RemoteSession:
@@ -158,7 +161,7 @@ class Client:
         self,
         request: Mapping[str, Any],
         *,
-        form: str | None = None,
+        form: openai.Form | None = None,
         policy: Mapping[str, Any] | None = None,
         model: str | None = None,
     ) -> Mask:
@@ -177,7 +180,7 @@ class Client:
         self,
         request: Mapping[str, Any],
         *,
-        form: str | None = None,
+        form: anthropic.Form | None = None,
         policy: Mapping[str, Any] | None = None,
         model: str | None = None,
     ) -> Mask:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dtdr.integrations import anthropic, openai
+from dtdr.integrations.policy import TOLERANCE
 from dtdr.server.schemas import ModelName, Request, ToolName
 
 Object = dict[str, Any]
@@ -20,7 +22,7 @@ class MaskPolicy(Request):
     token_budget: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
     always_include: tuple[ToolName, ...] = ()
     sticky: Literal["none", "grow", "confidence"] = "none"
-    tolerance: Annotated[float, Field(ge=0, le=1)] = 0.1
+    tolerance: Annotated[float, Field(ge=0, le=1)] = TOLERANCE
 
 
 class OpenAIBody(BaseModel):
@@ -51,7 +53,7 @@ class OpenAIMaskRequest(Request):
     """A request to OpenAI, or to a server with the same API, to be masked."""
 
     request: OpenAIBody
-    form: Literal["filtered", "allowed-tools", "hint", "hint-weighted"] = "allowed-tools"
+    form: openai.Form = "allowed-tools"
     policy: MaskPolicy = MaskPolicy()
     model: ModelName = None
 
@@ -60,7 +62,7 @@ class AnthropicMaskRequest(Request):
     """A request to Anthropic to be masked."""
 
     request: AnthropicBody
-    form: Literal["filtered", "deferred", "hint", "hint-weighted"] = "deferred"
+    form: anthropic.Form = "deferred"
     policy: MaskPolicy = MaskPolicy()
     model: ModelName = None
 

@@ -87,6 +87,8 @@ def _masked(
     try:
         if isinstance(given, OpenAIMaskRequest):
             selection = openai.select(body, mask)
+            if given.form == "additional-tools":
+                return openai.masked(body, mask, given.form), selection
             return openai.apply(body, selection, given.form), selection
         selection = anthropic.select(body, mask)
         if given.form == "deferred":

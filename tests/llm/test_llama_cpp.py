@@ -8,6 +8,7 @@ import pytest
 from dtdr import llms
 from dtdr.llms import LLMError
 from dtdr.llms.server import OpenAIServer
+from dtdr.llms.tree import NEGLIGIBLE
 from dtdr.prompting import Prompt
 from tests import llm_battery
 from tests.llm_battery import CHOICES, PROMPT
@@ -59,15 +60,15 @@ def test_its_openai_side_passes_the_battery_without_scores(served):
 
 def test_two_hundred_concurrent_selections_lose_none(served):
     with connect(served, concurrency=16) as llm:
+        pairs = [(f"tool_{number}", f"other_{number}") for number in range(200)]
 
         async def ask() -> list[str]:
-            asked = (
-                llm.acomplete(PROMPT, max_tokens=1, choices=[f"tool_{number}"])
-                for number in range(200)
-            )
+            asked = (llm.acomplete(PROMPT, max_tokens=1, choices=pair) for pair in pairs)
             return [answer.text for answer in await asyncio.gather(*asked)]
 
-        assert asyncio.run(ask()) == [f"tool_{number}" for number in range(200)]
+        answers = asyncio.run(ask())
+        assert all(answer in pair for answer, pair in zip(answers, pairs, strict=True))
+        assert len(answers) == 200
 
 
 def test_a_server_with_another_key_is_one_clear_error(served):
@@ -88,6 +89,33 @@ def test_scores_are_the_models_own_probabilities(embedded):
     free = embedded.complete(PROMPT, max_tokens=12)
     if free.completion_tokens is not None and free.completion_tokens < 12:
         assert embedded.score(PROMPT, [free.text])[0] >= max(embedded.score(PROMPT, CHOICES))
+
+
+def test_a_choice_stops_where_only_one_name_is_left(embedded):
+    """Names that differ in their first token cost one step, however long they are."""
+    names = ["append_note_content_to_the_end", "send_mail_to_all_contacts"]
+    found = embedded.complete(PROMPT, max_tokens=1, choices=names)
+    assert found.text in names
+    assert found.completion_tokens == 1
+
+
+def test_a_score_is_the_product_of_next_token_probabilities(embedded):
+    """One token more multiplies the probability, so names that share a beginning add up."""
+    inside = embedded.score(PROMPT, ["send", "send_mail"])
+    alone = [embedded.score(PROMPT, [name])[0] for name in ("send", "send_mail")]
+    best = max(alone)
+    assert inside == pytest.approx([max(value, best - NEGLIGIBLE) for value in alone], abs=0.05)
+
+
+def test_two_prompts_in_turn_both_keep_their_prefix(embedded):
+    """As selecting and filling do."""
+    kinds = ["Choose a function from the list. " * 20, "Fill in the parameters of a call. " * 20]
+    reads = [
+        embedded.complete(Prompt(kind, f"Request {turn}.", "Function:"), max_tokens=1)
+        for turn in range(3)
+        for kind in kinds
+    ]
+    assert all(read.cached_tokens > 0.8 * read.prompt_tokens for read in reads[2:])
 
 
 def test_a_repeated_prefix_is_not_read_again_unless_it_is_forgotten(embedded):

@@ -88,6 +88,9 @@ class LLM(ABC):
     def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
         """Natural logarithm of each text's probability as the whole answer, its end included.
 
+        A text that is less than e^-12 times as probable as the best may count as that
+        (``dtdr.llms.tree.NEGLIGIBLE``).
+
         Raises:
             CannotScoreError: the backend cannot do this.
             PromptTooLongError: the prompt exceeds the model's context.

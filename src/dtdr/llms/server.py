@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError
 from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError
 from dtdr.llms.http import GaveUpError, JsonClient
+from dtdr.llms.next_tokens import NO_TOKEN, Enough, NextTokens
 from dtdr.llms.schema import choice_schema, chosen_name
 from dtdr.llms.tree import Tree, likelihoods, most_probable
 from dtdr.prompting import Prompt
@@ -70,7 +72,6 @@ class OpenAIServer(LLM):
         self._turns = threading.BoundedSemaphore(concurrency)
         self._reuse = True
         self._end = NO_TOKEN
-        self._break: list[int] = []
         self._answers: dict[str, tuple[int, ...]] = {}
 
     def complete(
@@ -103,7 +104,7 @@ class OpenAIServer(LLM):
             )
         if not continuations:
             return []
-        return likelihoods(self._tree(continuations), _Walk(self, prompt))
+        return likelihoods(self._tree(continuations), self._next_tokens(prompt, all))
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text; estimated from its bytes where the server has no tokenizer to ask."""
@@ -140,24 +141,30 @@ class OpenAIServer(LLM):
 
     def _choose(self, prompt: Prompt, choices: Sequence[str]) -> Completion:
         _longest(choices)  # refuses what cannot be chosen from
-        walk = _Walk(self, prompt)
+        walk = self._next_tokens(prompt, any)
         chosen = most_probable(self._tree(choices), walk)
         if not walk.asked:
             walk((), ())  # one choice: asked all the same, so that a prompt too long is noticed
         return Completion(choices[chosen], walk.prompt_tokens, walk.cached_tokens, walk.asked)
 
+    def _next_tokens(self, prompt: Prompt, enough: Enough) -> NextTokens:
+        tokens = self._tokens(self._templated(prompt), prompt=True)
+        return NextTokens(self._native, tokens, self._line_break[-1], enough)
+
     def _tree(self, texts: Sequence[str]) -> Tree:
         return Tree.of((*self._answer_tokens(text), self._end) for text in texts)
+
+    @cached_property
+    def _line_break(self) -> list[int]:
+        return self._tokens("\n")
 
     def _answer_tokens(self, text: str) -> tuple[int, ...]:
         """Tokens of a text at the beginning of an answer, which follows a line break."""
         if text not in self._answers:
-            if not self._break:
-                self._break = self._tokens("\n")
             tokens = self._tokens("\n" + text)
-            split = len(self._break)
+            split = len(self._line_break)
             # Where the break and the text melt into one token, the text is taken alone.
-            alone = tokens[:split] == self._break
+            alone = tokens[:split] == self._line_break
             self._answers[text] = tuple(tokens[split:] if alone else self._tokens(text))
         return self._answers[text]
 
@@ -235,39 +242,6 @@ class OpenAIServer(LLM):
         )
 
 
-class _Walk:
-    """Asks a llama.cpp server for next tokens after a prompt and the tokens chosen so far."""
-
-    def __init__(self, server: OpenAIServer, prompt: Prompt) -> None:
-        self._server = server
-        self._prompt = server._tokens(server._templated(prompt), prompt=True)
-        self.asked = 0
-        self.prompt_tokens = len(self._prompt)
-        self.cached_tokens: int | None = None
-
-    def __call__(self, path: tuple[int, ...], wanted: Collection[int]) -> dict[int, float]:
-        """Natural logarithm of each wanted token's probability."""
-        for listed in LISTED:
-            told = self._next([*self._prompt, *path], listed)
-            if all(token in told for token in wanted if token != NO_TOKEN):
-                break
-        lowest = min(told.values())
-        return {token: told.get(token, lowest) for token in wanted}
-
-    def _next(self, tokens: list[int], listed: int) -> dict[int, float]:
-        found = self._server._native(tokens, {"n_predict": 1, "n_probs": listed})
-        if not self.asked:
-            self.cached_tokens = found.get("timings", {}).get("cache_n")
-        self.asked += 1
-        try:
-            listing = found["completion_probabilities"][0]["top_logprobs"]
-            return {int(item["id"]): _logprob(item) for item in listing}
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise LLMError(
-                f"the server at {self._server._client.host} told no probabilities"
-            ) from error
-
-
 def _longest(choices: Sequence[str]) -> int:
     """Tokens that the longest choice takes at most: one a byte, and the end.
 
@@ -281,20 +255,3 @@ def _longest(choices: Sequence[str]) -> int:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-NO_TOKEN = -1
-"""Stands for the end token of a model that names none: as improbable as the last token listed."""
-
-LISTED = (256, 20_000)
-"""Next tokens that are asked for at first, and once more where one is missing; what is rarer than
-the last of these counts as it. 256 cost nothing beside the step itself, 20,000 a fifth of a second
-on one core."""
-
-LOWEST = -1e4
-"""Stands for log 0, so that sums stay finite."""
-
-
-def _logprob(token: Any) -> float:
-    value = token.get("logprob") if isinstance(token, dict) else None
-    return max(LOWEST, float(value)) if isinstance(value, (int, float)) else LOWEST

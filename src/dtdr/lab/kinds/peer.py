@@ -87,8 +87,10 @@ def adapter_sha256(name: str) -> str:
     if name not in known_peers():
         raise unknown_choice("peer", name, known_peers())
     digest = hashlib.sha256(json.dumps(known_peers()[name], sort_keys=True).encode())
-    for path in (ADAPTERS / "protocol.py", _adapter(name)):
-        digest.update(path.read_bytes())
+    adapter = _adapter(name).read_bytes()
+    shared = ["protocol", *(["minilm"] if b"from minilm import" in adapter else [])]
+    for content in (*((ADAPTERS / f"{one}.py").read_bytes() for one in shared), adapter):
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dtdr.lab.inference import against_best, mean_of
 from dtdr.lab.report.blocks import Block, Cell, Column, Table, p_value, share, significant
-from dtdr.lab.report.results import Results, Run, by_place, plain
+from dtdr.lab.report.results import NOT_RUN, Results, Run, by_place, plain
 
 METRICS = ("mrr", "f1", "recall@5")
 
@@ -18,7 +18,7 @@ def build(results: Results, suite: str) -> list[Block]:
         for run in runs:
             digests[run.method] = [results.digest(run)]
             about[run.method] = run
-        if len(digests) < 2:
+        if not digests:
             continue
         best, adjusted = against_best(digests, "mrr")
         highest = {
@@ -37,6 +37,9 @@ def build(results: Results, suite: str) -> list[Block]:
             row.append(significant(None if micros is None else micros / 1e3, measured=True))
             row.append(Cell(str(header.get("how", "query and history"))))
             rows.append(row)
+        for run, reason in results.failures(suite):
+            if run.place == place and reason != NOT_RUN:
+                rows.append([Cell(run.method), *[Cell("-")] * 6, Cell(reason)])
         blocks.append(
             Table(
                 results.place_title(place),

@@ -160,6 +160,10 @@ class Catalog:
         """What the model calls the tools that it knows, each once."""
         return tuple(self._by_model_name)
 
+    def unknown(self) -> list[CatalogTool]:
+        """The tools that can be called now and that the model does not know."""
+        return [tool for tool in self._by_name.values() if tool.known_as is None]
+
     def of_model_name(self, known_as: str) -> Sequence[str]:
         """Names of the tools that the model calls so: several where upstreams share a name."""
         return self._by_model_name.get(known_as, ())

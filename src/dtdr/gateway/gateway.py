@@ -16,6 +16,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from dtdr.gateway import announcing
 from dtdr.gateway.catalog import Catalog
 from dtdr.gateway.clients import Clients, ClientState
+from dtdr.gateway.introducing import Introducer
 from dtdr.gateway.learning import Learner, Recorder
 from dtdr.gateway.listener import InputAnswer
 from dtdr.gateway.ranker import Ranker
@@ -79,7 +80,8 @@ class Gateway:
     """The state behind one served endpoint; ``running`` keeps its servers connected.
 
     Args:
-        retriever: a fitted model.
+        retriever: a fitted model; one that can learn on takes up the servers' tools that it does
+            not know, in memory.
         specs: the servers behind the gateway.
         options: how it chooses and learns.
 
@@ -102,6 +104,8 @@ class Gateway:
         self.learns = learner is not None
         self.ranker = Ranker(retriever, options.policy, learner)
         self.catalog = Catalog(self.ranker.knows, reserved=(SEARCH_TOOL,))
+        self._introducer = Introducer(self.ranker, self.catalog)
+        self._has_started = False
         self.clients = Clients(self._forgotten, options.idle_seconds)
         self.upstreams = {
             spec.name: Upstream(
@@ -129,6 +133,8 @@ class Gateway:
                 with anyio.move_on_after(min(START_SECONDS, self.options.connect_seconds)):
                     for upstream in self.upstreams.values():
                         await upstream.tried.wait()
+                self._has_started = True
+                await self._introduce()
                 self._report()
                 try:
                     yield
@@ -256,6 +262,17 @@ class Gateway:
     async def tools_changed(self, upstream: Upstream) -> None:
         """See ``Listener``."""
         self._rebuild()
+        self._refresh_all()
+        # At the start, the tools of all servers are taken up at once.
+        if self._has_started and self._tasks is not None:
+            self._tasks.start_soon(self._introduce)
+
+    async def _introduce(self) -> None:
+        if await self._introducer.introduce():
+            self._rebuild()
+            self._refresh_all()
+
+    def _refresh_all(self) -> None:
         for state in self.clients:
             self.soon_refresh(state)
 
@@ -278,13 +295,11 @@ class Gateway:
 
     def _report(self) -> None:
         up = [upstream for upstream in self.upstreams.values() if upstream.is_up]
-        known = sum(
-            tool is not None and tool.known_as is not None
-            for tool in map(self.catalog.get, self.catalog.names())
-        )
+        described = len(self._introducer.introduced)
         logger.info(
-            "%d of %d servers are connected; %d tools, %d of them known to the model",
-            len(up), len(self.upstreams), len(self.catalog), known,
+            "%d of %d servers are connected; %d tools: %d from demonstrations, %d by description",
+            len(up), len(self.upstreams), len(self.catalog),
+            len(self.catalog) - len(self.catalog.unknown()) - described, described,
         )  # fmt: skip
         for name in self.options.policy.always_include:
             if self.catalog.owner(name) is None:

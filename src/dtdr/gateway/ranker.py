@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from dtdr.demonstrations import Tool
 from dtdr.gateway.learning import Learner
 from dtdr.integrations.policy import Narrower, ToolPolicy
 from dtdr.plan import END
@@ -37,7 +38,7 @@ class Ranker:
         self._learner = learner
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.generation = 0
-        """Grows when the model has learned, so that rankings made before are known as old."""
+        """Grows when the model has learned or taken up tools: rankings made before are old."""
 
     def knows(self, tool: str) -> bool:
         """Whether the model has a tool of that name."""
@@ -84,6 +85,23 @@ class Ranker:
             logger.exception("the model could not rank; the search goes by words alone")
             return ()
         return tuple(tool for tool in ranking.tools if tool != END)
+
+    @property
+    def can_add_tools(self) -> bool:
+        """Whether the model ranks tools that no demonstration uses, by their descriptions."""
+        return self._retriever.can_update
+
+    async def add_tools(self, tools: Sequence[Tool]) -> None:
+        """Make tools known to the model.
+
+        Raises:
+            DtdrError: the model cannot take them up.
+        """
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(
+                self._retriever.add_tools, tools, limiter=self._one_at_a_time
+            )
+        self.generation += 1
 
     async def learn(
         self, texts: Sequence[str], calls: Sequence[TracedCall], *, update: bool = True

@@ -1,0 +1,114 @@
+"""Tools that no demonstration uses: a model that can learn on ranks them by their descriptions."""
+
+import anyio
+import pytest
+
+import dtdr
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.errors import InputError
+from dtdr.plan import Plan, ToolCall
+from dtdr.retrievers.random import RandomRetriever
+from tests.gateway.conftest import WORK
+from tests.gateway.helpers import NAMES, gateway_client, kill, names, stdio, until
+
+pytestmark = pytest.mark.anyio
+
+STRANGE = {
+    "water_garden": "Waters the flowers in the garden.",
+    "feed_goldfish": "Gives food to the goldfish in the aquarium.",
+    "paint_fence": "Paints the fence around the house.",
+}
+
+
+def demonstrations():
+    return [
+        Demonstration(
+            f"{kind} {number}",
+            f"please do the {kind} work number {number}",
+            Plan(
+                tuple(ToolCall(str(place), tool) for place, tool in enumerate(tools)),
+                tuple((str(place), str(place + 1)) for place in range(len(tools) - 1)),
+            ),
+        )
+        for kind, tools in WORK.items()
+        for number in range(12)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A dtdr-f that learned the servers' known tools, described."""
+    tools = [Tool(name, description) for name, description in NAMES.items()]
+    path = tmp_path_factory.mktemp("factored") / "model"
+    dtdr.fit(demonstrations(), tools, retriever="dtdr-f").save(path)
+    return path
+
+
+async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(folder):
+    specs = [stdio("known", names=NAMES), stdio("strange", names=STRANGE)]
+    async with gateway_client(dtdr.load(folder), specs) as (client, gateway):
+        assert gateway.catalog.unknown() == []
+        meta = {"dtdr/intent": "give food to the goldfish"}
+        shown = [tool.name for tool in (await client.list_tools(meta=meta)).tools]
+
+    assert "feed_goldfish" in shown
+    assert "paint_fence" not in shown
+
+
+async def test_a_tool_that_a_server_adds_later_is_taken_up_too(folder):
+    retriever = dtdr.load(folder)
+    specs = [stdio("known", names=NAMES), stdio("growing", special=True)]
+    async with gateway_client(retriever, specs) as (client, gateway):
+        before = gateway.ranker.generation
+        assert retriever.index("grown_7") < 0
+        await client.call_tool("grow", {})
+        await until(lambda: retriever.index("grown_7") >= 0)
+        await until(lambda: not gateway.catalog.unknown())
+        assert gateway.ranker.generation > before
+
+
+async def test_a_tool_whose_server_is_away_is_not_forgotten(folder, tmp_path):
+    retriever = dtdr.load(folder)
+    pid = tmp_path / "pid"
+    specs = [stdio("known", names=NAMES), stdio("strange", names=STRANGE, pid=str(pid))]
+    async with gateway_client(retriever, specs) as (_, gateway):
+        taken_up = gateway.ranker.generation
+        kill(pid)
+        await until(lambda: not gateway.upstreams["strange"].is_up)
+        assert retriever.index("water_garden") >= 0
+        await until(lambda: gateway.upstreams["strange"].is_up)
+        await until(lambda: "water_garden" in gateway.catalog)
+        assert gateway.ranker.generation == taken_up, "what is known is not taken up again"
+
+
+async def test_tools_that_share_a_name_are_taken_up_under_the_names_that_clients_see(folder):
+    retriever = dtdr.load(folder)
+    specs = [
+        stdio("a", names={"run": "Runs a marathon."}),
+        stdio("b", names={"run": "Runs a program.", **NAMES}),
+    ]
+    async with gateway_client(retriever, specs):
+        assert retriever.index("a__run") >= 0
+        assert retriever.index("b__run") >= 0
+        assert retriever.index("run") < 0
+
+
+async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(tmp_path):
+    class Refusing(RandomRetriever):
+        can_update = True
+        asked = 0
+
+        def add_tools(self, tools):
+            self.asked += 1
+            raise InputError("no room")
+
+    model = Refusing().fit(demonstrations())
+    specs = [stdio("known", names=NAMES), stdio("growing", special=True, names=STRANGE)]
+    async with gateway_client(model, specs) as (client, gateway):
+        assert model.asked == 1
+        assert len(await names(client)) == 2
+        await client.call_tool("grow", {})
+        await until(lambda: model.asked == 2)
+        await anyio.sleep(0.1)
+        assert model.asked == 2
+        assert len(gateway.catalog.unknown()) == len(STRANGE) + 8

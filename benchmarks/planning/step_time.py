@@ -3,7 +3,9 @@
     python benchmarks/planning/step_time.py --llm gguf:qwen2.5-coder-0.5b.gguf
 
 Cold: nothing is cached. Warm: the step before was of another query with the same method, so that
-the constant part is cached and what varies is read. The answer is constrained to the choices.
+the constant part is cached and what varies is read. Next: the plan's step before was cached, as
+while one plan is made. The answer is constrained to the choices. Where the model runs in this
+process, processor seconds stand beside the others: they say the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -18,10 +20,15 @@ from dtdr import llms
 from dtdr.cli.output import console
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.planning import choose_steps
-from dtdr.planning import Mask, Selector
+from dtdr.llms import LLM
+from dtdr.planning import Mask
 from dtdr.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.retrievers import create
+from dtdr.retrievers.base import Retriever
+
+STATES = ("cold", "warm", "next")
 
 
 def main() -> None:
@@ -46,39 +53,66 @@ def main() -> None:
     split = default_split(dataset, given.data_dir, given.seed)
     train = split.training(dataset.demonstrations)
     retriever = create(given.retriever).fit(train, dataset.tools)
-    steps = choose_steps(split.testing(dataset.demonstrations), given.steps, seed=given.seed)
+    # Not the first step of a plan, so that there is one before it; each of another plan, so that
+    # no step finds its own query cached.
+    every = choose_steps(split.testing(dataset.demonstrations), seed=given.seed)
+    distinct = {item.id: (item, step) for item, step in every if step}
+    chosen = list(distinct.values())[: len(STATES) * given.steps]
     mask, examples = Mask(top_k=given.top), Examples(train, seed=given.seed)
-    selector = Selector("constrained")
     parameters: dict[str, Any] = {}
     if given.llm.startswith("gguf:"):
         parameters = {"threads": given.threads}
     title = (
-        f"Seconds a selection step, median of {len(steps)}, {Path(given.llm).name}, "
-        f"{given.threads} thread{'s' if given.threads > 1 else ''}"
+        f"Seconds a selection step (median of {given.steps}) and tokens read (mean), "
+        f"{Path(given.llm).name},\n{given.threads} thread{'s' if given.threads > 1 else ''}"
     )
     table = Table(box=None)
-    for heading in ("ICL", "Cold", "Warm"):
-        table.add_column(heading, justify="left" if heading == "ICL" else "right", no_wrap=True)
+    table.add_column("ICL", no_wrap=True)
+    for heading in ("Cold", "CPU", "Read", "Warm", "CPU", "Read", "Next", "CPU", "Read"):
+        table.add_column(heading, justify="right", no_wrap=True)
     with llms.create(given.llm, **parameters) as llm:
         for icl in given.icl.split(","):
             writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
-            seconds: dict[str, list[float]] = {"cold": [], "warm": []}
-            for temperature, measured in seconds.items():
-                for item, step in steps:
-                    calls = item.plan.calls[:step]
-                    ranking = retriever.rank(item.query, [call.tool for call in calls])
-                    shown = mask.shown(ranking)
-                    prompt = writer.prompt(item.query, calls, shown)
-                    if temperature == "cold":
-                        llm.forget()
-                    started = time.perf_counter()
-                    selector.select(llm, writer, prompt, ranking, shown)
-                    measured.append(time.perf_counter() - started)
+            row: list[str] = []
+            for place, state in enumerate(STATES):
+                steps = chosen[place * given.steps : (place + 1) * given.steps]
+                timed = [_timed(llm, retriever, writer, mask, *step, state) for step in steps]
+                walls, processors, read = zip(*timed, strict=True)
+                row += [f"{statistics.median(walls):.2f}", f"{statistics.median(processors):.2f}"]
+                row.append(f"{statistics.mean(read):.0f}")
             # The last cold step left the first warm one's constant part in the cache.
-            table.add_row(icl, *(f"{statistics.median(values):.2f}" for values in seconds.values()))
+            table.add_row(icl, *row)
     # A title of the table would be wrapped to the width of its few columns.
     console().print(title)
     console().print(table)
+
+
+def _timed(
+    llm: LLM,
+    retriever: Retriever,
+    writer: SelectionPrompts,
+    mask: Mask,
+    item: Demonstration,
+    step: int,
+    state: str,
+) -> tuple[float, float, int]:
+    """Seconds, processor seconds, and tokens of the prompt that were read."""
+
+    def select(done: int) -> tuple[float, float, int]:
+        calls = item.plan.calls[:done]
+        ranking = retriever.rank(item.query, [call.tool for call in calls])
+        shown = mask.shown(ranking)
+        prompt = writer.prompt(item.query, calls, shown)
+        started, processor = time.perf_counter(), time.process_time()
+        found = llm.complete(prompt, max_tokens=1, choices=writer.choices(shown))
+        seconds = time.perf_counter() - started, time.process_time() - processor
+        return *seconds, (found.prompt_tokens or 0) - (found.cached_tokens or 0)
+
+    if state == "cold":
+        llm.forget()
+    if state == "next" and step:
+        select(step - 1)
+    return select(step)
 
 
 if __name__ == "__main__":

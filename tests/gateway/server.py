@@ -43,6 +43,8 @@ SPECIAL = {
     "refuse": "Answers with a protocol error.",
     "log": "Writes to the log, then answers.",
     "ask": "Asks the user for a name, then answers.",
+    "think": "Asks the client's LLM, then answers.",
+    "where": "Asks for the client's roots, then answers.",
     "grow": "Adds a tool to the server.",
     "touch": "Changes the resource memo://note.",
 }
@@ -108,6 +110,10 @@ def build(options: dict[str, Any]) -> Server[Any]:
             await ctx.session.send_notification(note, ctx.request_id)
         if name == "ask":
             return await ask(ctx, params)
+        if name == "think":
+            return await think(ctx, params)
+        if name == "where":
+            return await where(ctx, params)
         if name == "grow":
             tools[f"{prefix}grown_{len(tools)}"] = "A tool that came later."
             await bus.publish(ToolsListChanged())
@@ -129,6 +135,37 @@ def build(options: dict[str, Any]) -> Server[Any]:
         return types.InputRequiredResult(
             input_requests={"who": types.ElicitRequest(params=form)}, request_state="state"
         )
+
+    async def think(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        message = types.SamplingMessage(
+            role="user", content=types.TextContent(type="text", text="2 + 2?")
+        )
+        if ctx.protocol_version < "2026":
+            answer: Any = await ctx.session.create_message(
+                [message], max_tokens=10, related_request_id=ctx.request_id
+            )
+            return text(answer.content.text)
+        if params.input_responses:
+            answer = params.input_responses["sum"]
+            return text(answer.content.text)
+        asked = types.CreateMessageRequestParams(messages=[message], max_tokens=10)
+        return types.InputRequiredResult(
+            input_requests={"sum": types.CreateMessageRequest(params=asked)}
+        )
+
+    async def where(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        if ctx.protocol_version < "2026":
+            roots: Any = await ctx.session.list_roots()
+        elif params.input_responses:
+            roots = params.input_responses["roots"]
+        else:
+            return types.InputRequiredResult(input_requests={"roots": types.ListRootsRequest()})
+        return text([str(root.uri) for root in roots.roots])
+
+    async def roots_changed(ctx: Any, params: Any) -> None:
+        if journal is not None:
+            with journal.open("a") as stream:
+                stream.write("roots-changed\n")
 
     async def list_resources(ctx: Any, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
@@ -188,6 +225,9 @@ def build(options: dict[str, Any]) -> Server[Any]:
         on_subscriptions_listen=ListenHandler(bus),
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
+    server.add_notification_handler(
+        "notifications/roots/list_changed", types.NotificationParams, roots_changed
+    )
     return server
 
 

@@ -60,9 +60,9 @@ async def test_a_tool_that_a_server_adds_later_is_taken_up_too(folder):
     specs = [stdio("known", names=NAMES), stdio("growing", special=True)]
     async with gateway_client(retriever, specs) as (client, gateway):
         before = gateway.ranker.generation
-        assert retriever.index("grown_7") < 0
+        assert retriever.index("grown_9") < 0
         await client.call_tool("grow", {})
-        await until(lambda: retriever.index("grown_7") >= 0)
+        await until(lambda: retriever.index("grown_9") >= 0)
         await until(lambda: not gateway.catalog.unknown())
         assert gateway.ranker.generation > before
 
@@ -111,4 +111,4 @@ async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(tmp_pat
         await until(lambda: model.asked == 2)
         await anyio.sleep(0.1)
         assert model.asked == 2
-        assert len(gateway.catalog.unknown()) == len(STRANGE) + 8
+        assert len(gateway.catalog.unknown()) == len(STRANGE) + 10

@@ -239,3 +239,69 @@ async def test_a_question_of_a_handshake_server_cannot_reach_a_2026_client(model
     async with gateway_client(model, specs, mode="auto") as (client, _):
         with pytest.raises(MCPError, match="takes no questions"):
             await client.call_tool("ask", {})
+
+
+async def sample(context, params):
+    assert params.messages[0].content.text == "2 + 2?"
+    assert params.max_tokens == 10
+    return types.CreateMessageResult(
+        role="assistant", content=types.TextContent(type="text", text="4"), model="scripted"
+    )
+
+
+async def roots(context):
+    return types.ListRootsResult(roots=[types.Root.model_validate({"uri": "file:///home/ann"})])
+
+
+ASKED = pytest.mark.parametrize(
+    ("tool", "callback", "answer"),
+    [
+        ("think", {"sampling_callback": sample}, "4"),
+        ("where", {"list_roots_callback": roots}, "['file:///home/ann']"),
+    ],
+)
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize(
+    ("mode", "handshake"), [("legacy", True), ("legacy", False), ("auto", False)]
+)
+@ASKED
+async def test_a_server_can_ask_the_clients_llm_and_for_its_roots(
+    model, tool, callback, answer, mode, handshake
+):
+    specs = [stdio("a", special=True, handshake=handshake)]
+    async with gateway_client(model, specs, mode=mode, **callback) as (client, _):
+        result = await client.call_tool(tool, {})
+
+    assert text(result) == answer
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@ASKED
+async def test_over_http_a_server_of_2026_asks_through_the_gateway_too(
+    model, served, tool, callback, answer
+):
+    async with gateway_client(model, served["two"], **callback) as (client, _):
+        assert text(await client.call_tool(f"b__{tool}", {})) == answer
+
+
+@pytest.mark.parametrize("tool", ["think", "where"])
+async def test_a_client_without_an_llm_or_roots_refuses_what_a_server_asks(model, served, tool):
+    async with gateway_client(model, served["two"]) as (client, _):
+        with pytest.raises(MCPError, match=r"not supported|[Nn]ot found"):
+            await client.call_tool(f"b__{tool}", {})
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_change_of_the_clients_roots_reaches_the_servers_that_know_such_changes(
+    model, tmp_path
+):
+    journal = tmp_path / "journal"
+    specs = [
+        stdio("old", special=True, handshake=True, journal=str(journal)),
+        stdio("new", special=True),
+    ]
+    async with gateway_client(model, specs, list_roots_callback=roots) as (client, _):
+        await client.send_roots_list_changed()
+        await until(lambda: journal_of(journal) == ["roots-changed"])

@@ -166,6 +166,30 @@ def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_pat
     assert success_rate(again, "similar") == success_rate(log, "similar")
 
 
+def test_a_plan_that_cannot_succeed_any_more_can_be_given_up(tmp_path, retriever):
+    item = DATASET.demonstrations[0]
+    assert item.plan.tools == ("read_file", "summarize", "find_contact", "send_mail")
+    wrong = ["read_file", "weather", "summarize", "end"]
+    right = [*item.plan.tools, "end"]
+    for names, calls, stopped in ((wrong, 2, "cancelled"), (right, 4, "end")):
+        logs = [
+            run_plans(
+                planner(retriever, ScriptedLLM(names)),
+                [item],
+                tmp_path / f"{stopped}-{early}.jsonl",
+                until_mistake=early,
+            )
+            for early in (True, False)
+        ]
+        (record,) = logs[0]
+        assert len(record["calls"]) == calls
+        assert record["stopped"] == stopped
+        assert [call["tool"] for call in record["calls"]] == names[:calls]
+        assert success_rate(logs[0]).value == success_rate(logs[1]).value
+    with pytest.raises(InputError, match="another select"):
+        run_plans(planner(retriever, ScriptedLLM()), [item], tmp_path / "end-True.jsonl")
+
+
 def test_a_plan_that_did_not_end_is_no_success(tmp_path, retriever):
     item = DATASET.demonstrations[2]
     llm = ScriptedLLM([*item.plan.tools, "fly"])

@@ -1,14 +1,16 @@
-"""Success rate of whole plans: ICL method x retriever, on one fixed sample of plans.
+"""Success rate of whole plans: ICL method x retriever x selection, on one fixed sample of plans.
 
     python benchmarks/planning/success.py --llm gguf:qwen2.5-coder-0.5b.gguf --plans 40
 
 Each cell plans the same queries of the test side from the start, parameters included, and writes
-a run log that an interrupted run continues.
+a run log that an interrupted run continues; a plan that can no longer succeed is given up. Equal
+prompts of different cells are asked once. With --table-only nothing is asked.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,58 @@ from dtdr import llms
 from dtdr.cli.output import console
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.harness import split_sha256
-from dtdr.evaluation.planning import choose_plans, run_plans, success_rate
+from dtdr.evaluation.planning import (
+    PlanningLog,
+    choose_plans,
+    read_planning_log,
+    run_plans,
+    success_rate,
+)
+from dtdr.evaluation.planning.metrics import Share
+from dtdr.llms.replay import Recorder
 from dtdr.planning import Mask, Planner
 from dtdr.retrievers import create
+
+CELLS = (
+    "hard:dtdr-f:retriever,none:dtdr-f:constrained,hard:dr:constrained,hard:lr:constrained,"
+    "hard:dtdr-f:constrained,hard:dr:retriever,hard:lr:retriever"
+)
+
+READINGS = {"Names": "names", "Similar": "similar", "Strict": "strict"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the table."""
+
+    icl: str
+    retriever: str
+    select: str
+
+    def log(self, folder: Path, model: str, plans: int) -> Path:
+        """The run log's file."""
+        stem = f"{model}-plans-{self.retriever}-{self.icl}-{self.select}-{plans}"
+        return folder / f"{stem}.jsonl"
 
 
 def main() -> None:
     """Run the cells that are asked for and print the table."""
+    given = _arguments()
+    cells = [Cell(*cell.split(":")) for cell in given.cells.split(",")]
+    model = Path(given.llm.partition(":")[2]).stem
+    if not given.table_only:
+        _run(cells, model, given)
+    logs = [
+        (cell, read_planning_log(path))
+        for cell in cells
+        if (path := cell.log(given.runs, model, given.plans)).exists()
+    ]
+    _show(logs, model, given)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -31,64 +77,74 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dataset", default="tinyagent")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--cells", default="none:dtdr-l,hard:dr,hard:lr,hard:dtdr-l")
-    parser.add_argument("--select", default="constrained")
+    parser.add_argument("--cells", default=CELLS, help="ICL:RETRIEVER:SELECT, with commas between")
     parser.add_argument("--plans", type=int, default=40)
     parser.add_argument("--top", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
-    given = parser.parse_args()
+    return parser.parse_args()
 
-    from rich.table import Table
 
+def _run(cells: list[Cell], model: str, given: argparse.Namespace) -> None:
     dataset = load(given.dataset, data_dir=given.data_dir)
     split = default_split(dataset, given.data_dir, given.seed)
-    train, test = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
+    train: list[Demonstration] = split.training(dataset.demonstrations)
+    test = split.testing(dataset.demonstrations)
     plans = choose_plans(test, given.plans, seed=given.seed)
     parameters: dict[str, Any] = {}
     if given.llm.startswith("gguf:"):
         parameters = {"threads": given.threads}
-    title = (
-        f"Success rate in %, {given.dataset}, {Path(given.llm).name}, {len(plans)} plans, "
-        f"{given.select}"
-    )
-    table = Table(box=None)
-    for heading in ("ICL", "Retriever", "Names", "Similar", "Strict", "Ended"):
-        table.add_column(heading, no_wrap=True)
-    with llms.create(given.llm, **parameters) as llm:
-        for cell in given.cells.split(","):
-            icl, _, name = cell.partition(":")
+    answers = given.runs / f"{model}-{given.dataset}-plans-answers.jsonl"
+    fitted = {
+        name: create(name).fit(train, dataset.tools)
+        for name in dict.fromkeys(cell.retriever for cell in cells)
+    }
+    with Recorder(llms.create(given.llm, **parameters), answers) as llm:
+        for cell in cells:
             planner = Planner(
-                create(name).fit(train, dataset.tools),
+                fitted[cell.retriever],
                 llm,
-                icl=icl,
-                select=given.select,
+                icl=cell.icl,
+                select=cell.select,
                 mask=Mask(top_k=given.top),
                 demonstrations=train,
                 seed=given.seed,
             )
-            model = Path(llm.name.rpartition(":")[2]).stem
-            stem = f"{model}-plans-{name}-{icl}-{given.select}-{given.plans}"
-            log = run_plans(
+            run_plans(
                 planner,
                 plans,
-                given.runs / f"{stem}.jsonl",
+                cell.log(given.runs, model, given.plans),
                 dataset=given.dataset,
                 split_sha256=split_sha256(train, test),
                 seed=given.seed,
+                until_mistake=True,
             )
-            ended = sum(record["stopped"] == "end" for record in log) / len(plans)
-            rates = [success_rate(log, reading) for reading in ("names", "similar", "strict")]
-            table.add_row(
-                icl,
-                name,
-                *(f"{100 * one.value:.0f} ({100 * one.low:.0f}-{100 * one.high:.0f})"
-                  for one in rates),
-                f"{100 * ended:.0f}",
-            )  # fmt: skip
-    # A title of the table would be wrapped to the width of its few columns.
-    console().print(title)
-    console().print(table)
+
+
+def _show(logs: list[tuple[Cell, PlanningLog]], model: str, given: argparse.Namespace) -> None:
+    from rich.table import Table
+
+    table = Table(box=None)
+    for heading in ("ICL", "Retriever", "Selection"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("Plans", *READINGS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for cell, log in logs:
+        rates = [success_rate(log, reading) for reading in READINGS.values()]
+        table.add_row(
+            cell.icl, cell.retriever, cell.select, str(len(log.records)), *map(_percent, rates)
+        )
+    out = console()
+    out.print(
+        f"Success rate in % (95 % interval), {given.dataset}, {model}. Names: functions and what\n"
+        "depends on what. Similar: arguments too, free text by similarity. Strict: every argument."
+    )
+    out.print(table)
+
+
+def _percent(value: Share) -> str:
+    return f"{100 * value.value:.1f} {100 * value.low:.0f}-{100 * value.high:.0f}"
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):
     fits = []
     real = fitting.make_retriever
 
-    def counted(spec, train):
+    def counted(spec, train, **options):
         fits.append(spec)
-        return real(spec, train)
+        return real(spec, train, **options)
 
     monkeypatch.setattr(fitting, "make_retriever", counted)
     for more in ({}, {"history": 2}, {"queries": "other"}, {"kind": "prompts", "icl": "hard"}):

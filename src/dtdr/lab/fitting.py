@@ -14,6 +14,7 @@ from typing import Any
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.lab.naming import resolve_retriever
+from dtdr.lab.remembering import RememberingLexicalEncoder
 from dtdr.lab.shifts import Sides
 from dtdr.ranking import Floats
 from dtdr.retrievers.base import History, Retriever
@@ -48,7 +49,7 @@ def fitted_retriever(spec: Mapping[str, Any], sides: Sides) -> tuple[Retriever, 
         plain = dict(spec)
         if not _learns_cut_histories(spec):
             plain.pop("history", None)
-        retriever = make_retriever(plain, len(sides.train))
+        retriever = make_retriever(plain, len(sides.train), remember=True)
         started = time.perf_counter()
         retriever.fit(sides.train, sides.tools or None)
         _last = (signature, retriever, time.perf_counter() - started)
@@ -67,10 +68,11 @@ def _learns_cut_histories(spec: Mapping[str, Any]) -> bool:
     return "order" in inspect.signature(chosen).parameters or issubclass(chosen, DTDRLinear)
 
 
-def make_retriever(spec: Mapping[str, Any], train: int) -> Retriever:
+def make_retriever(spec: Mapping[str, Any], train: int, *, remember: bool = False) -> Retriever:
     """The cell's retriever, not fitted yet; its seed is that of the split.
 
-    A text ``"n/10"`` among the parameters stands for that share of the training side.
+    A text ``"n/10"`` among the parameters stands for that share of the training side. With
+    ``remember``, the lexical encoder looks up what it did for another run of this process.
 
     Raises:
         InputError: the retriever does not take a parameter.
@@ -85,6 +87,8 @@ def make_retriever(spec: Mapping[str, Any], train: int) -> Retriever:
         chosen = forgetful(chosen, history)
     if "encoder" in spec and "encoder" in accepted:
         given["encoder"] = spec["encoder"]
+    elif remember and "encoder" in accepted and accepted["encoder"].default == "lexical":
+        given["encoder"] = RememberingLexicalEncoder()
     if "seed" in accepted:
         given["seed"] = int(spec.get("seed", 0))
     try:

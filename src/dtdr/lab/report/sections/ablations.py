@@ -38,7 +38,7 @@ HISTORY = (
     "most frequent tools."
 )
 CLUSTERS = (
-    "dtdr-c only; the paper finds the best number near a tenth of the demonstrations. With the "
+    "dtdr-c only: dtdr-l and dtdr-f have no clusters. The paper finds the best number near a tenth of the demonstrations. With the "
     "paper's recipe a history that the cluster never saw leaves all tools equal; the default backs "
     "off to shorter histories and to all demonstrations."
 )

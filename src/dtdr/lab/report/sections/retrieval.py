@@ -109,7 +109,8 @@ def _notes(digests: Sequence[Digest], published: bool) -> list[str]:
         "value is its mean over its steps and over the splits that held it out) against the best "
         f"method, adjusted by Holm's method for the rows of this table; {LIKE} marks a method that "
         f"cannot be told from the best at {LEVEL:.2f}.",
-        "Fit s and Step µs are medians over the splits, measured beside another run.",
+        "Fit s and Step µs are medians over the splits, measured beside another run; texts that "
+        "an earlier run of the process encoded cost it nothing. Suite efficiency measures alone.",
     ]
     if published:
         notes.append("The paper's figures stand in italics; what differs from it is said above.")

@@ -38,9 +38,9 @@ HISTORY = (
     "most frequent tools."
 )
 CLUSTERS = (
-    "dtdr-c only: dtdr-l and dtdr-f have no clusters. The paper finds the best number near a tenth of the demonstrations. With the "
-    "paper's recipe a history that the cluster never saw leaves all tools equal; the default backs "
-    "off to shorter histories and to all demonstrations."
+    "dtdr-c only: dtdr-l and dtdr-f have no clusters. The paper finds the best number near a tenth "
+    "of the demonstrations. With the paper's recipe a history that the cluster never saw leaves "
+    "all tools equal; the default backs off to shorter histories and to all demonstrations."
 )
 DEMONSTRATIONS = (
     "The paper finds a plateau near 10,000 demonstrations and a sharp drop of DTDR-L below 1,000."

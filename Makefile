@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test test-llm lint format types unit bench bench-smoke clean
+.PHONY: demo test test-llm test-bigtool lint format types unit bench bench-smoke clean
 
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
@@ -30,6 +30,17 @@ unit: $(VENV)/.dev
 # Asks a small real model, which it fetches once; another one: make test-llm DTDR_TEST_GGUF=FILE
 test-llm: $(VENV)/.dev
 	.ci/test-llm
+
+# No langgraph-bigtool (0.0.3 is the newest) executes tools with langgraph 1; so in an environment of
+# its own, with the langgraph that its extra asks for.
+test-bigtool: .cache/bigtool/.ready
+	$(TEST_ENV) .cache/bigtool/bin/python -m pytest tests/integrations/test_langgraph_bigtool.py \
+	  tests/integrations/test_documentation.py -k bigtool
+
+.cache/bigtool/.ready: pyproject.toml
+	$(PYTHON) -m venv .cache/bigtool
+	.cache/bigtool/bin/pip install --quiet -e '.[langgraph-bigtool]' 'pytest>=8.2' 'hypothesis>=6.100'
+	@touch $@
 
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -55,7 +55,7 @@ def test_what_is_retrieved_follows_the_users_message(asynchronous):
 
 @pytest.mark.skipif(
     not hasattr(ToolNode, "inject_tool_args"),
-    reason="no langgraph-bigtool executes tools with langgraph 1; make test-bigtool has langgraph 0.6",
+    reason="no langgraph-bigtool executes tools with langgraph 1; see make test-bigtool",
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_what_is_retrieved_follows_the_calls_so_far(asynchronous):

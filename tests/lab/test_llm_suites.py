@@ -1,5 +1,6 @@
 import pytest
 
+from dtdr.errors import InputError
 from dtdr.lab.choices import Options
 from dtdr.lab.models import short_name
 from dtdr.lab.report import build_report
@@ -49,6 +50,19 @@ def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):
     with fake_server() as server:
         url = server.url
     options = Options(quick=True, plans=60, llms=[f"openai:m@{url}"])
-    found = run_lab(["weights"], options, lab="l", store=Store(tmp_path), command="x", workers=1)
+    found = run_lab(["icl"], options, lab="l", store=Store(tmp_path), command="x", workers=1)
     assert len(found.failed) == found.cells
     assert "Traceback" not in found.failed[0][1]
+
+
+def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out(tmp_path):
+    store = Store(tmp_path)
+    options = Options(quick=True, plans=60, retrievers=["dtdr-l"])
+    found = run_lab(["weights"], options, lab="l", store=store, command="x", workers=1)
+    assert found.failed == []
+    text = to_markdown(build_report(store, "l")[0])
+    assert "Steps at which the retriever is unsure" in text
+    assert "| dtdr-l | 0." in text
+    assert "the runs of weights that ask an LLM: name one with --llm" in text
+    with pytest.raises(InputError, match="name one with --llm"):
+        run_lab(["icl"], options, lab="l", store=store, command="x", workers=1)

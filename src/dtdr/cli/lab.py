@@ -56,7 +56,13 @@ def list_suites(as_json: options.JSON = False) -> None:
         {
             "suite": suite.name,
             "title": suite.title,
-            "needs": "an LLM" if suite.needs_llm else "the registry" if suite.is_optional else "",
+            "needs": "an LLM"
+            if suite.needs_llm
+            else "an LLM in part"
+            if suite.asks_llm
+            else "the registry"
+            if suite.is_optional
+            else "",
         }
         for suite in suites
     ]

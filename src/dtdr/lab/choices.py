@@ -151,6 +151,8 @@ def _with_options(suite: Suite, options: Options) -> Suite:
 def _cells(suite: Suite, options: Options, library: Library) -> Chosen:
     chosen = Chosen(suite)
     left_out: dict[str, None] = {}
+    if suite.asks_llm and not options.llms:
+        left_out[f"the runs of {suite.name} that ask an LLM: name one with --llm"] = None
     found: list[Cell] = []
     for spec in _with_models(suite, options):
         dataset = library.get(spec["dataset"])

@@ -14,6 +14,12 @@ from dtdr.lab.digest import Digest
 
 LEVEL = 0.05
 
+INTERVALS = "Bars: 95 % intervals, over the splits; of one or two splits, over the plans."
+"""What ``mean_of`` gives."""
+
+SPLITS_ONLY = "Bars: 95 % intervals over the splits, from three on."
+"""What ``over_splits`` gives."""
+
 FEWEST_SPLITS = 3
 """Student's factor is 12.7 with two splits: such an interval says nothing."""
 

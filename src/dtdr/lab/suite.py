@@ -78,6 +78,11 @@ class Suite:
 
     @property
     def needs_llm(self) -> bool:
+        """Whether every run asks an LLM."""
+        return all(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
+
+    @property
+    def asks_llm(self) -> bool:
         """Whether any run asks an LLM."""
         return any(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
 

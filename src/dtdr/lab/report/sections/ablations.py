@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dtdr.lab.inference import Interval, mean_of
+from dtdr.lab.inference import INTERVALS, Interval, mean_of
 from dtdr.lab.report.blocks import Block, Cell, Column, Figure, Figures, Table, Text, share
 from dtdr.lab.report.results import Results, Run, by_method, by_place
 from dtdr.lab.report.svg import Axis, Point, Series, line_chart
@@ -135,7 +135,7 @@ def _figure(title: str, data: str, curves: Curves, axis: Axis) -> Figure:
             Axis("MRR", lambda value: f"{value:.2f}"),
             label=f"MRR by {axis.title} on {data}",
         ),
-        "Bars: 95 % intervals over splits.",
+        INTERVALS,
         [one.name for one in series],
         Table(
             f"MRR by {title.lower()}, {data}",

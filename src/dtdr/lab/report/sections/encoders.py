@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dtdr.lab.inference import mean_of, paired_p_value, plan_means
+from collections.abc import Mapping, Sequence
+
+from dtdr.lab.inference import holm, mean_of, paired_p_value, plan_means
 from dtdr.lab.report.blocks import Block, Cell, Column, Table, p_value, share, significant
 from dtdr.lab.report.results import Results, Run, by_place
 
@@ -50,14 +52,12 @@ def _quality(results: Results, place: tuple[str, str], runs: list[Run]) -> Table
         encoder = str(run.spec.get("encoder", BASE))
         groups.setdefault(str(run.spec["retriever"]), {}).setdefault(encoder, []).append(run)
     rows = []
+    p_values = holm(_compared(results, groups))
     for retriever, encoders in groups.items():
         digests = {name: [results.digest(run) for run in found] for name, found in encoders.items()}
         means = {name: mean_of(found, "mrr") for name, found in digests.items()}
         best = max(f"{mean.value:.3f}" for mean in means.values())
         for name, found in digests.items():
-            p = None
-            if name != BASE and BASE in digests:
-                p = paired_p_value(plan_means(digests[BASE], "mrr"), plan_means(found, "mrr"))
             rows.append(
                 [
                     Cell(retriever),
@@ -65,7 +65,7 @@ def _quality(results: Results, place: tuple[str, str], runs: list[Run]) -> Table
                     share(means[name], best=f"{means[name].value:.3f}" == best),
                     share(mean_of(found, "f1")),
                     share(mean_of(found, "recall@5")),
-                    Cell(p_value(p)),
+                    Cell(p_value(p_values.get(f"{retriever} {name}"))),
                 ]
             )
     return Table(
@@ -80,7 +80,27 @@ def _quality(results: Results, place: tuple[str, str], runs: list[Run]) -> Table
         ],
         rows,
         [
-            "Means over splits ± half of Student's 95 % interval. p: paired permutation test of "
-            "the MRR over plans, one comparison a row, not corrected for the number of rows."
+            "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "
+            "bootstrap's over plans). p: paired permutation test of the MRR over plans against the "
+            f"same method with {BASE}, adjusted by Holm's method for the rows of this table."
         ],
     )
+
+
+def _compared(
+    results: Results, groups: Mapping[str, Mapping[str, Sequence[Run]]]
+) -> dict[str, float]:
+    """The p-value of each method and encoder against the method with the base encoder."""
+    found = {}
+    for retriever, encoders in groups.items():
+        means = {
+            name: plan_means([results.digest(run) for run in runs], "mrr")
+            for name, runs in encoders.items()
+        }
+        for name, values in means.items():
+            p = None
+            if name != BASE and BASE in means:
+                p = paired_p_value(means[BASE], values)
+            if p is not None:
+                found[f"{retriever} {name}"] = p
+    return found

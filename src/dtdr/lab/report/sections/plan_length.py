@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dtdr.lab.digest import Digest
-from dtdr.lab.inference import Interval, over_splits
+from dtdr.lab.inference import SPLITS_ONLY, Interval, over_splits
 from dtdr.lab.paper import paper
 from dtdr.lab.report.blocks import Block, Cell, Column, Figure, Figures, Table, Text, number, share
 from dtdr.lab.report.results import Results, by_place, plain
@@ -56,7 +56,7 @@ def build(results: Results, suite: str) -> list[Block]:
         columns = [Column("Method"), *(Column(str(n), True) for n in lengths)]
         notes = [
             "Columns: calls of the whole plan, the end of the plan not counted. Means over splits "
-            "± half of Student's 95 % interval; lengths with fewer than "
+            "± half of Student's 95 % interval (from three splits on); lengths with fewer than "
             f"{FEWEST} steps are left out. Steps: over all splits."
         ]
         table = Table(f"Top-1 accuracy by plan length, {title}", columns, rows, notes)
@@ -70,7 +70,7 @@ def build(results: Results, suite: str) -> list[Block]:
                     Axis("top-1 accuracy", lambda value: f"{value:.1f}", low=0.0, high=1.0),
                     label=f"Top-1 accuracy by plan length on {title}",
                 ),
-                "Bars: 95 % intervals over splits.",
+                SPLITS_ONLY,
                 [one.name for one in series],
             )
         )

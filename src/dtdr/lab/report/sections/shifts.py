@@ -49,7 +49,8 @@ def _shifts(results: Results, place: tuple[str, str], runs: Sequence[Run]) -> Ta
         [Column("Method"), *(Column(name.replace("-", " "), True) for name in shifts)],
         rows,
         [
-            "Means over splits ± half of Student's 95 % interval. The columns are about different "
+            "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "
+            "bootstrap's over plans). The columns are about different "
             "plans, so compare within a column. With unseen tools a history is of names that no "
             "demonstration used; the end of the plan keeps its name."
         ],

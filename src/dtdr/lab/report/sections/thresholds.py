@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dtdr.lab.digest import CUTS, Digest
-from dtdr.lab.inference import mean_of, over_splits
+from dtdr.lab.inference import SPLITS_ONLY, mean_of, over_splits
 from dtdr.lab.report.blocks import Block, Cell, Column, Figure, Figures, Table
 from dtdr.lab.report.results import Results, by_place, plain
 from dtdr.lab.report.sections.retrieval import digests_of
@@ -107,7 +107,7 @@ def _depth(title: str, digests: dict[str, list[Digest]]) -> Figure:
             Axis("recall", lambda value: f"{value:.1f}", low=0.0, high=1.0),
             label=f"Recall by number of tools on {title}",
         ),
-        "Share of the acceptable tools among the first k. Bars: 95 % intervals over splits.",
+        f"Share of the acceptable tools among the first k. {SPLITS_ONLY}",
         ordered,
         Table(
             f"Recall@k, {title}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dtdr.lab.digest import LOW
+from dtdr.lab.inference import over_splits
 from dtdr.lab.paper import paper
-from dtdr.lab.report.blocks import Block, Cell, Column, Table
-from dtdr.lab.report.results import Results, by_place
+from dtdr.lab.report.blocks import Block, Cell, Column, Table, share
+from dtdr.lab.report.results import Results, by_method, by_place
 from dtdr.lab.report.sections.llm_tables import WILSON, percent, share_of
 
 
@@ -41,4 +42,27 @@ def build(results: Results, suite: str) -> list[Block]:
                 ],
             )
         )
-    return blocks
+    return [*blocks, *_unsure(results, suite)]
+
+
+def _unsure(results: Results, suite: str) -> list[Table]:
+    """How often the retriever gives no acceptable tool more than each value; needs no LLM."""
+    tables = []
+    for place, runs in by_place(results.runs(suite, "rank")).items():
+        rows = []
+        for name, found in by_method(runs).items():
+            digests = [results.digest(run) for run in found]
+            shares = [over_splits([one.below[cut] for one in digests]) for cut in LOW]
+            rows.append([Cell(name), *map(share, shares)])
+        tables.append(
+            Table(
+                f"Steps at which the retriever is unsure, {results.place_title(place)}",
+                [Column("Method"), *(Column(f"none above {cut:g}", True) for cut in LOW)],
+                rows,
+                [
+                    "Share of all held-out steps at which no acceptable tool has a probability "
+                    "above the value. Means over splits ± half of Student's 95 % interval."
+                ],
+            )
+        )
+    return tables

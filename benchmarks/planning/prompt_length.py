@@ -56,7 +56,7 @@ def main() -> None:
                 writer.prompt(item.query, item.plan.calls[:step], mask.shown(ranking))
                 for (item, step), ranking in zip(steps, rankings, strict=True)
             ]
-            variable = [llm.count_tokens(f"{one.variable}\n\n{one.cue}") for one in prompts]
+            variable = [llm.count_tokens(one.varying) for one in prompts]
             constant = llm.count_tokens(prompts[0].constant)
             found[icl] = (constant, sum(variable) / len(variable))
     title = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ from dtdr.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 
-STATES = ("cold", "warm", "next")
-
 
 def main() -> None:
     """Print the table."""
@@ -42,7 +41,8 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--retriever", default="dtdr-l")
     parser.add_argument("--icl", default=",".join(METHODS))
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=8, help="warm and next")
+    parser.add_argument("--cold-steps", type=int, default=3)
     parser.add_argument("--top", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -57,14 +57,17 @@ def main() -> None:
     # no step finds its own query cached.
     every = choose_steps(split.testing(dataset.demonstrations), seed=given.seed)
     distinct = {item.id: (item, step) for item, step in every if step}
-    chosen = list(distinct.values())[: len(STATES) * given.steps]
+    left = iter(distinct.values())
+    sizes = {"cold": given.cold_steps, "warm": given.steps, "next": given.steps}
+    steps = {state: list(islice(left, size)) for state, size in sizes.items()}
     mask, examples = Mask(top_k=given.top), Examples(train, seed=given.seed)
     parameters: dict[str, Any] = {}
     if given.llm.startswith("gguf:"):
         parameters = {"threads": given.threads}
     title = (
-        f"Seconds a selection step (median of {given.steps}) and tokens read (mean), "
-        f"{Path(given.llm).name},\n{given.threads} thread{'s' if given.threads > 1 else ''}"
+        f"Seconds a selection step (median of {given.steps}, {given.cold_steps} cold) and tokens "
+        f"read (mean),\n{Path(given.llm).name}, {given.threads} "
+        f"thread{'s' if given.threads > 1 else ''}"
     )
     table = Table(box=None)
     table.add_column("ICL", no_wrap=True)
@@ -74,9 +77,8 @@ def main() -> None:
         for icl in given.icl.split(","):
             writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
             row: list[str] = []
-            for place, state in enumerate(STATES):
-                steps = chosen[place * given.steps : (place + 1) * given.steps]
-                timed = [_timed(llm, retriever, writer, mask, *step, state) for step in steps]
+            for state, chosen in steps.items():
+                timed = [_timed(llm, retriever, writer, mask, *step, state) for step in chosen]
                 walls, processors, read = zip(*timed, strict=True)
                 row += [f"{statistics.median(walls):.2f}", f"{statistics.median(processors):.2f}"]
                 row.append(f"{statistics.mean(read):.0f}")

@@ -67,7 +67,7 @@ def prompt(
             raise InputError(f"the model knows no tool {parameters!r}; see: dtdr inspect {model}")
         filling = FillingPrompts(retriever.tools_, examples=found)
         written = filling.prompt(query, calls, tools[parameters])
-    texts = {"constant": written.constant, "variable": f"{written.variable}\n\n{written.cue}"}
+    texts = {"constant": written.constant, "variable": written.varying}
     exact = False
     if llm is None:
         counts = {

@@ -208,7 +208,7 @@ class Planner:
         constant = variable = 0
         if selected.llm_calls and self.llm is not None:
             constant = self._count_constant(self.llm, prompt.constant)
-            variable = self.llm.count_tokens(f"{prompt.variable}\n\n{prompt.cue}")
+            variable = self.llm.count_tokens(prompt.varying)
         return PlannedStep(
             ranking,
             shown.tools,

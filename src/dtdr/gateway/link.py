@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -165,12 +165,6 @@ async def _http(spec: UpstreamSpec) -> AsyncIterator[Any]:
         streamable_http_client(spec.url, http_client=http) as streams,
     ):
         yield streams
-
-
-def with_log_level(params: Mapping[str, Any], level: types.LoggingLevel) -> dict[str, Any]:
-    """Parameters that ask a 2026-07-28 server for log messages, unless they ask already."""
-    meta = {types.LOG_LEVEL_META_KEY: level, **(params.get("_meta") or {})}
-    return {**params, "_meta": meta}
 
 
 def _is_lost_session(error: MCPError) -> bool:

@@ -11,7 +11,6 @@ import anyio
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext
-from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
@@ -21,10 +20,10 @@ from dtdr.gateway.link import (
     RawResult,
     UnavailableError,
     transport_to,
-    with_log_level,
 )
 from dtdr.gateway.listener import Listener
 from dtdr.gateway.specs import UpstreamSpec
+from dtdr.gateway.standing import Standing
 from dtdr.gateway.watch import watched
 
 logger = logging.getLogger("dtdr.mcp")
@@ -65,9 +64,7 @@ class Upstream:
         self._wait_seconds = wait_seconds
         self._link: Link | None = None
         self._changed = anyio.Event()
-        self._uris: dict[str, int] = {}
-        self._relisten = anyio.Event()
-        self._log_level: types.LoggingLevel | None = None
+        self._standing = Standing(spec.name)
         self._listing = anyio.Lock()
         self._listings_waiting = 0
 
@@ -131,9 +128,9 @@ class Upstream:
         self.tried.set()
         async with anyio.create_task_group() as tasks:
             if link.is_modern:
-                tasks.start_soon(self._listen, link)
+                tasks.start_soon(self._standing.listen, link)
             else:
-                tasks.start_soon(self._restore, link)
+                tasks.start_soon(self._standing.restore, link)
             while not link.closed.is_set():
                 with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
                     await link.closed.wait()
@@ -173,9 +170,7 @@ class Upstream:
         """
         for _ in range(MAX_TRIES):
             link = await self._ready()
-            sent = dict(params)
-            if link.is_modern and self._log_level is not None:
-                sent = with_log_level(sent, self._log_level)
+            sent = self._standing.stamped(params, link)
             try:
                 return await link.send(method, sent, progress)
             except NotDeliveredError:
@@ -235,81 +230,24 @@ class Upstream:
                 return
         await self._listener.tools_changed(self)
 
-    async def _listen(self, link: Link) -> None:
-        """Hear of changes from a 2026-07-28 server, which tells only those who listen."""
-        while True:
-            self._relisten = relisten = anyio.Event()
-            try:
-                async with (
-                    listen(
-                        link.session,
-                        tools_list_changed=True,
-                        prompts_list_changed=True,
-                        resources_list_changed=True,
-                        resource_subscriptions=tuple(self._uris),
-                    ) as events,
-                    anyio.create_task_group() as tasks,
-                ):
-
-                    async def drain() -> None:
-                        async for _ in events:  # each event is also handed to ``_heard``
-                            pass
-                        tasks.cancel_scope.cancel()
-
-                    tasks.start_soon(drain)
-                    await relisten.wait()
-                    tasks.cancel_scope.cancel()
-            except* (MCPError, SubscriptionLost) as error:
-                logger.debug("upstream %r: does not tell of changes (%r)", self.name, error)
-            if not relisten.is_set():
-                await anyio.sleep(PROBE_SECONDS)
-
     # -- what outlives a connection --------------------------------------------------------------
 
     async def subscribe(self, uri: str) -> None:
         """Hear of updates of a resource, on this connection and later ones."""
-        self._uris[uri] = self._uris.get(uri, 0) + 1
-        if self._uris[uri] == 1:
-            await self._subscription("resources/subscribe", uri)
+        await self._standing.subscribe(uri, self._link)
 
     async def unsubscribe(self, uri: str) -> None:
         """Take back one ``subscribe``."""
-        count = self._uris.get(uri, 0)
-        if count > 1:
-            self._uris[uri] = count - 1
-        elif count == 1:
-            del self._uris[uri]
-            await self._subscription("resources/unsubscribe", uri)
-
-    async def _subscription(self, method: str, uri: str) -> None:
-        link = self._link
-        if link is None:
-            return
-        if link.is_modern:
-            self._relisten.set()
-        else:
-            await link.send(method, {"uri": uri})
+        await self._standing.unsubscribe(uri, self._link)
 
     async def set_log_level(self, level: types.LoggingLevel) -> None:
         """Ask for log messages of this level and above, on this connection and later ones."""
-        self._log_level = level
-        link = self._link
-        if link is not None and not link.is_modern and link.capabilities.logging is not None:
-            await link.send("logging/setLevel", {"level": level})
+        await self._standing.set_log_level(level, self._link)
 
     async def roots_changed(self) -> None:
         """Tell the server that the client's roots changed."""
         if self._link is not None and not self._link.is_modern:
             await self._link.session.send_notification(types.RootsListChangedNotification())
-
-    async def _restore(self, link: Link) -> None:
-        try:
-            if self._log_level is not None:
-                await self.set_log_level(self._log_level)
-            for uri in tuple(self._uris):
-                await link.send("resources/subscribe", {"uri": uri})
-        except (MCPError, UnavailableError, NotDeliveredError) as error:
-            logger.debug("upstream %r: %s", self.name, error)
 
     def _asking(self, kind: Any) -> Any:
         """A callback for the server's questions of one kind."""

@@ -8,8 +8,9 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise, repeat
 from typing import Any, Self
 
 import numpy as np
@@ -53,6 +54,11 @@ def words(text: str) -> list[str]:
     """The words of a text, in order; punctuation marks are words, and no word holds a space."""
     text = normalise(text)
     return _ascii_words(text) if text.isascii() else _any_words(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _sublinear(count: int) -> float:
+    return float(np.log(count) + 1.0)
 
 
 class LexicalEncoder(Encoder):
@@ -159,16 +165,14 @@ class LexicalEncoder(Encoder):
         Raises:
             EncoderError: the encoder is not fitted.
         """
-        column: Callable[[str], int | None] = self._bucket if self.hashed else self.vocabulary_.get
-        return self.row(map(column, self._terms(text)))
+        terms = self._terms(text)
+        return self.row(map(self._bucket, terms) if self.hashed else self.columns(terms))
 
-    def row(
-        self, found: Iterable[int | None]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    def row(self, found: Iterable[int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """Columns (rising) and values of the row of a text with terms of these columns.
 
         Args:
-            found: the column of each term, None for terms that are not known.
+            found: the column of each term, -1 for terms that are not known.
 
         Raises:
             EncoderError: the encoder is not fitted.
@@ -176,15 +180,19 @@ class LexicalEncoder(Encoder):
         if self.idf_ is None:
             raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
         counts = Counter(found)
-        counts.pop(None, None)
-        ordered = sorted(counts)  # type: ignore[type-var]
+        counts.pop(-1, None)
+        ordered = sorted(counts)
         columns = np.array(ordered, np.int32)
-        values = np.log([counts[index] for index in ordered]) + 1.0
+        values = np.array([_sublinear(counts[index]) for index in ordered])
         values *= self.idf_[columns]
         length = math.sqrt(values @ values)
         if length > 0:
             values /= length
         return columns, values.astype(np.float32)
+
+    def columns(self, terms: Iterable[str]) -> list[int]:
+        """The column of each term of a learned vocabulary, -1 for terms that are not known."""
+        return list(map(self.vocabulary_.get, terms, repeat(-1)))
 
     def _encode(self, texts: Sequence[str]) -> csr_array:
         rows = [self.encode_one(text) for text in texts]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.encoders.lexical import LexicalEncoder
-from dtdr.retrievers.factored.text import StemEncoder, stem
+from dtdr.retrievers.factored.text import StemEncoder
 
 Array = npt.NDArray[Any]
 
@@ -24,14 +24,16 @@ _MAX_WORDS = 400
 _RIDGE = 0.3
 _MAX_PLANS = 3_000
 """Plans that the words' weights are learned from: the dual problem is cubic in them."""
-_BACK = 2.0
+_BACK = 2
 """Parts that a call may reach back: plans follow the query's order, but not to the word."""
 _SERVED = 0.15
 """A call moves the pointer if more than this share of its tool's evidence is still ahead."""
 _NOWHERE = 1.5
 """Centre of a tool that no word ahead speaks for: past the end of the query."""
 _GRID = 4
-"""Steps of the pointer within a part that ``near`` tells apart."""
+"""Steps of the pointer within a part that are told apart."""
+ROWS = 5
+"""What ``Evidence.look`` writes."""
 DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""
 
@@ -46,44 +48,126 @@ def _decays() -> Array:
 
 
 _DECAYS = _decays()
+_LITTLE = 1e-3
+"""Added to evidence before its logarithm; as little evidence as this has its centre half-way to
+``_NOWHERE``."""
+_LEAST = 1e-5
+"""Less evidence than this moves no pointer."""
 
 
-@dataclass(frozen=True, slots=True)
+def _parts(words: int) -> Array:
+    """Which words make each part; shape (BINS, words), 1 or 0."""
+    part = np.arange(words) * BINS // words
+    found: Array = (part == np.arange(BINS)[:, None]).astype(np.float32)
+    return found
+
+
+def _made_view(words: int, place: int, both: bool) -> Array:
+    """What makes the rows of ``Evidence.look`` at a place, but for the logarithms.
+
+    Args:
+        words: of the query.
+        place: a number up to ``BINS * _GRID``.
+        both: whether there are descriptions.
+
+    Returns:
+        Shape (ROWS, columns): weights of what each word says, of what descriptions say where there
+        are any, and of 1.
+    """
+    parts = _parts(words)
+    number = np.arange(BINS)
+    ahead = (number >= math.floor(place / _GRID - _BACK)) @ parts
+    view = np.zeros((ROWS, (2 if both else 1) * words + 1), np.float32)
+    view[:, :words] = (
+        ahead,
+        1 - ahead,
+        np.zeros(words),
+        _DECAYS[place] @ parts,
+        ahead * (number @ parts) / BINS,
+    )
+    if both:
+        view[2, words:-1] = ahead
+    view[:, -1] = _LITTLE
+    view[-1, -1] *= _NOWHERE  # the centre of nothing
+    return view
+
+
+_kept_view = lru_cache(maxsize=8_192)(_made_view)
+"""At most 22 MB: most queries are no longer than ``_KEPT_WORDS``."""
+_KEPT_WORDS = 64
+
+
 class Evidence:
-    """Of one query.
+    """Which words of one query speak for which tool, seen from any place in the query.
+
+    Only the places that calls lead to are looked at: a query of five calls asks for five or six of
+    129, and looking at all of them first took a tenth of a millisecond.
+
+    Args:
+        said: shape (words + 1, tools), or (2 words + 1, tools) with descriptions: how much each
+            word speaks for each tool, at least 0; the same from descriptions alone; and ones.
+        words: how many there are.
 
     Attributes:
-        parts: shape (BINS, tools): how much each part speaks for each tool, at least 0.
-        ahead: shape (BINS + 1, tools): sum of ``parts`` from each part on.
-        moments: shape (BINS + 1, tools): the same sum, each part times its number.
-        rows: shape (BINS + 1, 4, tools): for each part, the logarithms of the evidence ahead of
-            it, behind it, and ahead from descriptions alone, each plus .001; and the centre of
-            what is ahead, in [0, 1], or ``_NOWHERE``.
         centre: shape (tools,): centre of mass in [0, 1]; 1 for the end of plan.
-        described: shape (BINS, tools): as ``parts``, from descriptions alone.
     """
 
-    parts: Array
-    ahead: Array
-    moments: Array
-    rows: Array
-    centre: Array
-    described: Array
+    __slots__ = ("_both", "_said", "_total", "_view", "_words", "centre")
 
-    def moved(self, pointer: float, tool: int) -> float:
+    def __init__(self, said: Array, words: int) -> None:
+        self._said, self._words = said, words
+        self._both = len(said) > words + 1
+        self._view = _kept_view if words <= _KEPT_WORDS else _made_view
+        total, moments = self._view(words, 0, False)[::4, :-1] @ said[:words]
+        self.centre: Array = moments / (total + np.float32(1e-6))
+        self.centre[-1] = 1
+        self._total = total
+
+    def moved(self, pointer: float, tool: int, seen: Array) -> float:
         """Where a call moves the pointer: to the centre of its tool's evidence ahead.
 
         Evidence behind counts as served, so that a tool called twice is looked for twice.
+
+        Args:
+            pointer: the place, in parts.
+            tool: the column of the called tool.
+            seen: what ``look`` wrote from there.
         """
-        start = int(max(pointer - _BACK, 0))
-        mass = self.ahead[start, tool]
-        if mass > 1e-6 and mass > _SERVED * self.ahead[0, tool]:
-            return max(pointer - _BACK, float(self.moments[start, tool] / mass))
+        ahead = math.exp(seen[0, tool])
+        mass = ahead - _LITTLE
+        if mass > _LEAST and mass > _SERVED * float(self._total[tool]):
+            moment = float(seen[4, tool]) * ahead - _NOWHERE * _LITTLE
+            return min(max(pointer - _BACK, BINS * moment / mass), BINS)
         return pointer
 
-    def near(self, pointer: float) -> Array:
-        """Evidence of the parts around the pointer; shape (tools,)."""
-        result: Array = _DECAYS[int(pointer * _GRID)] @ self.parts
+    def look(self, pointer: float, out: Array) -> None:
+        """Write what is seen from the pointer.
+
+        Args:
+            pointer: the place, in parts.
+            out: shape (ROWS, tools): the logarithms of the evidence ahead, behind, ahead from
+                descriptions alone, and near, each plus .001; and the centre of what is ahead, in
+                [0, 1], or up to ``_NOWHERE`` the less there is.
+        """
+        view = self._view(self._words, int(pointer * _GRID), self._both)
+        np.matmul(view, self._said, out=out)
+        np.divide(out[4], out[0], out=out[4])
+        found = out[:4]
+        np.log(found, out=found)
+
+    def shared(self, tools: Array) -> Array:
+        """How far what is described is not explained by other tools; shape (tools,).
+
+        Of each part of the query, the share that speaks for a tool, weighted by how much it does.
+        """
+        words = self._words
+        if not self._both:
+            return np.zeros(len(tools), np.float32)
+        parts = _parts(words)
+        learned = self._said[:words]
+        said = parts @ self._said[words : 2 * words, tools]
+        taken = (parts @ learned.sum(axis=1))[:, None] - parts @ learned[:, tools]
+        result: Array = (said * said / (said + taken + np.float32(_LITTLE))).sum(axis=0)
         return result
 
 
@@ -155,7 +239,6 @@ class Alignment:
         self._weigh(weights, np.asarray(encoder.idf_, np.float32), frequency)
         self._tools = len(frequency)
         self._seen = None if len(columns) == self._tools else columns
-        self._stems = stem_encoder.vocabulary_
         self._by_stem: Any = None
         if documents is not None:
             stem_scale = np.float32(0.2) * np.asarray(stem_encoder.idf_, np.float32)
@@ -177,53 +260,58 @@ class Alignment:
         self._trust = (0.3 * (0.1 + 0.9 / (1 + frequency[:-1] / 2))).astype(np.float32)
 
     def evidence(
-        self, found: Sequence[str], terms: Sequence[int | None], columns: Array | None = None
+        self, terms: Sequence[int], stems: Sequence[int], columns: Array | None = None
     ) -> Evidence:
         """The evidence of a query.
 
         Args:
-            found: its words, in order.
-            terms: columns of the words and then of the pairs of neighbours, None where unknown.
+            terms: columns of its words and then of the pairs of neighbours, -1 where unknown.
+            stems: columns of the stems of its words, -1 where unknown.
             columns: the tools that are looked at, rising, the end of plan last; None for all.
         """
-        learned = _spread(self._learned(len(found), terms))
+        learned = _spread(self._learned(len(stems), terms))
+        words, tools = len(learned), self._tools if columns is None else len(columns)
+        both = self._by_stem is not None
+        said = np.empty(((2 if both else 1) * words + 1, tools), np.float32)
+        said[-1] = 1
         if self._seen is not None:
-            scattered = np.zeros((len(learned), self._tools), np.float32)
+            scattered = np.zeros((words, self._tools), np.float32)
             scattered[:, self._seen] = learned
             learned = scattered
         if columns is not None:
             learned = learned[:, columns]
-        np.maximum(learned, 0, out=learned)
-        learned *= learned
-        learned[:, -1] = 0
-        if self._by_stem is None:
-            return _gathered(learned, None)
-        described, trust = _spread(self._described(found[:_MAX_WORDS])), self._trust
-        if columns is not None:
-            described, trust = described[:, columns[:-1]], trust[columns[:-1]]
-        described *= described
-        learned[:, :-1] += described * trust
-        described *= 0.3
-        return _gathered(learned, described)
+        rows = said[:words]
+        np.maximum(learned, 0, out=rows)
+        rows *= rows
+        rows[:, -1] = 0
+        if both:
+            described, trust = _spread(self._described(stems[:_MAX_WORDS])), self._trust
+            if columns is not None:
+                described, trust = described[:, columns[:-1]], trust[columns[:-1]]
+            described *= described
+            rows[:, :-1] += described * trust
+            np.multiply(described, 0.3, out=said[words : 2 * words, :-1])
+            said[words:, -1] = 0
+            said[-1, -1] = 1
+        return Evidence(said, words)
 
-    def _learned(self, length: int, terms: Sequence[int | None]) -> Array:
+    def _learned(self, length: int, terms: Sequence[int]) -> Array:
         """What each word, alone and with its neighbours, says; shape (words, columns)."""
         cut = min(length, _MAX_WORDS)
-        none = len(self._weights) - 1
-        chosen = [none if term is None else term for term in terms[:cut]]
-        rows: Array = self._weights[chosen or [none]]
-        chosen = [none if term is None else term for term in terms[length : length + cut - 1]]
-        if chosen:
-            both = self._weights[chosen]
+        # An unknown term is -1: the last row, which is zero.
+        rows: Array = self._weights[terms[:cut] or [-1]]
+        if cut > 1:
+            both = self._weights[terms[length : length + cut - 1]]
             both *= 0.5
             rows[:-1] += both
             rows[1:] += both
         return rows
 
-    def _described(self, found: Sequence[str]) -> Array:
+    def _described(self, stems: Sequence[int]) -> Array:
         """What the descriptions with each word's stem say; shape (words, tools - 1)."""
-        column, none = self._stems.get, self._by_stem.shape[0] - 1
-        chosen = self._by_stem[[column(stem(word), none) for word in found] or [none]]
+        # A matrix that is sparse takes no -1.
+        none = self._by_stem.shape[0] - 1
+        chosen = self._by_stem[[none if column < 0 else column for column in stems] or [none]]
         result: Array = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
         return result
 
@@ -232,48 +320,3 @@ def _spread(rows: Array) -> Array:
     # A word lends half of its weight to its right neighbour: "send" to "the mail".
     rows[1:] += 0.5 * rows[:-1]
     return rows
-
-
-@lru_cache(maxsize=64)
-def _sums(words: int) -> Array:
-    """What makes sums over parts of rows, one a word; shape (3 BINS + 2, words).
-
-    First each part, then everything from each part on, then the same times the part's number.
-    One product is five times as fast as sums and running sums.
-    """
-    part = np.arange(words) * BINS // words
-    found = np.zeros((3 * BINS + 2, words), np.float32)
-    found[part, np.arange(words)] = 1
-    ahead = part >= np.arange(BINS + 1)[:, None]
-    found[BINS : 2 * BINS + 1] = ahead
-    found[2 * BINS + 1 :] = ahead * part
-    return found
-
-
-def _gathered(learned: Array, described: Array | None) -> Evidence:
-    """The evidence from what each word says."""
-    words, tools = learned.shape
-    sums = _sums(words)
-    every = sums @ learned
-    parts, ahead, moments = every[:BINS], every[BINS : 2 * BINS + 1], every[2 * BINS + 1 :]
-    # Logarithms of an array without gaps: three times as fast.
-    work = np.zeros((BINS + 1, 3, tools), np.float32)
-    work[:, 0] = ahead
-    np.subtract(ahead[0], ahead, out=work[:, 1])
-    described_parts = np.zeros((BINS, tools), np.float32)
-    if described is not None:
-        from_each = sums[: 2 * BINS + 1] @ described
-        described_parts[:, :-1] = from_each[:BINS]
-        work[:, 2, :-1] = from_each[BINS:]
-    np.maximum(work, 0, out=work)
-    work += 1e-3
-    np.log(work, out=work)
-    rows = np.empty((BINS + 1, 4, tools), np.float32)
-    rows[:, :3] = work
-    centres = rows[:, 3]
-    np.divide(moments, ahead + 1e-6, out=centres)
-    centres *= 1 / BINS
-    centre = centres[0].copy()
-    centre[-1] = 1
-    np.copyto(centres, _NOWHERE, where=ahead <= 1e-4)
-    return Evidence(parts, ahead, moments, rows, centre, described_parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,10 @@ of the hidden ones .81 (BM25 .62) and -.010 to +.009 MRR on other steps; with .2
 -.034."""
 _PLACES, _FIRST_PLACE = 2, 3
 """The two likeliest new tools stand at least at places 4 and 5, so that a short list shows them."""
-_WORTH_SHOWING = 0.005
-"""If they are this likely; .02 cost .02 of recall@5 in the same trials."""
+_WORTH_SHOWING = math.log(0.005 / 0.995)
+"""If they are this likely (.005); .02 cost .02 of recall@5 in the same trials."""
+_SURE = 20.0
+"""Logits are cut here, lest odds overflow."""
 ARRAYS = ("mean", "scale", "hidden", "hidden_bias", "output", "output_bias")
 
 
@@ -57,9 +60,7 @@ class View:
         self._fixed[1] = np.log((self._fixed[0] + 0.02) / (others + 0.02))
         evidence = walk.evidence
         if evidence is not None:
-            said = evidence.described[:, tools]
-            taken = evidence.parts.sum(axis=1)[:, None] - evidence.parts[:, tools]
-            self._fixed[4] = np.log((said * said / (said + taken + 1e-3)).sum(axis=0) + 1e-3)
+            self._fixed[4] = np.log(evidence.shared(tools) + 1e-3)
         alike = np.array([walk.pairs(tool).features[1] for tool in self._list])
         weights = np.maximum(alike.reshape(len(tools), table.shape[1]), 0) ** 2
         weights[np.arange(len(tools)), tools] = 0
@@ -78,7 +79,8 @@ class View:
         found[8] = [tool in called for tool in self._list]
         found[9] = table[layout.last, tools]
         found[10] = table[layout.steps, 0]
-        found[11] = np.log(self._weights @ np.exp(table[0]) + 1e-4)
+        chances = np.exp(table[0])
+        found[11] = np.log(self._weights @ (chances / chances.sum()) + 1e-4)
         return found.T
 
 
@@ -125,6 +127,8 @@ class ColdScorer:
 
     def __init__(self, parameters: dict[str, Array]) -> None:
         self.parameters = parameters
+        self._hidden = parameters["hidden"] / parameters["scale"][:, None]
+        self._bias = parameters["hidden_bias"] - parameters["mean"] @ self._hidden
 
     @classmethod
     def fit(cls, rows: Array, right: Array, weights: Array, seed: int) -> ColdScorer:
@@ -167,12 +171,14 @@ class ColdScorer:
                 adam.step(found, cosine(5e-3, (epoch + number / batches) / _EPOCHS))
         return cls(values | {"mean": mean, "scale": scale})
 
-    def chances(self, rows: Array) -> Array:
-        """Shape (tools,), each in (0, 1)."""
-        values = self.parameters
-        inputs = (rows - values["mean"]) / values["scale"]
-        active = np.maximum(inputs @ values["hidden"] + values["hidden_bias"], 0)
-        return sigmoid(active @ values["output"] + values["output_bias"])
+    def logits(self, rows: Array) -> Array:
+        """Logits of the chances; shape (tools,) for rows of shape (tools, features)."""
+        active = rows @ self._hidden
+        active += self._bias
+        np.maximum(active, 0, out=active)
+        found: Array = active @ self.parameters["output"]
+        found += self.parameters["output_bias"]
+        return found
 
     def mixed(self, probabilities: Array, walk: Walk, view: View) -> Array:
         """Probabilities of all tools when those of some must come from their descriptions.
@@ -183,22 +189,29 @@ class ColdScorer:
             view: the tools without demonstrations.
         """
         new = view.tools
-        chances = self.chances(view.features(walk)).astype(np.float64)
-        odds = _CAUTION * chances / (1 - chances)
-        share = odds / (1 + odds.sum())
+        logits = np.minimum(self.logits(view.features(walk)), _SURE)
+        odds = _CAUTION * np.exp(logits, dtype=np.float64)
+        total = float(odds.sum())
         found = probabilities.copy()
         found[new] = 0
-        rest = found.sum()
+        rest = float(found.sum())
         if rest > 0:
-            found *= (1 - share.sum()) / rest
-        known = np.sort(found)[::-1]
-        found[new] = share
-        for number, tool in enumerate(np.argsort(-chances, kind="stable")[:_PLACES].tolist()):
-            place = _FIRST_PLACE + number
-            if chances[tool] > _WORTH_SHOWING and place < len(known):
-                found[new[tool]] = max(found[new[tool]], known[place] * 1.01)
-        result: Array = found / found.sum()
-        return result
+            found *= 1 / ((1 + total) * rest)
+        odds /= 1 + total
+        worth = [
+            column
+            for column in np.argsort(-logits, kind="stable")[:_PLACES].tolist()
+            if logits[column] > _WORTH_SHOWING
+        ]
+        worth = worth[: max(len(found) - _FIRST_PLACE, 0)]
+        if worth:
+            ends = [-1 - _FIRST_PLACE - number for number in range(len(worth))]
+            known = np.partition(found, ends)
+            for end, column in zip(ends, worth, strict=True):
+                odds[column] = max(odds[column], known[end] * 1.01)
+        found[new] = odds
+        found /= found.sum()
+        return found
 
 
 def state(scorer: ColdScorer | None) -> dict[str, Array]:

@@ -64,7 +64,9 @@ class Familiarity:
         members: dict[str, list[str]] = {}
         for number, text in enumerate(texts):
             members.setdefault((groups[number] if groups else "") or f"\0{text}", []).append(text)
-        runs = [[_runs(text) for text in dict.fromkeys(found)] for found in members.values()]
+        runs = [
+            [_runs(_words(text)) for text in dict.fromkeys(found)] for found in members.values()
+        ]
         owned = [np.unique(np.concatenate([hashes for hashes, _ in group])) for group in runs]
         known, counts = np.unique(np.concatenate(owned), return_counts=True)
         shared = known[counts > 1]
@@ -77,11 +79,15 @@ class Familiarity:
 
     def score(self, query: str) -> float:
         """Familiarity of a query, from 0 to 1."""
-        return _share(self.known, _runs(query))
+        return self.score_words(_words(query))
+
+    def score_words(self, found: Sequence[str]) -> float:
+        """Familiarity of a query of these words, as ``encoders.lexical.words`` finds them."""
+        return _share(self.known, _runs(found))
 
     def update(self, texts: Sequence[str]) -> None:
         """Learn further queries; the floor stays."""
-        found = [_runs(text)[0] for text in texts]
+        found = [_runs(_words(text))[0] for text in texts]
         if found:
             # A new array, so that a thread that is scoring keeps its own.
             self.known = np.union1d(self.known, np.concatenate(found))
@@ -109,14 +115,19 @@ class Familiarity:
         return cls(known, float(floor[0]))
 
 
-def _runs(text: str) -> Runs:
+def _words(text: str) -> list[str]:
+    return words(text[:MAX_CHARACTERS])
+
+
+def _runs(found: Sequence[str]) -> Runs:
     """Hashes of the pairs of words and then of the triples, and how many pairs there are.
 
     The start and the end of the text count as words, so that there is always one pair.
     """
-    crc = zlib.crc32
-    found = [crc(word.encode("utf-8", "surrogatepass")) for word in words(text[:MAX_CHARACTERS])]
-    one = np.array([_START, *found, _END], np.uint32)
+    # No word holds a space; encoding them at once takes a third of the time.
+    encoded = " ".join(found).encode("utf-8", "surrogatepass").split()
+    hashes = map(zlib.crc32, encoded)
+    one = np.array([_START, *hashes, _END], np.uint32)
     pairs = one[:-1] * _FIRST + one[1:] * _SECOND
     triples = pairs[:-1] * _THIRD + one[2:]
     return np.concatenate((pairs, triples)), len(pairs)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from dtdr.demonstrations import Tool
-from dtdr.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
-from dtdr.encoders.lexical import words as words_of
 from dtdr.retrievers.descriptions import name_words
 from dtdr.retrievers.factored.alignment import DENSE_VALUES, Alignment, learn_weights
 from dtdr.retrievers.factored.kernel import KernelMarkov
@@ -30,7 +29,14 @@ from dtdr.retrievers.factored.network import (
 )
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.relations import Relations
-from dtdr.retrievers.factored.text import ShapeEncoder, StemEncoder, cues
+from dtdr.retrievers.factored.text import (
+    Reading,
+    ShapeEncoder,
+    StemEncoder,
+    cues,
+    shape_terms,
+    stem,
+)
 
 Array = npt.NDArray[Any]
 Row = tuple[Array, Array]
@@ -63,15 +69,17 @@ class QueryText:
     """A query as the encoders read it.
 
     Attributes:
-        found: its words, in order.
-        terms: columns of the words and then of the pairs of neighbours, None where unknown.
+        reading: the query taken apart.
+        terms: columns of its words and then of the pairs of neighbours, -1 where unknown.
+        stems: columns of the stems of its words, -1 where unknown.
         row: columns and values of the words' vector.
         joined: columns and values of the vectors of words and shapes, side by side.
         cues: counts, and the vector of a further encoder where there is one.
     """
 
-    found: list[str]
-    terms: list[int | None]
+    reading: Reading
+    terms: list[int]
+    stems: list[int]
     row: Row
     joined: Row
     cues: Array
@@ -267,9 +275,11 @@ class Parts:
         """What a query says to the encoders."""
         return _read(self.encoders, self.encoder, text)
 
-    def likeness(self, text: str) -> Array:
+    def likeness(self, read: QueryText) -> Array:
         """Cosine of a query and each tool's description; shape (tools - 1,)."""
-        columns, values = self.encoders[2].encode_one(text)
+        stem_encoder = self.encoders[2]
+        others = stem_encoder.columns(read.reading.parts())
+        columns, values = stem_encoder.row(read.stems + others)
         if self._by_stem is not None:
             near: Array = values @ self._by_stem[columns]
             return near
@@ -362,16 +372,20 @@ MEMORY_ARRAYS = tuple(
 
 
 def _read(encoders: Encoders, encoder: Encoder | None, text: str) -> QueryText:
-    words, shapes, _ = encoders
-    found = words_of(text[:MAX_CHARACTERS])
-    known = words.vocabulary_.get
-    terms = [*map(known, found), *(known(f"{one} {two}") for one, two in pairwise(found))]
-    row, shape = words.row(terms), shapes.encode_one(text)
+    words, shapes, stem_encoder = encoders
+    reading = Reading.of(text)
+    found = reading.words
+    terms = words.columns(found + [f"{one} {two}" for one, two in pairwise(found)])
+    row = words.row(terms)
+    shape = shapes.row(shapes.columns(shape_terms(reading.shape)))
     columns = np.concatenate([row[0], shape[0] + words.dimension])
-    counted = cues(text)
+    counted = cues(reading)
     if encoder is not None:
         counted = np.concatenate([counted, _dense(encoder.encode([text]))[0]])
-    return QueryText(found, terms, row, (columns, np.concatenate([row[1], shape[1]])), counted)
+    stems = stem_encoder.columns(map(stem, found))
+    return QueryText(
+        reading, terms, stems, row, (columns, np.concatenate([row[1], shape[1]])), counted
+    )
 
 
 def read_all(encoders: Encoders, encoder: Encoder | None, texts: Sequence[str]) -> Texts:

@@ -12,12 +12,17 @@ from dtdr.retrievers.factored.network import Adam, cosine, log_softmax
 
 Array = npt.NDArray[Any]
 
-_HIDDEN = 32
-_EPOCHS = 40
-_BATCH = 128
-_DROPPED = 0.1
-_MAX_PASSES = 400_000
-"""Steps times epochs: 10,000 steps get all 40 epochs, more get fewer."""
+_HIDDEN = 64
+"""Validation MRR with 32, 40 epochs in batches of 128 and a tenth dropped, and with these values:
+T-Eval .789 and .811, TinyAgent .947 and .948, UltraTool .874 and .877."""
+_EPOCHS = 80
+_BATCH = 64
+_DROPPED = 0.3
+_RATE = 5e-3
+_OUTSIDE = 1e-5
+"""The likeliest tool outside the shortlist is at most so likely."""
+_MAX_PASSES = 600_000
+"""Steps times epochs: 7,500 steps get all 80 epochs, more get fewer."""
 ARRAYS = ("mean", "scale", "linear", "hidden", "hidden_bias", "output")
 
 
@@ -28,7 +33,7 @@ class CandidateRanker:
 
     Args:
         parameters: ``mean`` and ``scale`` (features,), ``linear`` l (features, 1), ``hidden`` W
-            (features, 32), ``hidden_bias`` b (32,), ``output`` o (32, 1).
+            (features, 64), ``hidden_bias`` b (64,), ``output`` o (64, 1).
     """
 
     def __init__(self, parameters: dict[str, Array]) -> None:
@@ -82,7 +87,7 @@ class CandidateRanker:
                     "output": active.T @ error,
                     "linear": rows.T @ error,
                 }
-                adam.step(found, cosine(5e-3, (epoch + number / batches) / epochs))
+                adam.step(found, cosine(_RATE, (epoch + number / batches) / epochs))
         return cls(values | {"mean": mean, "scale": scale})
 
 
@@ -132,21 +137,22 @@ def probabilities(scorer: Scorer | None, table: Array, chosen: Array | None) -> 
     """
     if scorer is None:
         logits: Array = table[0].astype(np.float64)
-    elif chosen is None:
-        scores = scorer.scores(table)
-        scores -= scores[scores.argmax()]
-        chances = np.exp(scores, out=scores).astype(np.float64)
-        chances /= np.add.reduce(chances)
+        logits -= logits[logits.argmax()]
+        np.exp(logits, out=logits)
+        logits /= np.add.reduce(logits)
+        return logits
+    scores = scorer.scores(table if chosen is None else table.take(chosen, axis=1))
+    scores -= scores[scores.argmax()]
+    chances: npt.NDArray[np.float64] = np.exp(scores, out=scores).astype(np.float64)
+    chances /= np.add.reduce(chances)
+    if chosen is None:
         return chances
-    else:
-        scores = log_softmax(scorer.scores(table[:, chosen])).astype(np.float64)
-        logits = table[0].astype(np.float64)
-        logits += min(float(scores.min()), float(np.log(1e-5))) - float(logits.max())
-        logits[chosen] = scores
-    logits -= logits[logits.argmax()]
-    np.exp(logits, out=logits)
-    logits /= np.add.reduce(logits)
-    return logits
+    others = table[0] - table[0, table[0].argmax()]
+    every: npt.NDArray[np.float64] = np.exp(others, out=others).astype(np.float64)
+    every *= min(float(chances[chances.argmin()]), _OUTSIDE)
+    every[chosen] = chances
+    every /= np.add.reduce(every)
+    return every
 
 
 def state(rankers: Sequence[CandidateRanker], width: int) -> dict[str, Array]:

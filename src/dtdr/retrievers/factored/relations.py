@@ -40,8 +40,8 @@ class Pairs:
 
     def at(self, tools: Array) -> Pairs:
         """What is said of some of the others."""
-        features = self.features[:, tools]
-        return Pairs(self.before[tools], self.together[tools], features[0], features)
+        features = self.features.take(tools, axis=1)  # a third of the time of an index
+        return Pairs(self.before.take(tools), self.together.take(tools), features[0], features)
 
 
 class Relations:
@@ -110,6 +110,7 @@ class Relations:
         self.producers = (self._used / (self._frequency + 1)).astype(np.float32)
         self._rates: csr_array | None = None
         self._rows: dict[int, Pairs] = {}
+        self._every_before: Array | None = None
 
     @property
     def share(self) -> Array:
@@ -127,16 +128,29 @@ class Relations:
             self._rows[tool] = found
         return found
 
+    def before(self, chosen: Sequence[int]) -> Array:
+        """``Pairs.before`` of some tools; shape (chosen, tools)."""
+        if self._every_before is not None:
+            found: Array = self._every_before[chosen]
+            return found
+        return np.array([self.row(tool).before for tool in chosen])
+
     def _row(self, tool: int) -> Pairs:
-        return self._made([tool])[0]
+        return self._pairs(self._made([tool]))[0]
 
     def warm(self, most: int) -> None:
         """Make everything that ``row`` gives at once, for vocabularies of at most so many tools."""
         tools = len(self.frequency)
         if 1 < tools <= most:
-            self._rows = dict(enumerate(self._made(range(tools - 1))))
+            made = self._made(range(tools - 1))
+            self._every_before = made[:, BEFORE]
+            self._rows = dict(enumerate(self._pairs(made)))
 
-    def _made(self, chosen: Sequence[int]) -> list[Pairs]:
+    @staticmethod
+    def _pairs(made: Array) -> list[Pairs]:
+        return [Pairs(row[BEFORE], row[TOGETHER], row[USED_BY], row[USED_BY:]) for row in made]
+
+    def _made(self, chosen: Sequence[int]) -> Array:
         tools, count = len(self.frequency), len(chosen)
         numbers = list(chosen)
         found = np.zeros((count, 6, tools), np.float32)
@@ -160,7 +174,7 @@ class Relations:
         mean = (self._rates @ likeness.T).T + 1e-3
         mean /= likeness.sum(axis=1, keepdims=True) + 1
         found[:, AFTER_ALIKE] = np.log(mean + 1e-5)
-        return [Pairs(row[BEFORE], row[TOGETHER], row[USED_BY], row[USED_BY:]) for row in found]
+        return found
 
     def _following(self) -> csr_array:
         """Shape (tools, tools): how often the row follows the column."""

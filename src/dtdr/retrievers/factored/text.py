@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.encoders.base import MAX_CHARACTERS
 from dtdr.encoders.lexical import LexicalEncoder, normalise
+from dtdr.encoders.lexical import words as words_of
 
 # A quotation longer than this is no title, name or address; the bound keeps matching linear.
 _QUOTED = re.compile(
@@ -22,13 +25,45 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _ENDINGS = ("ings", "ing", "ies", "es", "s", "ed")
 _ONE_HOT = 6
 """Counts 0 to 4, and 5 or more."""
+_ONE_HOTS = [[0.5 * (number == count) for number in range(_ONE_HOT)] for count in range(_ONE_HOT)]
 CUES = 16 + 5 * _ONE_HOT
 """Number of cues."""
 
 
-def tokens(text: str) -> list[str]:
-    """Words and marks of a text as they are written."""
-    return _TOKENS.findall(text[:MAX_CHARACTERS])
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text taken apart once for all who look at it; only its beginning where it is long.
+
+    Attributes:
+        text: as it is written.
+        tokens: words and marks as they are written.
+        words: as ``encoders.lexical.words`` finds them.
+        shape: what ``shape_words`` gives.
+    """
+
+    text: str
+    tokens: list[str]
+    words: list[str]
+    shape: list[str]
+
+    @classmethod
+    def of(cls, text: str) -> Reading:
+        """Read a text."""
+        text = text[:MAX_CHARACTERS]
+        tokens = _TOKENS.findall(text)
+        # Outside ASCII a word in lower case can fall apart otherwise than as it is written.
+        words = list(map(str.lower, tokens)) if text.isascii() else words_of(text)
+        return cls(text, tokens, words, _shaped(text, tokens))
+
+    def parts(self) -> list[str]:
+        """Stems of the runs of letters within words that hold something else too."""
+        return [
+            stem(part)
+            for word in self.words
+            if len(word) > 1 and not word.isalpha()
+            for part in _LETTERS.findall(word)
+            if len(part) > 1
+        ]
 
 
 def shape_words(text: str) -> list[str]:
@@ -37,20 +72,25 @@ def shape_words(text: str) -> list[str]:
     Quotations become QSTR, or QFILE where they end like a file name; numbers NUM; runs of
     capitalised words inside a sentence CAP. All other words are in lower case.
     """
-    return _shaped(text[:MAX_CHARACTERS])
+    return Reading.of(text).shape
 
 
-# Reading a query asks twice in a row.
-@lru_cache(maxsize=8)
-def _shaped(text: str) -> list[str]:
-    marked = text
-    if any(mark in text for mark in "\"'“"):
+def shape_terms(shape: list[str]) -> list[str]:
+    """One to three neighbouring words of a shape."""
+    pairs = [f"{one} {two}" for one, two in pairwise(shape)]
+    triples = [f"{pair} {three}" for pair, three in zip(pairs, shape[2:], strict=False)]
+    return shape + pairs + triples
+
+
+def _shaped(text: str, tokens: list[str]) -> list[str]:
+    if '"' in text or "'" in text or "“" in text:
         marked = _QUOTED.sub(
             lambda found: " QFILE " if _FILE.search(found.group()[1:-1]) else " QSTR ", text
         )
+        tokens = _TOKENS.findall(marked)
     shape: list[str] = []
     before = "."
-    for word in _TOKENS.findall(marked):
+    for word in tokens:
         if word.islower() or word in ("QSTR", "QFILE"):
             shape.append(word)
         elif word[0].isdigit():
@@ -64,35 +104,34 @@ def _shaped(text: str) -> list[str]:
     return shape
 
 
-def cues(text: str) -> npt.NDArray[np.float32]:
+def cues(reading: Reading) -> npt.NDArray[np.float32]:
     """How much there is in a query; shape (``CUES``,).
 
     Eight counts (quotations, capitalised words, runs of them, commas, "and", full stops, numbers,
     length), each on a logarithmic and on a linear scale, five of them one-hot too: how many things
     are named says how many calls are to be made.
     """
-    text = text[:MAX_CHARACTERS]
-    found = tokens(text)
-    shape = shape_words(text)
+    text, found, shape = reading.text, reading.tokens, reading.shape
     quoted = shape.count("QSTR") + shape.count("QFILE")
     runs = shape.count("CAP")
     commas, stops = text.count(","), text.count(".")
-    conjunctions = sum(len(word) == 3 and word.lower() == "and" for word in found)
+    conjunctions = reading.words.count("and")
+    firsts = [word[0] for word in found]
     counts = (
         quoted,
-        sum([word[0].isupper() for word in found]),
+        sum(map(str.isupper, firsts)),
         runs,
         commas,
         conjunctions,
         stops,
-        sum([word[0].isdigit() for word in found]),
+        sum(map(str.isdigit, firsts)),
         len(found) / 8,
     )
     values = [math.log1p(count) / 2 for count in counts]
     # A text of a thousand commas is no ten times more than one of a hundred.
     values += [min(count, 100) / 8 for count in counts]
     for count in (quoted, runs, commas, conjunctions, stops):
-        values += [0.5 * (min(count, _ONE_HOT - 1) == number) for number in range(_ONE_HOT)]
+        values += _ONE_HOTS[min(count, _ONE_HOT - 1)]
     return np.array(values, np.float32)
 
 
@@ -114,12 +153,7 @@ class ShapeEncoder(LexicalEncoder):
     """One to three neighbouring words of the shape of a text, by TF-IDF."""
 
     def _terms(self, text: str) -> list[str]:
-        shape = shape_words(text)
-        return [
-            " ".join(shape[start : start + length])
-            for length in (1, 2, 3)
-            for start in range(len(shape) - length + 1)
-        ]
+        return shape_terms(shape_words(text))
 
 
 class StemEncoder(LexicalEncoder):

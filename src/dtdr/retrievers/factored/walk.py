@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.retrievers.factored.alignment import BINS, Evidence
+from dtdr.retrievers.factored.alignment import BINS, ROWS, Evidence
 from dtdr.retrievers.factored.kernel import Weights
 from dtdr.retrievers.factored.network import MAX_COUNT, MAX_LENGTH, sigmoid
 from dtdr.retrievers.factored.parts import NEED_LEVELS, Parts, Switches
@@ -56,7 +56,7 @@ class Layout:
         if switches.need:
             names += ["need", "expected_left", "needed_before"]
         if switches.alignment:
-            names += ["ahead", "behind", "described_ahead", "centre_ahead", "near", "pointer"]
+            names += ["ahead", "behind", "described_ahead", "near", "centre_ahead", "pointer"]
             names += ["best_ahead", "best_near", "pointer_at_end", "best_ahead_at_end"]
             names += ["centre", "centre_of_last", "from_last"]
             names += ["needed_earlier_in_query"] if switches.need else []
@@ -78,7 +78,7 @@ class Layout:
         self.needed_before = row.get("needed_before", -1)
         self.ahead = row.get("ahead", -1)
         self.described_ahead = row.get("described_ahead", -1)
-        self.aligned = slice(self.ahead, self.ahead + 4)
+        self.aligned = slice(self.ahead, self.ahead + ROWS)
         self.near, self.pointer = row.get("near", -1), row.get("pointer", -1)
         self.best_ahead, self.best_near = row.get("best_ahead", -1), row.get("best_near", -1)
         self.pointer_at_end = row.get("pointer_at_end", -1)
@@ -98,13 +98,15 @@ class PreparedQuery:
     """All that is computed once a query.
 
     Attributes:
+        words: of the query, in order.
         hidden: shape (width,): the query part of the next-tool network.
         need: shape (NEED_LEVELS + 1, tools): logits of being called once more after 0, 1, … calls.
         left: shape (NEED_LEVELS + 1, tools): expected calls beyond so many.
         nothing: sum of the logarithms of the chances that each tool is not needed.
         calls: expected number of calls.
-        gaps: for each tool that is needed, how surely each other stands later in the query;
-            shape (tools,) each.
+        needed: columns of the tools that are likely to be called, rising.
+        gaps: shape (needed, tools): how surely each tool stands later in the query; empty without
+            evidence.
         kernel: weights of the demonstrations.
         evidence: which part of the query speaks for which tool.
         table: shape (features + 1, tools): the features before any call.
@@ -113,17 +115,19 @@ class PreparedQuery:
         places: the column of each tool in view; None where all are.
         seen: the columns that the networks know; None for all.
         output: the last layer of the next-tool network for these, and its bias.
-        rest: shape (tools,): how likely the tools out of view are, as logarithms; None where
+        rest: shape (tools,): how the tools out of view share what is left for them; None where
             there are none.
         new: columns of tools without demonstrations.
     """
 
+    words: list[str]
     hidden: Array
     need: Array
     left: Array
     nothing: float
     calls: float
-    gaps: dict[int, Array]
+    needed: list[int]
+    gaps: Array
     kernel: Weights | None
     evidence: Evidence | None
     table: Array
@@ -168,7 +172,7 @@ class Reader:
         hidden = parts.next_tool.query(read.joined, read.cues)
         likeness = np.zeros(parts.tools, np.float32)
         if parts.switches.descriptions:
-            likeness[:-1] = parts.likeness(text)
+            likeness[:-1] = parts.likeness(read)
         need = np.zeros((0, parts.tools), np.float32)
         if parts.switches.need:
             need = self._need(read.row, read.cues)
@@ -195,37 +199,48 @@ class Reader:
             np.divide(likeness, _highest(known) + 1e-6, out=table[layout.likeness + 1])
         evidence = None
         if parts.alignment is not None:
-            evidence = parts.alignment.evidence(read.found, read.terms, columns)
+            evidence = parts.alignment.evidence(read.terms, read.stems, columns)
             table[layout.centre] = evidence.centre
         left = need
         nothing = calls = 0.0
-        gaps: dict[int, Array] = {}
+        needed: list[int] = []
+        gaps = likeness[:0]
         if parts.switches.need:
             chances = sigmoid(need[:-1])
             chances[:, -1] = 0
-            left = np.zeros_like(need)
-            np.cumsum(chances[::-1], axis=0, out=left[-2::-1])
+            left = np.empty_like(need)
+            left[-1] = 0
+            for level in range(NEED_LEVELS - 1, -1, -1):
+                np.add(left[level + 1], chances[level], out=left[level])
             chances = chances[0]
             table[layout.need] = need[0]
             nothing = float(np.log1p(-np.minimum(chances, np.float32(0.999))).sum())
             calls = float(left[0].sum())
-            needed: list[int] = np.flatnonzero(chances > _NEEDED).tolist()
+            needed = np.flatnonzero(chances > _NEEDED).tolist()
             if needed:
-                before = np.array([self.pairs(tool, columns).before for tool in needed])
-                np.dot(chances[needed], before, out=table[layout.needed_before])
-            if evidence is not None and needed:
-                centre = evidence.centre
-                later = sigmoid((centre - centre[needed][:, None]) * np.float32(20))
-                later[np.arange(len(needed)), needed] = 0
-                table[layout.needed_earlier] = chances[needed] @ later
-                gaps = dict(zip(needed, later, strict=True))
+                likely = chances[needed]
+                if columns is None:
+                    before = parts.relations.before(needed)
+                else:
+                    before = parts.relations.before(columns[needed].tolist())[:, columns]
+                np.dot(likely, before, out=table[layout.needed_before])
+                if evidence is not None:
+                    # The logistic function of twenty times the distance, by its tangent.
+                    centre = evidence.centre * np.float32(10)
+                    gaps = np.tanh(centre - centre[needed][:, None])
+                    gaps += 1
+                    gaps *= np.float32(0.5)
+                    gaps[np.arange(len(needed)), needed] = 0
+                    np.dot(likely, gaps, out=table[layout.needed_earlier])
         weights = parts.kernel.weigh(read.row) if parts.kernel else None
         return PreparedQuery(
+            words=read.reading.words,
             hidden=hidden,
             need=need,
             left=left,
             nothing=nothing,
             calls=calls,
+            needed=needed,
             gaps=gaps,
             kernel=weights,
             evidence=evidence,
@@ -247,21 +262,23 @@ class Reader:
     def _need(self, words: tuple[Array, Array], cues: Array) -> Array:
         parts = self.parts
         logits = parts.need.outputs(parts.need.query(words, cues)).reshape(NEED_LEVELS, -1)
-        need = np.full((NEED_LEVELS + 1, parts.tools), -9, np.float32)
+        need = np.empty((NEED_LEVELS + 1, parts.tools), np.float32)
+        np.minimum(logits, 9, out=logits)
+        np.maximum(logits, -9, out=logits)
         if parts.complete:
             need[:-1] = logits
         else:
+            need.fill(-9)
             need[:-1, parts.seen] = logits
-        np.maximum(np.minimum(need, 9), -9, out=need)
-        # Two calls are no likelier than one.
-        np.minimum.accumulate(need[:-1], axis=0, out=need[:-1])
-        need[-1] = need[-2] - 2
+        for level in range(1, NEED_LEVELS):  # two calls are no likelier than one
+            np.minimum(need[level], need[level - 1], out=need[level])
+        np.subtract(need[-2], 2, out=need[-1])
         return need
 
     def _in_view(
         self, hidden: Array, likeness: Array, need: Array
     ) -> tuple[Array | None, Array | None]:
-        """The tools in view, None for all; and how likely the others are."""
+        """The tools in view, None for all; and how the others share what is left for them."""
         tools = len(likeness)
         if tools <= MOST_COLUMNS:
             return None, None
@@ -280,7 +297,12 @@ class Reader:
             new = np.flatnonzero(self._new)
             most = min(_MOST_NEW, len(new))
             order[new[np.argpartition(-likeness[new], most - 1)[:most]]] = np.inf
-        return np.sort(np.argpartition(-order, MOST_COLUMNS - 1)[:MOST_COLUMNS]), rest
+        columns = np.sort(np.argpartition(-order, MOST_COLUMNS - 1)[:MOST_COLUMNS])
+        rest -= rest.max()
+        np.exp(rest, out=rest)
+        rest[columns] = 0
+        rest /= max(float(rest.sum()), 1e-300)
+        return columns, rest
 
 
 class Walk:
@@ -307,6 +329,7 @@ class Walk:
         "_last",
         "_left",
         "_length",
+        "_looked",
         "_nothing",
         "_pairs",
         "_pointer",
@@ -334,6 +357,7 @@ class Walk:
         self._nothing = query.nothing
         self._left = query.calls
         self._pointer = 0.0
+        self._looked = -1.0
         self._centre = 0.0
         self._together: Array = np.zeros(0, np.float32)
         self.view: View | None = None
@@ -360,7 +384,7 @@ class Walk:
 
     @property
     def rest(self) -> Array | None:
-        """How likely the tools out of view are, as logarithms; None where there are none."""
+        """How the tools out of view share what is left for them; None where there are none."""
         return self._query.rest
 
     @property
@@ -436,7 +460,8 @@ class Walk:
             self._call_needed(column, count, pairs)
         evidence = query.evidence
         if evidence is not None:
-            self._pointer = evidence.moved(self._pointer, column)
+            self._look(layout, evidence)
+            self._pointer = evidence.moved(self._pointer, column, self._block)
             self._centre = float(evidence.centre[column])
 
     def _call_needed(self, tool: int, count: int, pairs: Pairs) -> None:
@@ -452,10 +477,9 @@ class Walk:
             change = (after if after > _NEEDED else 0.0) - before
             earlier = rows[layout.needed_before]
             np.add(earlier, change * pairs.before, out=earlier)
-            gap = query.gaps.get(tool)
-            if gap is not None:
+            if len(query.gaps) and tool in query.needed:
                 earlier = rows[layout.needed_earlier]
-                np.add(earlier, change * gap, out=earlier)
+                np.add(earlier, change * query.gaps[query.needed.index(tool)], out=earlier)
 
     def features(self) -> Array:
         """Shape (features + 1, tools); the walk's own, to be read before its next call."""
@@ -471,12 +495,10 @@ class Walk:
         output, bias = query.output
         logits = hidden @ output
         logits += bias
-        logits -= logits[logits.argmax()]
-        total = math.log(np.add.reduce(np.exp(logits)))
         if query.seen is None:
-            np.subtract(logits, total, out=rows[0])
+            np.subtract(logits, logits[logits.argmax()], out=rows[0])
         else:
-            rows[0][query.seen] = logits - total
+            rows[0][query.seen] = logits - logits[logits.argmax()]
         steps = min(length, 10) * 0.2
         rows[layout.steps].fill(steps)
         rows[layout.steps_at_end][-1] = steps
@@ -492,28 +514,31 @@ class Walk:
             rows[layout.need][-1] = min(max(logit, -9.0), 9.0)
             rows[layout.left][-1] = self._left
             rows[layout.needed_before][-1] = self._left
-        if query.evidence is not None:
-            self._align(layout, query.evidence)
+        evidence = query.evidence
+        if evidence is not None:
+            self._look(layout, evidence)
+            rows[layout.centre_of_last].fill(self._centre)
+            distance = rows[layout.from_last]
+            np.subtract(evidence.centre, self._centre, out=distance)
+            np.abs(distance, out=distance)
         return self.table
 
-    def _align(self, layout: Layout, evidence: Evidence) -> None:
-        rows, pointer, seen = self._rows, self._pointer, self._query.seen
-        np.copyto(self._block, evidence.rows[int(pointer - 1) if pointer > 1 else 0])
+    def _look(self, layout: Layout, evidence: Evidence) -> None:
+        """See the query from the pointer, unless it was seen from there."""
+        pointer = self._pointer
+        if pointer == self._looked:
+            return
+        self._looked = pointer
+        rows, seen = self._rows, self._query.seen
+        evidence.look(pointer, self._block)
         ahead, near = rows[layout.ahead], rows[layout.near]
         best = _highest(ahead if seen is None else ahead[seen])
-        found = evidence.near(pointer)
-        found += 1e-3
-        np.log(found, out=near)
         rows[layout.best_ahead].fill(best)
         rows[layout.best_near].fill(_highest(near if seen is None else near[seen]))
         reached = pointer / BINS
         rows[layout.pointer].fill(reached)
         rows[layout.pointer_at_end][-1] = reached
         rows[layout.best_ahead_at_end][-1] = best
-        rows[layout.centre_of_last].fill(self._centre)
-        distance = rows[layout.from_last]
-        np.subtract(evidence.centre, self._centre, out=distance)
-        np.abs(distance, out=distance)
 
 
 def shortlist(layout: Layout, switches: Switches, table: Array) -> npt.NDArray[np.intp] | None:
@@ -538,10 +563,8 @@ def of_all(found: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64
     columns, rest = walk.columns, walk.rest
     if columns is None or rest is None:
         return found
-    logits = rest - rest.max()
-    every: npt.NDArray[np.float64] = np.exp(logits)
-    every[columns] = 0
-    every *= 0.5 * float(found.min()) / max(float(every.sum()), 1e-300)
+    share = 0.5 * float(found[found.argmin()])
+    every: npt.NDArray[np.float64] = rest * share
     every[columns] = found
     every /= np.add.reduce(every)
     return every

@@ -7,6 +7,7 @@ import pytest
 
 from dtdr import llms
 from dtdr.llms import LLMError
+from dtdr.llms.replay import Recorder
 from dtdr.llms.server import OpenAIServer
 from dtdr.llms.tree import NEGLIGIBLE
 from dtdr.prompting import Prompt
@@ -44,6 +45,13 @@ def connect(url: str, **options) -> OpenAIServer:
 
 def test_llama_cpp_in_process_passes_the_battery(embedded):
     llm_battery.run(embedded, context=CONTEXT)
+
+
+def test_its_recording_and_the_replay_of_it_pass_the_battery(embedded, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    llm_battery.run(Recorder(embedded, path), context=CONTEXT)
+    with llms.create(f"replay:{path}") as replay:
+        llm_battery.run(replay, context=CONTEXT)
 
 
 def test_a_llama_cpp_server_passes_the_battery(served):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from dtdr.errors import DtdrError
+from dtdr.errors import DtdrError, InputError
 from dtdr.prompting import Prompt
 
 Result = TypeVar("Result")
@@ -44,6 +44,12 @@ class Completion:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+
+
+def check_choices(choices: Sequence[str]) -> None:
+    """Raise InputError where there is nothing to choose, or an empty text."""
+    if not choices or not all(choices):
+        raise InputError("an LLM needs at least one choice, and none that is empty")
 
 
 class LLM(ABC):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from dtdr.errors import InputError, OutputError
 from dtdr.jsonl import BadRecords, iter_json_lines
-from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError
+from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError, check_choices
 from dtdr.prompting import Prompt
 
 FORMAT = "dtdr-replay"
@@ -44,6 +44,8 @@ class Replay(LLM):
         stop: Sequence[str] = (),
     ) -> Completion:
         """See ``LLM.complete``."""
+        if choices is not None:
+            check_choices(choices)
         return _completion(self._find("complete", prompt, [max_tokens, choices, list(stop)]))
 
     def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError
-from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError
+from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError, check_choices
 from dtdr.llms.http import GaveUpError, JsonClient
 from dtdr.llms.next_tokens import NO_TOKEN, Enough, NextTokens
 from dtdr.llms.schema import choice_schema, chosen_name
@@ -83,6 +83,8 @@ class OpenAIServer(LLM):
         stop: Sequence[str] = (),
     ) -> Completion:
         """See ``LLM.complete``."""
+        if choices is not None:
+            check_choices(choices)
         if not self.is_llama_cpp:
             return self._chat(prompt, max_tokens=max_tokens, choices=choices, stop=stop)
         if choices is not None:
@@ -140,7 +142,6 @@ class OpenAIServer(LLM):
             return self._dialect
 
     def _choose(self, prompt: Prompt, choices: Sequence[str]) -> Completion:
-        _longest(choices)  # refuses what cannot be chosen from
         walk = self._next_tokens(prompt, any)
         chosen = most_probable(self._tree(choices), walk)
         if not walk.asked:
@@ -243,13 +244,7 @@ class OpenAIServer(LLM):
 
 
 def _longest(choices: Sequence[str]) -> int:
-    """Tokens that the longest choice takes at most: one a byte, and the end.
-
-    Raises:
-        InputError: there is no choice, or an empty one.
-    """
-    if not choices or not all(choices):
-        raise InputError("an LLM needs at least one choice, and none that is empty")
+    """Tokens that the longest choice takes at most: one a byte, and the end."""
     return max(len(choice.encode("utf-8", "replace")) for choice in choices) + 2
 
 

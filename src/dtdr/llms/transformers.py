@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError
+from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError, check_choices
 from dtdr.prompting import Prompt
 
 
@@ -80,8 +80,7 @@ class TransformersLLM(LLM):
         """See ``LLM.complete``."""
         ids = self._ids(prompt)
         if choices is not None:
-            if not choices or not all(choices):
-                raise InputError("an LLM needs at least one choice, and none that is empty")
+            check_choices(choices)
             scores = self.score(prompt, choices)
             best = max(range(len(scores)), key=scores.__getitem__)
             return Completion(choices[best], len(ids), 0, len(self._encode(choices[best])) + 1)

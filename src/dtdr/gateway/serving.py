@@ -128,12 +128,20 @@ async def serve_http(
     """
     import uvicorn
 
+    from dtdr.server.one_write import OneWriteProtocol
+
     require_key_for(host, key)
     app: ASGIApp = GatewayServer(gateway).streamable_http_app(streamable_http_path=path, host=host)
     if key:
         app = _KeyCheck(app, key)
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2
+        app,
+        host=host,
+        port=port,
+        http=OneWriteProtocol,
+        ws="none",
+        log_level="warning",
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     received: list[int] = []

@@ -2,7 +2,6 @@
 
     python benchmarks/server.py                  # TinyAgent bank, 500 requests/s for 60 s, 5 times
     python benchmarks/server.py --order runs     # 100 runs at once, each step by step
-    python benchmarks/server.py --cpu            # processor time a request in one process, no load
     python benchmarks/server.py --smoke          # synthetic demonstrations, 2 s, once
     python benchmarks/server.py --model FOLDER   # a model of your own
 
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -220,8 +218,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
-    parser.add_argument("--cpu", action="store_true", help="processor time a request, no load")
-    parser.add_argument("--requests", type=int, default=2_000, help="with --cpu")
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -235,28 +231,18 @@ def main() -> None:
         demonstrations, known = list(dataset.demonstrations), tuple(dataset.tools)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        measured = measure_cpu if given.cpu else measure
         if given.model:
-            rows = measured(given.model, demonstrations, given)
+            rows = measure(given.model, demonstrations, given)
         else:
             for name in given.retriever:
                 path = Path(folder) / name / "model"
                 fit(demonstrations, known, retriever=name).save(path)
-                rows += measured(path, demonstrations, given)
-    if not given.cpu and given.runs > 1:
+                rows += measure(path, demonstrations, given)
+    if given.runs > 1:
         rows += medians(rows)
     if given.json:
         for row in rows:
             print(json.dumps(row))
-        return
-    if given.cpu:
-        columns = [
-            Column("Retriever", "retriever"),
-            Column("Requests", "what"),
-            Column("CPU ms", "cpu", _two, numeric=True),
-        ]
-        title = "POST /v1/rank in process: processor time a request, uvicorn's left out"
-        Console(width=100).print(Table(columns, rows, title).to_rich())
         return
     columns = [
         Column("Retriever", "retriever"),
@@ -279,72 +265,6 @@ def main() -> None:
         "the run began, without this one."
     )
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
-
-
-async def _answered(app: Any, contents: Sequence[bytes]) -> None:
-    """Answer requests one after another, without a network."""
-    statuses: set[int] = set()
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            statuses.add(message["status"])
-
-    for content in contents:
-        length = str(len(content)).encode()
-        headers = [
-            (b"host", b"localhost"),
-            (b"content-type", b"application/json"),
-            (b"content-length", length),
-        ]
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/rank",
-            "query_string": b"",
-            "headers": headers,
-        }
-        message = {"type": "http.request", "body": content, "more_body": False}
-
-        async def receive(message: dict[str, Any] = message) -> dict[str, Any]:
-            return message
-
-        await app(scope, receive, send)
-    if statuses != {200}:
-        raise SystemExit(f"the server answered {sorted(statuses)}")
-
-
-def measure_cpu(
-    model: Path, demonstrations: Sequence[Demonstration], given: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Processor time a request, with the log written to nowhere."""
-    from dtdr.server import Settings, create_app, logs
-    from dtdr.server.models import Snapshot
-
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
-        logs.configure()
-        app = create_app(Settings(models={"model": model}))
-        retriever = app.state.dtdr.shelf.find(None).current.retriever
-        constant = retriever.rank("a query")
-        rank = Snapshot.rank
-        rows = []
-        for name, order, ranked in (
-            ("all steps shuffled", "shuffled", rank),
-            ("100 runs at once", "runs", rank),
-            ("without ranking", "shuffled", lambda *_: constant),
-        ):
-            bodies = rank_bodies(demonstrations, order)[: given.requests]
-            contents = [json.dumps(body).encode() for body in bodies]
-            Snapshot.rank = ranked  # type: ignore[method-assign]
-            try:
-                used = []
-                for _ in range(given.runs):
-                    began = time.process_time()
-                    asyncio.run(_answered(app, contents))
-                    used.append((time.process_time() - began) / len(contents) * 1e3)
-            finally:
-                Snapshot.rank = rank  # type: ignore[method-assign]
-            rows.append({"retriever": retriever.name, "what": name, "cpu": min(used)})
-    return rows
 
 
 def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

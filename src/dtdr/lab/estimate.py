@@ -12,8 +12,8 @@ from dtdr.lab.fitting import fit_signature
 from dtdr.lab.store import Store
 
 RULES = {
-    "dtdr-f": (22.0, 0.25),
-    "dtdr-l": (3.0, 0.75),
+    "dtdr-f": (27.0, 0.15),
+    "dtdr-l": (3.0, 0.6),
     "dtdr-c": (1.8, 0.0),
     "lr": (0.7, 0.83),
 }

@@ -28,13 +28,15 @@ def build(results: Results, suite: str) -> list[Block]:
         rows = []
         for name, found in sorted(digests.items(), key=lambda i: -mean_of(i[1], "mrr").value):
             header = found[0].header
-            row = [Cell(name), Cell(str(header.get("package", "dtdr")))]
+            row = [Cell(name)]
             for metric in METRICS:
                 mean = mean_of(found, metric)
                 row.append(share(mean, best=f"{mean.value:.3f}" == highest[metric]))
             row.append(Cell("best" if name == best else p_value(adjusted.get(name))))
             micros = header["measured"]["rank_microseconds"]
             row.append(significant(None if micros is None else micros / 1e3, measured=True))
+            installed = str(header.get("package", f"dtdr=={header['versions']['dtdr']}"))
+            row.append(Cell(installed.split()[0].partition("==")[2], installed))
             row.append(Cell(str(header.get("how", "query and history"))))
             rows.append(row)
         for run, reason in results.failures(suite):
@@ -45,12 +47,12 @@ def build(results: Results, suite: str) -> list[Block]:
                 results.place_title(place),
                 [
                     Column("Method"),
-                    Column("Package"),
                     Column("MRR", True),
                     Column("F1", True),
                     Column("Recall@5", True),
                     Column("p against best", True),
                     Column("Step ms", True),
+                    Column("Version"),
                     Column("How it was used"),
                 ],
                 rows,

@@ -29,9 +29,8 @@ Stamp = tuple[int, int, int]
 
 
 _KEPT_QUERIES = 256
-"""Queries that a snapshot keeps prepared, so that a run pays for its query once: of the .94 ms of a
-ranking with dtdr-f on TinyAgent, .78 are the query's. One takes 50 to 110 kB there, 0.3 MB among
-thousands of tools."""
+"""Queries that a snapshot keeps prepared, so that a run pays for its query once: when this was chosen,
+.78 of the .94 ms of a ranking with dtdr-f on TinyAgent. One takes 50 to 110 kB there."""
 _KEPT_CHARACTERS = 2_000
 """Longer queries are not kept: what is prepared grows with them."""
 

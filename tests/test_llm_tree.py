@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtdr.llms import LLMError
+from dtdr.llms.next_tokens import LISTED, NO_TOKEN, NextTokens
 from dtdr.llms.tree import NEGLIGIBLE, Tree, likelihoods, most_probable
 
 END = 9
@@ -98,3 +100,60 @@ def test_a_text_far_behind_is_not_followed_to_its_end():
 def test_the_same_text_twice_has_the_same_score():
     found = likelihoods(tree([(1, 2), (1, 2)]), Table(3))
     assert found[0] == found[1]
+
+
+class Listing:
+    """A server that lists as many of its tokens as it is asked for, most probable first."""
+
+    def __init__(self, tokens: dict[int, float]) -> None:
+        self.tokens = sorted(tokens.items(), key=lambda item: -item[1])
+        self.asked: list[int] = []
+
+    def __call__(self, tokens, fields):
+        self.asked.append(fields["n_probs"])
+        assert fields["n_predict"] == 1
+        told = [{"id": one, "logprob": value} for one, value in self.tokens[: fields["n_probs"]]]
+        return {"completion_probabilities": [{"top_logprobs": told}], "timings": {"cache_n": 7}}
+
+
+def many(count: int) -> dict[int, float]:
+    return {token: -1.0 - token / 100 for token in range(count)}
+
+
+def test_a_token_that_is_not_listed_is_asked_for_once_more():
+    few, more = LISTED
+    server = Listing(many(few + 50))
+    ask = NextTokens(server, [1, 2, 3], 0, all)
+    assert ask((), [5])[5] == many(6)[5]
+    assert server.asked == [few]
+    assert ask((), [5, few + 20])[few + 20] == many(few + 21)[few + 20]
+    assert server.asked == [few, few, more]
+    assert (ask.asked, ask.prompt_tokens, ask.cached_tokens) == (3, 3, 7)
+
+
+def test_a_token_rarer_than_all_listed_counts_as_the_last_of_them():
+    server = Listing(many(10))
+    found = NextTokens(server, [1], 0, all)((), [3, 99, NO_TOKEN])
+    assert found[99] == found[NO_TOKEN] == many(10)[9]
+
+
+def test_a_choice_needs_only_one_of_its_tokens_listed():
+    server = Listing(many(10))
+    NextTokens(server, [1], 0, any)((), [3, 99])
+    assert server.asked == [LISTED[0]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"completion_probabilities": []},
+        {"completion_probabilities": [{}]},
+        {"completion_probabilities": [{"top_logprobs": [{"id": 1}]}]},
+        {"completion_probabilities": [{"top_logprobs": [{"id": 1, "logprob": None}]}]},
+        {"completion_probabilities": "none"},
+    ],
+)
+def test_a_server_that_tells_no_probabilities_is_one_clear_error(answer):
+    with pytest.raises(LLMError, match="told no probabilities"):
+        NextTokens(lambda tokens, fields: answer, [1], 0, all)((), [1])

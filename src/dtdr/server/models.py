@@ -29,8 +29,8 @@ Stamp = tuple[int, int, int]
 
 
 _KEPT_QUERIES = 256
-"""Queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the .94 ms of
-a ranking with dtdr-f on TinyAgent, when this was chosen. One takes 50 to 110 kB there."""
+"""Queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the .94 ms
+of a ranking with dtdr-f on TinyAgent, when this was chosen. One takes 50 to 110 kB there."""
 _KEPT_CHARACTERS = 2_000
 """Longer queries are not kept: what is prepared grows with them."""
 

@@ -46,8 +46,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without need": {"need": False},
     "without descriptions": {"descriptions": False},
     "with Markov chains": {"kernel": True},
-    "one ranker instead of two": {"ranker_seeds": 1},
-    "128 hidden units instead of 192": {"width": 128},
+    "two rankers instead of one": {"ranker_seeds": 2},
+    "192 hidden units instead of 128": {"width": 192},
 }
 
 

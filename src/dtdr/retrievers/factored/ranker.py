@@ -17,8 +17,8 @@ _HIDDEN = 32
 _EPOCHS = 80
 _BATCH = 64
 _DROPPED = 0.3
-"""Half the epochs in batches of 128 with a tenth dropped: .005 and .009 less on two validation parts
-of T-Eval."""
+"""Half the epochs in batches of 128 with a tenth dropped: .005 and .009 less on two validation
+parts of T-Eval."""
 _RATE = 5e-3
 _OUTSIDE = 1e-5
 """The likeliest tool outside the shortlist is at most so likely."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import vstack
 
 from dtdr.demonstrations import Tool
-from dtdr.retrievers.factored.alignment import corrected
+from dtdr.retrievers.factored.alignment import corrected, learn_weights
 from dtdr.retrievers.factored.kernel import KernelMarkov
 from dtdr.retrievers.factored.network import HistoryWeights, Network, renumber_history
 from dtdr.retrievers.factored.parts import (
@@ -80,11 +80,6 @@ def learned(parts: Parts, texts: Sequence[str], log: PlanLog, decay: float, seed
     other = copy(parts)
     other.log = parts.log.joined(log, decay)
     other.relations = parts.relations.updated(log, decay)
-    share = other.relations.share[seen]
-    other.weights = corrected(parts.weights, queries, _used(log, seen), share)
-    if parts.alignment is not None:
-        scale = np.asarray(parts.encoders[0].idf_, np.float32)
-        other.alignment = parts.alignment.updated(other.weights, scale, other.relations.frequency)
     if parts.switches.kernel:
         other.queries = vstack([parts.queries, queries], format="csr")
         other.kernel = KernelMarkov(other.log, other.queries)
@@ -93,7 +88,18 @@ def learned(parts: Parts, texts: Sequence[str], log: PlanLog, decay: float, seed
         np.concatenate([parts.memory.plans, numbers]), parts.memory.texts.joined(fresh)
     )
     other.pending = parts.pending + len(texts)
-    if other.pending >= _ENOUGH:
+    enough = other.pending >= _ENOUGH
+    if enough and len(other.memory.plans) == len(other.log):
+        used = _used(other.log, seen).astype(np.float64)
+        rows, importance = other.memory.texts.words(words), np.array(other.log.weights)
+        other.weights = learn_weights(rows, used, importance, seed)
+    else:
+        share = other.relations.share[seen]
+        other.weights = corrected(parts.weights, queries, _used(log, seen), share)
+    if parts.alignment is not None:
+        scale = np.asarray(parts.encoders[0].idf_, np.float32)
+        other.alignment = parts.alignment.updated(other.weights, scale, other.relations.frequency)
+    if enough:
         _train(other, rng, seed)
         other.memory = other.memory.chosen(rng, MEMORY)
     return other
@@ -165,6 +171,7 @@ def _rebuilt(
         log=log,
         memory=parts.memory,
         pending=parts.pending,
+        reference=parts.reference,
     )
 
 

@@ -165,6 +165,7 @@ class Parts:
         log: the plans.
         memory: some of the demonstrations.
         pending: how many of the last plans the networks have not learned yet.
+        reference: for ``Relations``.
     """
 
     def __init__(
@@ -182,7 +183,9 @@ class Parts:
         log: PlanLog,
         memory: Memory,
         pending: int = 0,
+        reference: float = 0.0,
     ) -> None:
+        self.reference = reference
         self.memory = memory
         self.pending = pending
         self.switches = switches
@@ -206,7 +209,7 @@ class Parts:
         self._by_stem = self.documents.T.toarray() if dense else None
         names = [name_words(tool.name) for tool in tools[:-1]]
         self.relations = Relations(
-            log, self.documents, StemEncoder(min_df=1).fit(names).encode(names)
+            log, self.documents, StemEncoder(min_df=1).fit(names).encode(names), reference
         )
         self.kernel = KernelMarkov(log, queries) if switches.kernel else None
         self.alignment = (
@@ -232,6 +235,7 @@ class Parts:
         *,
         encoder: Encoder | None,
         width: int,
+        reference: float,
         seed: int,
         advance: Callable[[], None],
     ) -> Parts:
@@ -269,6 +273,7 @@ class Parts:
             queries=queries if switches.kernel else queries[:0],
             log=log,
             memory=Memory(np.arange(plans), read).chosen(np.random.default_rng(seed), MEMORY),
+            reference=reference,
         )
 
     def read(self, text: str) -> QueryText:
@@ -300,6 +305,7 @@ class Parts:
         found["alignment.weights"] = self.weights
         rows = self.memory.texts.rows
         narrow = np.uint16 if rows.shape[1] <= 1 << 16 else np.int32
+        found["relations.reference"] = np.array([self.reference], np.float64)
         found["memory.pending"] = np.array([self.pending], np.int32)
         found["memory.plans"] = self.memory.plans.astype(np.int32)
         found["memory.columns"] = rows.indices.astype(narrow)
@@ -352,6 +358,7 @@ class Parts:
             log=log,
             memory=Memory(get("memory.plans").astype(np.intp), texts),
             pending=int(get("memory.pending")[0]),
+            reference=float(get("relations.reference")[0]),
         )
 
 

@@ -54,14 +54,19 @@ class Relations:
         log: plans, counted by their weights.
         documents: shape (tools - 1, stems): vectors of the descriptions.
         names: shape (tools - 1, stems): vectors of the names' words.
+        reference: everything is said as if so many plans had been counted, so that it means the
+            same to the ranker however many are added; 0 for as many as were.
 
     Attributes:
-        frequency: shape (tools,): calls of each tool.
+        frequency: shape (tools,): calls of each tool, in so many plans.
         producers: shape (tools,): outputs of other tools that a call of each uses on average.
     """
 
-    def __init__(self, log: PlanLog, documents: csr_array, names: csr_array) -> None:
+    def __init__(
+        self, log: PlanLog, documents: csr_array, names: csr_array, reference: float = 0.0
+    ) -> None:
         self._documents, self._names = documents, names
+        self._reference = reference
         self._first_before: Counts = {}
         self._both: Counts = {}
         self._used_by: Counts = {}
@@ -106,8 +111,10 @@ class Relations:
                 if FORGOTTEN not in (call, following):
                     _add(self._follows, call, following, weight)
             self._total += weight
-        self.frequency = self._frequency.astype(np.float32)
-        self.producers = (self._used / (self._frequency + 1)).astype(np.float32)
+        self._scale = self._reference / max(self._total, 1e-9) if self._reference else 1.0
+        frequency = self._frequency * self._scale
+        self.frequency = frequency.astype(np.float32)
+        self.producers = (self._used * self._scale / (frequency + 1)).astype(np.float32)
         self._rates: csr_array | None = None
         self._rows: dict[int, Pairs] = {}
         self._every_before: Array | None = None
@@ -155,14 +162,15 @@ class Relations:
         numbers = list(chosen)
         found = np.zeros((count, 6, tools), np.float32)
         both, ahead, used = (
-            _dense(counts, numbers, tools)
+            _dense(counts, numbers, tools) * self._scale
             for counts in (self._both, self._first_before, self._used_by)
         )
         own = (np.arange(count), numbers)
         found[:, BEFORE] = (ahead + 0.5) / (both + 1)
         found[:, BEFORE][own] = 0
-        both[own] = self._share[numbers]
-        expected = self._share[numbers][:, None] * self._share / max(self._total, 1e-9)
+        share = self._share * self._scale
+        both[own] = share[numbers]
+        expected = share[numbers][:, None] * share / max(self._total * self._scale, 1e-9)
         found[:, TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
         found[:, USED_BY] = used / (self.frequency + 1)
         found[:, ALIKE, :-1] = _products(self._documents, numbers)
@@ -181,7 +189,7 @@ class Relations:
         tools = len(self.frequency)
         rows, columns, values = [], [], []
         for call, counts in self._follows.items():
-            total = sum(counts.values()) + 1
+            total = sum(counts.values()) + 1 / self._scale
             rows += list(counts)
             columns += [call] * len(counts)
             values += [count / total for count in counts.values()]

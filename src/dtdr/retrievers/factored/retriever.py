@@ -30,6 +30,7 @@ from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Sw
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
 from dtdr.retrievers.factored.walk import (
+    ALL_RANKED,
     PreparedQuery,
     Reader,
     Walk,
@@ -54,6 +55,7 @@ _LEAST_WEIGHT = 1e-3
 """A demonstration never counts less: divisions by weights stay finite."""
 _ARRAYS = {
     "shapes_of_arrays",
+    "relations.reference",
     *(f"next.{name}" for name in PARAMETERS),
     *(f"need.{name}" for name in QUERY_PARAMETERS),
     *(f"{kind}.{name}" for kind in ("words", "shapes", "stems") for name in ("idf", "vocabulary")),
@@ -155,6 +157,11 @@ class DTDRFactored(Retriever):
     def _switches(self) -> Switches:
         return Switches(self.alignment, self.kernel, self.need, self.descriptions)
 
+    @property
+    def _hidden(self) -> int:
+        many = len(self.tools_) > ALL_RANKED
+        return ranker.MANY_HIDDEN if many else ranker.FEW_HIDDEN
+
     # -- fitting -------------------------------------------------------------------------------
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
@@ -177,6 +184,10 @@ class DTDRFactored(Retriever):
         learned_from = [*rest, everything]
         total = sum(passes_over(len(part), self._switches) for part in learned_from)
 
+        # The ranker learns what the parts of a fold say, so all parts speak as if of its size.
+        counts = np.array(log.weights)
+        reference = float(np.mean([counts[part].sum() for part in rest])) if rest else 0.0
+
         def parts_of(chosen: Array) -> Parts:
             return Parts.fit(
                 self.tools_,
@@ -185,6 +196,7 @@ class DTDRFactored(Retriever):
                 log.subset(chosen),
                 encoder=self.encoder,
                 width=self.width,
+                reference=reference,
                 seed=self.seed,
                 advance=advance,
             )
@@ -203,7 +215,7 @@ class DTDRFactored(Retriever):
         if held.features:
             features, right = held.usable()
             self.rankers_ = [
-                CandidateRanker.fit(features, right, seed=self.seed + number)
+                CandidateRanker.fit(features, right, self._hidden, self.seed + number)
                 for number in range(self.ranker_seeds if len(features) else 0)
             ]
             guide = self._calibrate(held)
@@ -344,7 +356,7 @@ class DTDRFactored(Retriever):
             features, right = held.usable(np.flatnonzero(owners % 2 != half))
             if not len(features):
                 continue
-            scorer = Scorer([CandidateRanker.fit(features, right, seed=self.seed)])
+            scorer = Scorer([CandidateRanker.fit(features, right, self._hidden, self.seed)])
             for number in np.flatnonzero(owners % 2 == half).tolist():
                 acceptable, highest, hit = held.judged(scorer, number)
                 held_out.append(acceptable)

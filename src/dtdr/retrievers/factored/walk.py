@@ -156,7 +156,11 @@ class Reader:
         self.blank[-1] = 1
         self.blank[0] = _UNSEEN
         self.blank[layout.end, -1] = 1
-        self.blank[layout.frequency] = np.log1p(parts.relations.frequency)
+        # Of a thousand calls, lest the feature grow as demonstrations are added.
+        frequency = parts.relations.frequency
+        self.blank[layout.frequency] = np.log1p(
+            frequency * (1000 / max(float(frequency.sum()), 1.0))
+        )
         self.blank[layout.missing] = parts.relations.producers
         self._new = parts.relations.frequency == 0
         self._new[-1] = False

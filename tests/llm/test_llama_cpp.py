@@ -68,7 +68,7 @@ def test_its_openai_side_passes_the_battery_without_scores(served):
 
 def test_two_hundred_concurrent_selections_lose_none(served):
     with connect(served, concurrency=16) as llm:
-        pairs = [(f"tool_{number}", f"other_{number}") for number in range(200)]
+        pairs = [(f"send_mail_{number}", f"end_{number}") for number in range(200)]
 
         async def ask() -> list[str]:
             asked = (llm.acomplete(PROMPT, max_tokens=1, choices=pair) for pair in pairs)

@@ -64,6 +64,7 @@ def test_a_retriever_ranks_the_same_with_it(name):
         made = make_retriever({"retriever": name}, len(DEMONSTRATIONS), remember=remember)
         made.fit(DEMONSTRATIONS, TOOLS)
         ranked = made.rank_batch(queries, histories)
+        assert made.encoder is not None
         config = json.dumps(made.encoder.config(), sort_keys=True)
         found.append((config, [ranking.probabilities.tolist() for ranking in ranked]))
     assert found[0] == found[1] == found[2]

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from rich.console import Console
 from dtdr import Client, fit
 from dtdr.datasets import load as load_dataset
 from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration
+from dtdr.demonstrations import Demonstration, Tool
 from dtdr.evaluation.tables import Column, Table, count
 
 CONNECTIONS = 16
@@ -208,36 +208,57 @@ def measure(
         process.wait(30)
 
 
-def main() -> None:
-    """Fit or take models, and measure a server of each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """What says which models are measured, and how it is told."""
     parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
     parser.add_argument("--model", type=Path, help="a model folder; else they are fitted")
     parser.add_argument("--retriever", nargs="+", default=["dtdr-l", "dtdr-f"])
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def read_demonstrations(given: argparse.Namespace) -> tuple[list[Demonstration], tuple[Tool, ...]]:
+    """The TinyAgent bank and its tools; made up for ``--smoke``."""
+    if given.smoke:
+        return list(generate(200)), tuple(tools())
+    dataset = load_dataset("tinyagent", data_dir=given.data_dir)
+    return list(dataset.demonstrations), tuple(dataset.tools)
+
+
+def models(
+    given: argparse.Namespace,
+    demonstrations: Sequence[Demonstration],
+    known: tuple[Tool, ...],
+    folder: str,
+) -> Iterator[Path]:
+    """The model that was named, or one of each retriever, fitted when it is its turn."""
+    if given.model:
+        yield given.model
+        return
+    for name in given.retriever:
+        path = Path(folder) / name / "model"
+        fit(demonstrations, known, retriever=name).save(path)
+        yield path
+
+
+def main() -> None:
+    """Fit or take models, and measure a server of each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add_model_arguments(parser)
     parser.add_argument("--rate", type=float, default=500.0, help="requests a second")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
     parser.add_argument("--sessions", type=int, default=1_000)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     if given.smoke:
         given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, 100.0
         given.retriever = ["dtdr-l"]
-        demonstrations, known = list(generate(200)), tools()
-    else:
-        dataset = load_dataset("tinyagent", data_dir=given.data_dir)
-        demonstrations, known = list(dataset.demonstrations), tuple(dataset.tools)
+    demonstrations, known = read_demonstrations(given)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        if given.model:
-            rows = measure(given.model, demonstrations, given)
-        else:
-            for name in given.retriever:
-                path = Path(folder) / name / "model"
-                fit(demonstrations, known, retriever=name).save(path)
-                rows += measure(path, demonstrations, given)
+        for model in models(given, demonstrations, known, folder):
+            rows += measure(model, demonstrations, given)
     if given.runs > 1:
         rows += medians(rows)
     if given.json:

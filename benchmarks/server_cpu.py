@@ -21,12 +21,9 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr import fit
-from dtdr.datasets import load as load_dataset
-from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.tables import Column, Table
-from server import rank_bodies
+from server import add_model_arguments, models, rank_bodies, read_demonstrations
 
 
 async def _answered(app: Any, contents: Sequence[bytes]) -> None:
@@ -98,27 +95,16 @@ def measure_cpu(
 def main() -> None:
     """Fit or take models, and measure the application with each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes")
-    parser.add_argument("--model", type=Path, help="a model folder; else they are fitted")
-    parser.add_argument("--retriever", nargs="+", default=["dtdr-l", "dtdr-f"])
+    add_model_arguments(parser)
     parser.add_argument("--requests", type=int, default=2_000, help="of each pass")
     parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     if given.smoke:
         given.requests, given.passes, given.retriever = 200, 1, ["dtdr-l"]
-        demonstrations, known = list(generate(200)), tools()
-    else:
-        dataset = load_dataset("tinyagent", data_dir=given.data_dir)
-        demonstrations, known = list(dataset.demonstrations), tuple(dataset.tools)
+    demonstrations, known = read_demonstrations(given)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        models = [given.model] if given.model else []
-        for name in [] if given.model else given.retriever:
-            models.append(Path(folder) / name)
-            fit(demonstrations, known, retriever=name).save(models[-1])
-        for model in models:
+        for model in models(given, demonstrations, known, folder):
             rows += measure_cpu(model, demonstrations, given.requests, given.passes)
     if given.json:
         for row in rows:

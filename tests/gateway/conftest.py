@@ -20,10 +20,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
-def model():
-    """Learned three kinds of work; what comes next is certain after the first call."""
-    demonstrations = [
+def demonstrations(each):
+    """So many of each kind of work; what comes next is certain after the first call."""
+    return [
         Demonstration(
             f"{kind} {number}",
             f"please do the {kind} work number {number}",
@@ -33,9 +32,14 @@ def model():
             ),
         )
         for kind, tools in WORK.items()
-        for number in range(20)
+        for number in range(each)
     ]
-    return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100)
+
+
+@pytest.fixture(scope="session")
+def model():
+    """Learned three kinds of work."""
+    return dtdr.fit(demonstrations(20), retriever="dtdr-l", epochs=100)
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
-from dtdr.plan import Plan, ToolCall
 from dtdr.retrievers.random import RandomRetriever
-from tests.gateway.conftest import WORK
+from tests.gateway.conftest import demonstrations
 from tests.gateway.helpers import NAMES, gateway_client, kill, names, stdio, until
 
 pytestmark = pytest.mark.anyio
@@ -20,27 +19,12 @@ STRANGE = {
 }
 
 
-def demonstrations():
-    return [
-        Demonstration(
-            f"{kind} {number}",
-            f"please do the {kind} work number {number}",
-            Plan(
-                tuple(ToolCall(str(place), tool) for place, tool in enumerate(tools)),
-                tuple((str(place), str(place + 1)) for place in range(len(tools) - 1)),
-            ),
-        )
-        for kind, tools in WORK.items()
-        for number in range(12)
-    ]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A dtdr-f that learned the servers' known tools, described."""
     tools = [Tool(name, description) for name, description in NAMES.items()]
     path = tmp_path_factory.mktemp("factored") / "model"
-    dtdr.fit(demonstrations(), tools, retriever="dtdr-f").save(path)
+    dtdr.fit(demonstrations(12), tools, retriever="dtdr-f").save(path)
     return path
 
 
@@ -102,7 +86,7 @@ async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(tmp_pat
             self.asked += 1
             raise InputError("no room")
 
-    model = Refusing().fit(demonstrations())
+    model = Refusing().fit(demonstrations(12))
     specs = [stdio("known", names=NAMES), stdio("growing", special=True, names=STRANGE)]
     async with gateway_client(model, specs) as (client, gateway):
         assert model.asked == 1

@@ -33,7 +33,7 @@ def store(tmp_path):
 
 
 def test_a_kept_digest_is_the_one_that_the_log_gives(store):
-    store.write_ranked(KEY, LOG)
+    store.write(KEY, LOG, ranked=True)
     assert list(store.folder.glob("digests/*/*.gz"))
     kept, made = store.digest(KEY), digest(store.read(KEY))
     assert kept.header == made.header
@@ -46,7 +46,7 @@ def test_a_kept_digest_is_the_one_that_the_log_gives(store):
 
 
 def test_a_digest_of_another_log_is_not_used(store):
-    store.write_ranked(KEY, LOG)
+    store.write(KEY, LOG, ranked=True)
     best = [{**record, "at": [1]} for record in LOG.records]
     store.write(KEY, LabLog(LOG.header, tuple(best)))
     assert store.digest(KEY).means["mrr"] == 1.0
@@ -54,7 +54,7 @@ def test_a_digest_of_another_log_is_not_used(store):
 
 @pytest.mark.parametrize("content", [b"", b"damaged", gzip.compress(b"[1]")])
 def test_a_damaged_digest_is_made_again_from_the_log(store, content):
-    store.write_ranked(KEY, LOG)
+    store.write(KEY, LOG, ranked=True)
     (path,) = store.folder.glob("digests/*/*.gz")
     path.write_bytes(content)
     assert store.digest(KEY).means["mrr"] == pytest.approx((1 + 1 / 3) / 3)
@@ -62,7 +62,7 @@ def test_a_damaged_digest_is_made_again_from_the_log(store, content):
 
 
 def test_a_digest_does_not_stand_in_for_a_log_that_is_gone(store):
-    store.write_ranked(KEY, LOG)
+    store.write(KEY, LOG, ranked=True)
     store.path(KEY).unlink()
     with pytest.raises(InputError):
         store.digest(KEY)

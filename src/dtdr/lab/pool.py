@@ -54,8 +54,8 @@ def compute(cell: Cell, context: Context, store: Store) -> Done:
         try:
             module = importlib.import_module(KINDS[cell.kind])
             log: LabLog = module.run(cell.spec, context)
-            write = store.write_ranked if cell.kind in RANKED else store.write
-            write(cell.key, LabLog({"spec": dict(cell.spec), **log.header}, log.records))
+            log = LabLog({"spec": dict(cell.spec), **log.header}, log.records)
+            store.write(cell.key, log, ranked=cell.kind in RANKED)
         except DtdrError as error:
             reason = str(error)
         except MemoryError:

@@ -58,15 +58,11 @@ class Store:
         """
         return digest_of(self.folder / "digests", self.path(key), key)
 
-    def write(self, key: str, log: LabLog) -> None:
-        """Keep a log and forget an earlier failure."""
-        write_log(self.path(key), LabLog({"key": key, **log.header}, log.records))
-        self._failure(key).unlink(missing_ok=True)
-
-    def write_ranked(self, key: str, log: LabLog) -> None:
-        """Keep a ``rank`` or ``peer`` log and its digest, and forget an earlier failure."""
+    def write(self, key: str, log: LabLog, *, ranked: bool = False) -> None:
+        """Keep a log, with its digest where it is of ``rank`` or ``peer``; forget a failure."""
         content_sha256 = write_log(self.path(key), LabLog({"key": key, **log.header}, log.records))
-        keep_digest(self.folder / "digests", key, digest(log), content_sha256)
+        if ranked:
+            keep_digest(self.folder / "digests", key, digest(log), content_sha256)
         self._failure(key).unlink(missing_ok=True)
 
     # -- failures ------------------------------------------------------------------------------

@@ -49,19 +49,39 @@ class Walk(Protocol):
         """The ranking of the next step."""
 
 
+class Prepared:
+    """One query, encoded once, to be ranked for any history; keeps nothing of the histories.
+
+    For a retriever that does not learn on meanwhile: after ``update``, prepare the query anew.
+    """
+
+    __slots__ = ("_inner", "_retriever")
+
+    def __init__(self, retriever: Retriever, query: str) -> None:
+        self._retriever = retriever
+        self._inner = retriever._prepare([query])
+
+    def rank(self, history: Sequence[str] = ()) -> Ranking:
+        """What ``Retriever.rank`` gives for the query and this history."""
+        index = self._retriever._index.get
+        return self._after([index(name, UNKNOWN) for name in history])
+
+    def _after(self, history: History) -> Ranking:
+        return self._retriever._rankings(self._inner, [history])[0]
+
+
 class _Steps:
     """The walk of a retriever that keeps nothing from one step to the next."""
 
     def __init__(self, retriever: Retriever, query: str) -> None:
-        self._retriever = retriever
-        self._prepared = retriever._prepare([query])
+        self._prepared = Prepared(retriever, query)
         self._history: list[int] = []
 
     def call(self, tool: int) -> None:
         self._history.append(tool)
 
     def rank(self) -> Ranking:
-        return self._retriever._rankings(self._prepared, [self._history])[0]
+        return self._prepared._after(self._history)
 
 
 class Session:
@@ -98,26 +118,6 @@ class Session:
         """Probabilities of every known tool for the next step."""
         with self._lock:
             return self._walk.rank()
-
-
-class Prepared:
-    """One query, encoded once, to be ranked for any history; keeps nothing of the histories.
-
-    For a retriever that does not learn on meanwhile: after ``update``, prepare the query anew.
-    """
-
-    __slots__ = ("_inner", "_retriever")
-
-    def __init__(self, retriever: Retriever, query: str) -> None:
-        self._retriever = retriever
-        self._inner = retriever._prepare([query])
-
-    def rank(self, history: Sequence[str] = ()) -> Ranking:
-        """What ``Retriever.rank`` gives for the query and this history."""
-        index = self._retriever._index.get
-        return self._retriever._rankings(self._inner, [[index(name, UNKNOWN) for name in history]])[
-            0
-        ]
 
 
 class Retriever(ABC):

@@ -368,8 +368,7 @@ class DTDRFactored(Retriever):
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[_Query]:
         reader, familiarity = self._reader, self.familiarity_
-        prepared = [reader.prepare(query) for query in queries]
-        return [_Query(query, familiarity.score_words(query.words)) for query in prepared]
+        return [_Query.of(query, reader, familiarity) for query in queries]
 
     def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float]:
         return [query.familiarity for query in prepared]
@@ -445,6 +444,11 @@ class _Query:
     inner: PreparedQuery
     familiarity: float
 
+    @classmethod
+    def of(cls, query: str, reader: Reader, familiarity: Familiarity) -> _Query:
+        inner = reader.prepare(query)
+        return cls(inner, familiarity.score_words(inner.words))
+
 
 class _FactoredWalk:
     """What a session keeps: a walk, and the reader and scorer that were current at its start."""
@@ -453,9 +457,9 @@ class _FactoredWalk:
         self._reader, self._scorer = retriever._reader, retriever._scorer
         self._names, self._guide = retriever._names, retriever.guide_
         self._cold = retriever.cold_
-        prepared = self._reader.prepare(query)
-        self._familiarity = retriever.familiarity_.score_words(prepared.words)
-        self._inner = Walk(self._reader, prepared)
+        prepared = _Query.of(query, self._reader, retriever.familiarity_)
+        self._familiarity = prepared.familiarity
+        self._inner = Walk(self._reader, prepared.inner)
         self.call = self._inner.call
 
     def rank(self) -> Ranking:

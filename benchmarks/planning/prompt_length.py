@@ -7,14 +7,9 @@ Needs the model for its tokenizer only. The means are over the same random steps
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-from typing import Any
+import common
 
-from dtdr import llms
 from dtdr.cli.output import console
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
 from dtdr.evaluation.planning import choose_steps
 from dtdr.planning import Mask
 from dtdr.prompting import METHODS, Examples, SelectionPrompts
@@ -23,33 +18,22 @@ from dtdr.retrievers import create
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--llm", required=True)
-    parser.add_argument("--dataset", default="tinyagent")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--retriever", default="dtdr-l")
+    parser = common.parser(__doc__, retriever="dtdr-l")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--top", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
 
     from rich.table import Table
 
-    dataset = load(given.dataset, data_dir=given.data_dir)
-    split = default_split(dataset, given.data_dir, given.seed)
-    train = split.training(dataset.demonstrations)
-    retriever = create(given.retriever).fit(train, dataset.tools)
-    steps = choose_steps(split.testing(dataset.demonstrations), given.steps, seed=given.seed)
+    data = common.sides(given)
+    retriever = create(given.retriever).fit(data.train, data.tools)
+    steps = choose_steps(data.test, given.steps, seed=given.seed)
     rankings = retriever.rank_batch(
         [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
     )
     mask = Mask(top_k=given.top)
-    examples = Examples(train, seed=given.seed)
-    parameters: dict[str, Any] = {"threads": 1} if given.llm.startswith("gguf:") else {}
+    examples = Examples(data.train, seed=given.seed)
     found: dict[str, tuple[float, float]] = {}
-    with llms.create(given.llm, **parameters) as llm:
+    with common.create_llm(given) as llm:
         for icl in METHODS:
             writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
             prompts = [
@@ -61,7 +45,7 @@ def main() -> None:
             found[icl] = (constant, sum(variable) / len(variable))
     title = (
         f"Prompt tokens, {given.dataset}, {given.retriever}, top {given.top}, "
-        f"{len(steps)} steps, tokenizer of {Path(given.llm).name}"
+        f"{len(steps)} steps, tokenizer of {common.short_name(given.llm)}"
     )
     table = Table(box=None)
     table.add_column("ICL", no_wrap=True)

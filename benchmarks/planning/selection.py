@@ -19,13 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
+
+import common
 
 import dtdr
-from dtdr import llms
 from dtdr.cli.output import console
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
 from dtdr.evaluation.harness import split_sha256
 from dtdr.evaluation.planning import choose_steps
 from dtdr.evaluation.planning.grid import (
@@ -63,32 +61,21 @@ def main() -> None:
     """Ask what has not been asked yet, and print the table."""
     given = _arguments()
     work = Work(given)
-    path = given.runs / f"{Path(given.llm.partition(':')[2]).stem}-{given.dataset}.jsonl"
+    path = given.runs / f"{common.short_name(given.llm)}-{given.dataset}.jsonl"
     if not given.table_only:
-        parameters: dict[str, Any] = {}
-        if given.llm.startswith("gguf:"):
-            parameters = {"threads": given.threads, "context": given.context}
-        with Recorder(llms.create(given.llm, **parameters), path) as llm:
+        with Recorder(common.create_llm(given, given.context), path) as llm:
             ask(llm, path, work, given.minutes)
     show(work, path, given)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--llm", required=True)
-    parser.add_argument("--threads", type=int, default=1)
+    parser = common.parser(__doc__)
     parser.add_argument("--context", type=int, default=4096)
-    parser.add_argument("--dataset", default="tinyagent")
-    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--icl", default=",".join(name for group in GROUPS for name in group))
     parser.add_argument("--retrievers", default="dtdr-f,dr,lr,dtdr-c,dtdr-l")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--tuning-steps", type=int, default=60)
-    parser.add_argument("--top", type=int, default=3, help="tools shown")
     parser.add_argument("--budget", type=float, default=0.5, help="share of steps auto may ask at")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="stop after so long and print what is there")
     parser.add_argument("--table-only", action="store_true", help="ask nothing")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
@@ -113,15 +100,13 @@ class Work:
         self.given = given
         self.retrievers: list[str] = given.retrievers.split(",")
         self.icl: list[str] = given.icl.split(",")
-        dataset = load(given.dataset, data_dir=given.data_dir)
-        self._tools = dataset.tools
-        split = default_split(dataset, given.data_dir, given.seed)
-        train = split.training(dataset.demonstrations)
-        shuffled = list(train)
+        data = common.sides(given)
+        self._tools = data.tools
+        shuffled = list(data.train)
         random.Random(given.seed).shuffle(shuffled)
         cut = round(len(shuffled) * (1 - HELD_OUT))
         self._sides = {
-            "test": (train, split.testing(dataset.demonstrations)),
+            "test": (data.train, data.test),
             "tuning": (shuffled[:cut], shuffled[cut:]),
         }
         self.cells = {
@@ -253,7 +238,7 @@ def show(work: Work, path: Path, given: argparse.Namespace) -> None:
     out = console()
     out.print(
         f"Function-selection accuracy in % (95 % interval), {given.dataset},\n"
-        f"{Path(given.llm).name}, the {given.top} best tools shown.\n"
+        f"{common.short_name(given.llm)}, the {given.top} best tools shown.\n"
         "Inv.: greedy answers that name no listed tool, %. Asks: steps auto asks the LLM at, %."
     )
     out.print(table)

@@ -10,17 +10,13 @@ process, processor seconds stand beside the others: they say the same on a busy 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
-from dtdr import llms
+import common
+
 from dtdr.cli.output import console
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.planning import choose_steps
 from dtdr.llms import LLM
@@ -32,48 +28,34 @@ from dtdr.retrievers.base import Retriever
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--llm", required=True)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dataset", default="tinyagent")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--retriever", default="dtdr-l")
+    parser = common.parser(__doc__, retriever="dtdr-l")
     parser.add_argument("--icl", default=",".join(METHODS))
     parser.add_argument("--steps", type=int, default=8, help="warm and next")
     parser.add_argument("--cold-steps", type=int, default=3)
-    parser.add_argument("--top", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
 
     from rich.table import Table
 
-    dataset = load(given.dataset, data_dir=given.data_dir)
-    split = default_split(dataset, given.data_dir, given.seed)
-    train = split.training(dataset.demonstrations)
-    retriever = create(given.retriever).fit(train, dataset.tools)
+    data = common.sides(given)
+    retriever = create(given.retriever).fit(data.train, data.tools)
     # Not the first step of a plan, so that there is one before it; each of another plan, so that
     # no step finds its own query cached.
-    every = choose_steps(split.testing(dataset.demonstrations), seed=given.seed)
+    every = choose_steps(data.test, seed=given.seed)
     distinct = {item.id: (item, step) for item, step in every if step}
     left = iter(distinct.values())
     sizes = {"cold": given.cold_steps, "warm": given.steps, "next": given.steps}
     steps = {state: list(islice(left, size)) for state, size in sizes.items()}
-    mask, examples = Mask(top_k=given.top), Examples(train, seed=given.seed)
-    parameters: dict[str, Any] = {}
-    if given.llm.startswith("gguf:"):
-        parameters = {"threads": given.threads}
+    mask, examples = Mask(top_k=given.top), Examples(data.train, seed=given.seed)
     title = (
         f"Seconds a selection step (median of {given.steps}, {given.cold_steps} cold) and tokens "
-        f"read (mean),\n{Path(given.llm).name}, {given.threads} "
+        f"read (mean),\n{common.short_name(given.llm)}, {given.threads} "
         f"thread{'s' if given.threads > 1 else ''}"
     )
     table = Table(box=None)
     table.add_column("ICL", no_wrap=True)
     for heading in ("Cold", "CPU", "Read", "Warm", "CPU", "Read", "Next", "CPU", "Read"):
         table.add_column(heading, justify="right", no_wrap=True)
-    with llms.create(given.llm, **parameters) as llm:
+    with common.create_llm(given) as llm:
         for icl in given.icl.split(","):
             writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
             row: list[str] = []

@@ -12,13 +12,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dtdr import llms
+import common
+
 from dtdr.cli.output import console
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.harness import split_sha256
 from dtdr.evaluation.planning import (
     PlanningLog,
@@ -58,7 +55,7 @@ def main() -> None:
     """Run the cells that are asked for and print the table."""
     given = _arguments()
     cells = [Cell(*cell.split(":")) for cell in given.cells.split(",")]
-    model = Path(given.llm.partition(":")[2]).stem
+    model = common.short_name(given.llm)
     if not given.table_only:
         _run(cells, model, given)
     logs = [
@@ -70,37 +67,23 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--llm", required=True)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dataset", default="tinyagent")
-    parser.add_argument("--data-dir", type=Path)
+    parser = common.parser(__doc__)
     parser.add_argument("--cells", default=CELLS, help="ICL:RETRIEVER:SELECT, with commas between")
     parser.add_argument("--plans", type=int, default=40)
-    parser.add_argument("--top", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table-only", action="store_true")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
     return parser.parse_args()
 
 
 def _run(cells: list[Cell], model: str, given: argparse.Namespace) -> None:
-    dataset = load(given.dataset, data_dir=given.data_dir)
-    split = default_split(dataset, given.data_dir, given.seed)
-    train: list[Demonstration] = split.training(dataset.demonstrations)
-    test = split.testing(dataset.demonstrations)
-    plans = choose_plans(test, given.plans, seed=given.seed)
-    parameters: dict[str, Any] = {}
-    if given.llm.startswith("gguf:"):
-        parameters = {"threads": given.threads}
+    data = common.sides(given)
+    plans = choose_plans(data.test, given.plans, seed=given.seed)
     answers = given.runs / f"{model}-{given.dataset}-plans-answers.jsonl"
     fitted = {
-        name: create(name).fit(train, dataset.tools)
+        name: create(name).fit(data.train, data.tools)
         for name in dict.fromkeys(cell.retriever for cell in cells)
     }
-    with Recorder(llms.create(given.llm, **parameters), answers) as llm:
+    with Recorder(common.create_llm(given), answers) as llm:
         for cell in cells:
             planner = Planner(
                 fitted[cell.retriever],
@@ -108,7 +91,7 @@ def _run(cells: list[Cell], model: str, given: argparse.Namespace) -> None:
                 icl=cell.icl,
                 select=cell.select,
                 mask=Mask(top_k=given.top),
-                demonstrations=train,
+                demonstrations=data.train,
                 seed=given.seed,
             )
             run_plans(
@@ -116,7 +99,7 @@ def _run(cells: list[Cell], model: str, given: argparse.Namespace) -> None:
                 plans,
                 cell.log(given.runs, model, given.plans),
                 dataset=given.dataset,
-                split_sha256=split_sha256(train, test),
+                split_sha256=split_sha256(data.train, data.test),
                 seed=given.seed,
                 until_mistake=True,
             )

@@ -1,0 +1,59 @@
+"""What the planning benchmarks share: options, the two sides of the data, and the LLM."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtdr import llms
+from dtdr.datasets import load
+from dtdr.datasets.splits import default_split
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.llms import LLM
+
+
+def parser(about: str | None, *, retriever: str | None = None) -> argparse.ArgumentParser:
+    """Options that every planning benchmark has; one retriever where a default is given."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    made.add_argument("--llm", required=True)
+    made.add_argument("--threads", type=int, default=1, help="of a model in this process")
+    made.add_argument("--dataset", default="tinyagent")
+    made.add_argument("--data-dir", type=Path)
+    if retriever is not None:
+        made.add_argument("--retriever", default=retriever)
+    made.add_argument("--top", type=int, default=3, help="tools shown")
+    made.add_argument("--seed", type=int, default=0)
+    return made
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The data set's default split."""
+
+    train: list[Demonstration]
+    test: list[Demonstration]
+    tools: tuple[Tool, ...]
+
+
+def sides(given: argparse.Namespace) -> Sides:
+    """What is learned from and what is tested."""
+    dataset = load(given.dataset, data_dir=given.data_dir)
+    split = default_split(dataset, given.data_dir, given.seed)
+    return Sides(
+        split.training(dataset.demonstrations), split.testing(dataset.demonstrations), dataset.tools
+    )
+
+
+def create_llm(given: argparse.Namespace, context: int | None = None) -> LLM:
+    """The backend; threads and context are those of a model in this process."""
+    if not given.llm.startswith("gguf:"):
+        return llms.create(given.llm)
+    if context is None:
+        return llms.create(given.llm, threads=given.threads)
+    return llms.create(given.llm, threads=given.threads, context=context)
+
+
+def short_name(llm: str) -> str:
+    """The model's name without backend, folder and ending."""
+    return Path(llm.partition(":")[2]).stem

@@ -15,12 +15,13 @@ from dtdr.errors import InputError
 from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.calibration import isotonic
+from dtdr.retrievers.factored.layout import Layout, feature_names
 from dtdr.retrievers.factored.network import Examples, Network, stack_rows
 from dtdr.retrievers.factored.parts import Switches
 from dtdr.retrievers.factored.plans import PlanLog
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.text import CUES, Reading, cues, shape_words, stems
-from dtdr.retrievers.factored.walk import Layout, Walk, feature_names
+from dtdr.retrievers.factored.walk import Walk
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {

@@ -55,6 +55,22 @@ def test_parts_come_in_the_order_of_the_paper(icl):
     assert text.endswith("Next function:")
 
 
+@pytest.mark.parametrize("icl", METHODS)
+def test_in_a_chat_the_example_is_an_exchange_and_says_the_same(icl):
+    prompt = prompts(icl).prompt(QUERY, CALLS, SHOWN)
+    _, example, answer, task = prompt.messages
+    assert [part["role"] for part in prompt.messages] == ["system", "user", "assistant", "user"]
+    assert example["content"].endswith("Next function:")
+    assert task["content"].endswith("Next function:")
+    assert answer["content"] in {tool.name for tool in TOOLS}
+    assert QUERY in task["content"]
+    assert QUERY not in example["content"]
+    said = "\n".join(part["content"] for part in prompt.messages)
+    assert sorted(listed(said)) == sorted(listed(prompt.text))
+    # What every step repeats comes first in a chat too.
+    assert task["content"].startswith(prompt.listing)
+
+
 def test_the_plan_so_far_shows_references_as_output_variables():
     shown = plan_lines(CALLS, ShownNames(()))
     assert shown == "out_1 = read_file(name='it\\'s.txt')\nout_2 = summarize(text=out_1)"
@@ -114,6 +130,7 @@ def test_raw_shows_at_most_five_plans_that_use_the_retrieved_tools():
 def test_without_demonstrations_there_is_no_example():
     prompt = prompts("raw", 0).prompt(QUERY, (), SHOWN)
     assert "example" not in prompt.text
+    assert [part["role"] for part in prompt.messages] == ["system", "user"]
     assert "Plans of similar" not in prompt.text
 
 
@@ -195,7 +212,7 @@ def test_the_filling_prompt_shows_signature_and_an_example_of_the_same_function(
     assert prompt.text.count('Function: "send_mail"') == 2
     assert "Parameters: input=out_3" in prompt.text
     assert "- input (str, required)\n- cc (str, optional)" in prompt.variable
-    assert prompt.text.index("Now the call") < prompt.text.index(QUERY)
+    assert prompt.text.index("Now the request") < prompt.text.index(QUERY)
     assert prompt.text == f"{prompt.constant}\n\n{prompt.varying}"
 
 

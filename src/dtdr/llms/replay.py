@@ -181,7 +181,13 @@ class Recorder(LLM):
 def _key(kind: str, prompt: Prompt | str, options: Any) -> str:
     text: Any = prompt
     if isinstance(prompt, Prompt):
-        text = [prompt.constant, prompt.variable, prompt.cue, *(prompt.example or ())]
+        text = [
+            prompt.guidelines,
+            prompt.listing,
+            prompt.variable,
+            prompt.cue,
+            *(prompt.example or ()),
+        ]
     if isinstance(options, list):
         options = [list(item) if isinstance(item, tuple) else item for item in options]
     record = json.dumps([kind, text, options], ensure_ascii=False)

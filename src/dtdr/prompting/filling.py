@@ -51,7 +51,8 @@ class FillingPrompts:
                 self._task(example.query, example.before, tool),
                 answer_line(example.call.arguments, outputs),
             )
-        return Prompt(_GUIDELINES, self._task(query, calls, tool), _CUE, shown)
+        task = self._task(query, calls, tool)
+        return Prompt(_GUIDELINES, task, _CUE, shown, example_varies=True)
 
     def _task(self, query: str, calls: Sequence[ToolCall], tool: Tool) -> str:
         lines = [

@@ -10,28 +10,35 @@ class Prompt:
     """What is sent to an LLM.
 
     Attributes:
-        constant: the same for every step of every query, so that a server keeps it cached.
+        guidelines: what to do; the system's message in a chat.
         variable: what belongs to this step.
         cue: the last line, which the answer follows, as it does in the example.
         example: another task of this kind and its answer: an exchange of its own in a chat, where
             small models follow its form far better than inside one message.
+        listing: what the task begins with at every step, such as all functions.
+        example_varies: the example is chosen for the step, so it does not count as constant.
     """
 
-    constant: str
+    guidelines: str
     variable: str
     cue: str
     example: tuple[str, str] | None = None
+    listing: str = ""
+    example_varies: bool = False
+
+    @property
+    def constant(self) -> str:
+        """What every step begins with, as one plain text: a server keeps it cached."""
+        if self.example_varies:
+            return self.guidelines
+        return _paragraphs(self.guidelines, self._example_text, self.listing)
 
     @property
     def varying(self) -> str:
         """Everything after the constant part, as one plain text."""
-        if self.example is None:
-            return f"{self.variable}\n\n{self.cue}"
-        task, answer = self.example
-        return (
-            f"Here is an example.\n\n{task}\n\n{self.cue} {answer}\n\n"
-            f"Now the call to fill in.\n\n{self.variable}\n\n{self.cue}"
-        )
+        if self.example_varies:
+            return _paragraphs(self._example_text, self.listing, self.variable, self.cue)
+        return _paragraphs(self.variable, self.cue)
 
     @property
     def text(self) -> str:
@@ -40,14 +47,28 @@ class Prompt:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """Chat messages: the constant part is the system's, the rest the user's."""
-        found = [{"role": "system", "content": self.constant}]
+        """Chat messages: guidelines, the example as an exchange, then the task."""
+        found = [{"role": "system", "content": self.guidelines}]
         if self.example is not None:
             task, answer = self.example
-            found.append({"role": "user", "content": f"{task}\n\n{self.cue}"})
+            found.append({"role": "user", "content": _paragraphs(task, self.cue)})
             found.append({"role": "assistant", "content": answer})
-        return [*found, {"role": "user", "content": f"{self.variable}\n\n{self.cue}"}]
+        task = _paragraphs(self.listing, self.variable, self.cue)
+        return [*found, {"role": "user", "content": task}]
 
     def followed_by(self, answer: str, remark: str) -> Prompt:
         """The prompt for another try, after an answer that could not be used."""
         return replace(self, variable=f"{self.variable}\n\nYour answer was: {answer}\n{remark}")
+
+    @property
+    def _example_text(self) -> str:
+        if self.example is None:
+            return ""
+        task, answer = self.example
+        return _paragraphs(
+            "Here is an example.", task, f"{self.cue} {answer}", "Now the request to answer."
+        )
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)

@@ -53,7 +53,12 @@ class SelectionPrompts:
         self._tool = {tool.name: tool for tool in self.tools}
         self._examples = examples or Examples()
         self._all = tool_list(self.tools, self.names)
-        self._constant = self._constant_part(self._examples.task())
+        # All functions once, before the example: what is allowed then fits in the last line.
+        self._once = self.method.masks and self.method.lists_all
+        functions = f"Functions:\n{self._all}"
+        self._guidelines = f"{_GUIDELINES}\n\n{functions}" if self._once else _GUIDELINES
+        self._listing = functions if self.method.lists_all and not self._once else ""
+        self._example = self._shown_example(self._examples.task())
 
     def prompt(self, query: str, calls: Sequence[ToolCall], shown: Ranking) -> Prompt:
         """The prompt of one step.
@@ -68,12 +73,13 @@ class SelectionPrompts:
             parts.append(self._plans(shown))
         if self.method.suggests:
             parts.append(self._suggested(shown))
-        elif self.method.masks and not self.method.lists_all:
+        elif self.method.masks and not self._once:
             parts.append(self._listed(shown))
         parts.append(self._task(query, calls))
-        if self.method.masks and self.method.lists_all:
+        if self._once:
             parts.append(self._allowed(shown))
-        return Prompt(self._constant, "\n\n".join(part for part in parts if part), _CUE)
+        variable = "\n\n".join(part for part in parts if part)
+        return Prompt(self._guidelines, variable, _CUE, self._example, self._listing)
 
     def choices(self, shown: Ranking) -> tuple[str, ...]:
         """Names, as the prompt shows them, among which the LLM may choose."""
@@ -81,26 +87,17 @@ class SelectionPrompts:
             return tuple(self.names.shown(name) for name in shown.tools)
         return tuple(self.names.shown(tool.name) for tool in self.tools)
 
-    def _constant_part(self, example: Example | None) -> str:
-        parts = [_GUIDELINES]
-        once = self.method.masks and self.method.lists_all
-        if once:
-            parts.append(f"Functions:\n{self._all}")
-        if example is not None:
-            listed = _uniform(example)
-            parts.append("Here is an example.")
-            if not self.method.masks:
-                parts.append(f"Functions:\n{self._all}")
-            elif not once:
-                parts.append(self._listed(listed))
-            parts.append(self._task(example.query, example.before))
-            if once:
-                parts.append(self._allowed(listed))
-            parts.append(f"{_CUE} {self.names.shown(example.answer)}")
-            parts.append("Now the request to plan.")
-        if self.method.lists_all and not once:
-            parts.append(f"Functions:\n{self._all}")
-        return "\n\n".join(parts)
+    def _shown_example(self, example: Example | None) -> tuple[str, str] | None:
+        if example is None:
+            return None
+        task = self._task(example.query, example.before)
+        if self._once:
+            task = f"{task}\n\n{self._allowed(_uniform(example))}"
+        elif self.method.masks:
+            task = f"{self._listed(_uniform(example))}\n\n{task}"
+        else:
+            task = f"{self._listing}\n\n{task}"
+        return task, self.names.shown(example.answer)
 
     def _task(self, query: str, calls: Sequence[ToolCall]) -> str:
         return f"Request: {quoted(query)}\nPlan so far:\n{plan_lines(calls, self.names)}"

@@ -24,20 +24,15 @@ from dtdr.retrievers.factored import calibration, cold, ranker
 from dtdr.retrievers.factored.cold import ColdScorer
 from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
 from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.factored.held_out import HeldOut
+from dtdr.retrievers.factored.layout import ALL_RANKED, feature_names, shortlist
 from dtdr.retrievers.factored.learning import learned, with_tools
 from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
 from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches, passes_over
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
-from dtdr.retrievers.factored.walk import (
-    ALL_RANKED,
-    PreparedQuery,
-    Reader,
-    Walk,
-    feature_names,
-    of_all,
-    shortlist,
-)
+from dtdr.retrievers.factored.reader import PreparedQuery, Reader
+from dtdr.retrievers.factored.walk import Walk, of_all
 from dtdr.retrievers.state import require
 
 Array = npt.NDArray[Any]
@@ -201,7 +196,7 @@ class DTDRFactored(Retriever):
                 advance=advance,
             )
 
-        held = _HeldOut(self._switches, self.seed)
+        held = HeldOut(self._switches, self.seed)
         with (
             counted("learning", total) as advance,
             ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool,
@@ -218,7 +213,7 @@ class DTDRFactored(Retriever):
                 CandidateRanker.fit(features, right, self._hidden, self.seed + number)
                 for number in range(self.ranker_seeds if len(features) else 0)
             ]
-            guide = self._calibrate(held)
+            guide = held.guide(self._hidden, self.seed)
         self._use(final)
         groups = [item.group for item in demonstrations] if self.grouped else None
         self.familiarity_ = Familiarity.fit(texts, groups)
@@ -346,24 +341,6 @@ class DTDRFactored(Retriever):
         fold = dict(zip(distinct, numbers.tolist(), strict=True))
         return np.array([fold[name] for name in names], np.intp)
 
-    def _calibrate(self, held: _HeldOut) -> Guide:
-        """Rankings of each half of the plans by a ranker that was trained on the other."""
-        held_out: list[float] = []
-        best: list[float] = []
-        hits: list[bool] = []
-        owners = np.array(held.owners)
-        for half in (0, 1):
-            features, right = held.usable(np.flatnonzero(owners % 2 != half))
-            if not len(features):
-                continue
-            scorer = Scorer([CandidateRanker.fit(features, right, self._hidden, self.seed)])
-            for number in np.flatnonzero(owners % 2 == half).tolist():
-                acceptable, highest, hit = held.judged(scorer, number)
-                held_out.append(acceptable)
-                best.append(highest)
-                hits.append(hit)
-        return calibration.guide_of(held_out, best, hits) if best else Guide()
-
     # -- ranking -------------------------------------------------------------------------------
 
     def _prepare(self, queries: Sequence[str]) -> Sequence[_Query]:
@@ -484,81 +461,6 @@ def _ranked(
             walk.view = cold.View(walk, walk.new)
         found = cold_scorer.mixed(found, walk, walk.view)
     return of_all(found, walk)
-
-
-class _HeldOut:
-    """Steps of plans that the parts have not seen.
-
-    Attributes:
-        features: shape (features + 1, k) each.
-        owners: number of the plan of each step.
-        found: whether an acceptable tool is among the k.
-    """
-
-    def __init__(self, switches: Switches, seed: int) -> None:
-        self._switches = switches
-        self._rng = np.random.default_rng(seed)
-        self._cold: list[tuple[Array, Array, Array]] = []
-        self.features: list[Array] = []
-        self.owners: list[int] = []
-        self._right: list[Array] = []
-        self._others: list[tuple[Array, Array, Array] | None] = []
-
-    def add(self, reader: Reader, texts: Sequence[str], log: PlanLog) -> None:
-        """The steps of some plans."""
-        plans = (self.owners[-1] + 1) if self.owners else 0
-        walk, plan, done = None, -1, 0
-        for step in log.steps():
-            if walk is None or step.plan != plan:
-                walk, plan, done = Walk(reader, reader.prepare(texts[step.plan])), step.plan, 0
-            for tool in step.history[done:]:
-                walk.call(tool)
-            done = len(step.history)
-            table = walk.features()
-            columns = np.arange(log.tools) if walk.columns is None else walk.columns
-            right = np.isin(columns, step.acceptable)
-            if self._switches.descriptions and len(columns) > 2:
-                self._cold.append(cold.example(self._rng, walk, np.flatnonzero(right[:-1])))
-            chosen = shortlist(reader.layout, self._switches, table)
-            self.features.append(table.copy() if chosen is None else table[:, chosen])
-            self.owners.append(plans + plan)
-            self._right.append(right if chosen is None else right[chosen])
-            self._others.append(
-                None if chosen is None else (table[0].astype(np.float16), right, chosen)
-            )
-
-    def cold(self, seed: int) -> ColdScorer | None:
-        """What the steps say about tools as if they had no demonstrations; None without any."""
-        if not self._cold:
-            return None
-        rows, right, weights = map(np.concatenate, zip(*self._cold, strict=True))
-        return ColdScorer.fit(rows, right, weights, seed) if right.any() else None
-
-    def usable(self, positions: Array | None = None) -> tuple[Array, Array]:
-        """Features (steps, k, features) and acceptable candidates where the shortlist has one."""
-        chosen = range(len(self.features)) if positions is None else positions.tolist()
-        kept = [number for number in chosen if self._right[number].any()]
-        if not kept:
-            return np.empty((0, 0, 0)), np.empty((0, 0))
-        features = np.stack([self.features[number][:-1] for number in kept])
-        return features.transpose(0, 2, 1), np.stack([self._right[number] for number in kept])
-
-    def judged(self, scorer: Scorer, number: int) -> tuple[float, float, bool]:
-        """Probability of the best acceptable tool, of the best tool, and whether they are one.
-
-        Tools out of view count as impossible.
-        """
-        table, right, others = self.features[number], self._right[number], self._others[number]
-        if others is None:
-            row = ranker.probabilities(scorer, table, None)
-        else:
-            log_next, right, chosen = others
-            every = np.zeros((len(table), len(log_next)), np.float32)
-            every[0] = log_next
-            every[:, chosen] = table
-            row = ranker.probabilities(scorer, every, chosen)
-        best = int(row.argmax())
-        return float(row[right].max(initial=0.0)), float(row[best]), bool(right[best])
 
 
 def _shapes(arrays: Mapping[str, Array]) -> npt.NDArray[np.int64]:

@@ -5,7 +5,7 @@ import pytest
 
 from dtdr.errors import InputError
 from dtdr.lab import code_version
-from dtdr.lab.cells import Cell
+from dtdr.lab.cells import KINDS, Cell
 from dtdr.lab.naming import resolve_retriever
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
@@ -38,6 +38,20 @@ def test_retrievers_depend_on_their_own_code():
     assert "dtdr.retrievers.factored.ranker" in factored
     assert "dtdr.retrievers.base" in factored
     assert "dtdr.retrievers.factored.ranker" not in code_version._closure(("dtdr.retrievers.bm25",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "module"),
+    [
+        ("prompts", "dtdr.prompting.selection"),
+        ("prompts", "dtdr.prompting.prompt"),
+        ("selections", "dtdr.planning.planner"),
+        ("plans", "dtdr.prompting.filling"),
+        ("plans", "dtdr.evaluation.planning.metrics"),
+    ],
+)
+def test_code_behind_a_package_that_only_passes_names_on_counts(kind, module):
+    assert module in code_version._closure((KINDS[kind],))
 
 
 @pytest.fixture

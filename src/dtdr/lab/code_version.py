@@ -16,8 +16,9 @@ PACKAGE = "dtdr"
 def code_version(*modules: str) -> str:
     """Hash of the given modules and of all modules of this package that they import.
 
-    Registries (``__init__`` modules) are left out: a line more in one changes no result. What
-    they lead to is named by the caller.
+    What an ``__init__`` module defines is left out: those are registries, and a line more in one
+    changes no result; what they lead to is named by the caller. A name that it only imports is
+    followed to where it is from.
     """
     digest = hashlib.sha256()
     for name in sorted(_closure(modules)):
@@ -50,8 +51,24 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield str(node.module)
             for alias in node.names:
                 yield f"{node.module}.{alias.name}"
+                yield from _passed_on(str(node.module)).get(alias.name, ())
         elif isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == PACKAGE)
+
+
+@cache
+def _passed_on(name: str) -> dict[str, tuple[str, ...]]:
+    """Modules behind each name that an ``__init__`` module imports from others."""
+    path = _path(name)
+    if path is None or path.name != "__init__.py":
+        return {}
+    return {
+        alias.asname or alias.name: (node.module, f"{node.module}.{alias.name}")
+        for node in ast.walk(_tree(name))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
+        for alias in node.names
+        if node.module
+    }
 
 
 @cache

@@ -12,8 +12,8 @@ from dtdr.lab.report.results import Results, by_place, plain
 from dtdr.lab.report.sections.retrieval import digests_of
 from dtdr.lab.report.svg import Axis, Point, Series, line_chart
 
-FEWEST = 50
-"""Steps of a length, over all splits, below which its mean says nothing."""
+FEWEST = 40
+"""Steps of a length, a split, below which its mean says little."""
 
 
 def build(results: Results, suite: str) -> list[Block]:
@@ -26,10 +26,11 @@ def build(results: Results, suite: str) -> list[Block]:
         if not digests:
             continue
         sizes = _sizes(next(iter(digests.values())))
-        lengths = [length for length, steps in sizes.items() if steps >= FEWEST]
+        fewest = FEWEST * len(next(iter(digests.values())))
+        lengths = [length for length, steps in sizes.items() if steps >= fewest]
         title = results.place_title(place)
         if not lengths:
-            tables.append(Text(f"{title}: no length has {FEWEST} steps or more."))
+            tables.append(Text(f"{title}: no length has {FEWEST} steps a split or more."))
             continue
         published = paper()["plan_length"] if place == ("tinyagent", "paper") else {}
         series = []
@@ -57,7 +58,7 @@ def build(results: Results, suite: str) -> list[Block]:
         notes = [
             "Columns: calls of the whole plan, the end of the plan not counted. Means over splits "
             "± half of Student's 95 % interval (from three splits on); lengths with fewer than "
-            f"{FEWEST} steps are left out. Steps: over all splits."
+            f"{FEWEST} steps a split are left out. Steps: over all splits."
         ]
         table = Table(f"Top-1 accuracy by plan length, {title}", columns, rows, notes)
         tables.append(table)

@@ -12,7 +12,7 @@ from dtdr.lab.fitting import fit_signature
 from dtdr.lab.store import Store
 
 RULES = {
-    "dtdr-f": (27.0, 0.15),
+    "dtdr-f": (30.0, 0.2),
     "dtdr-l": (3.0, 0.6),
     "dtdr-c": (1.8, 0.0),
     "lr": (0.7, 0.83),

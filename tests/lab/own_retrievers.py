@@ -31,7 +31,7 @@ class Slow(RandomRetriever):
     def _fit(self, demonstrations):
         import time
 
-        time.sleep(30)
+        time.sleep(600)
 
 
 NOT_A_RETRIEVER = 3

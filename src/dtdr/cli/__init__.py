@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -77,11 +78,25 @@ def root(
 
 def main() -> None:
     """The ``dtdr`` program: user errors are one sentence on standard error, never a traceback."""
+    # As for Ctrl-C, what was begun is ended in order: worker processes, files half written.
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(run(sys.argv[1:]))
 
 
+class _Terminated(KeyboardInterrupt):
+    """The process was asked to end."""
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise _Terminated
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code: 0, 1, 2 for misuse, 130 for Ctrl-C."""
+    """Run one command line.
+
+    Returns:
+        The exit code: 0, 1, 2 for misuse, 130 for Ctrl-C, 143 for a request to end.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             # A terminal that cannot show a character gets its escape, not a traceback.
@@ -89,6 +104,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
+    except _Terminated:
+        note("terminated")
+        return 143
     except (KeyboardInterrupt, typer.Abort):
         note("interrupted")
         return 130

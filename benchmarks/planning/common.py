@@ -45,12 +45,10 @@ def sides(given: argparse.Namespace) -> Sides:
     )
 
 
-def create_llm(given: argparse.Namespace, context: int | None = None) -> LLM:
+def create_llm(given: argparse.Namespace, context: int = 4096) -> LLM:
     """The backend; threads and context are those of a model in this process."""
     if not given.llm.startswith("gguf:"):
         return llms.create(given.llm)
-    if context is None:
-        return llms.create(given.llm, threads=given.threads)
     return llms.create(given.llm, threads=given.threads, context=context)
 
 

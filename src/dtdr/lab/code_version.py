@@ -46,14 +46,20 @@ def _imports(name: str) -> tuple[str, ...]:
 
 def _imported(tree: ast.Module) -> Iterator[str]:
     """Modules of this package that a module imports anywhere, inside functions too."""
+    for module, alias in _from_package(tree):
+        yield from (module, f"{module}.{alias.name}")
+        yield from _passed_on(module).get(alias.name, ())
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-            yield str(node.module)
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-                yield from _passed_on(str(node.module)).get(alias.name, ())
-        elif isinstance(node, ast.Import):
+        if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == PACKAGE)
+
+
+def _from_package(tree: ast.Module) -> Iterator[tuple[str, ast.alias]]:
+    """Each name that a module imports from one of this package, and from which."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module.split(".")[0] == PACKAGE:
+                yield from ((node.module, alias) for alias in node.names)
 
 
 @cache
@@ -63,11 +69,8 @@ def _passed_on(name: str) -> dict[str, tuple[str, ...]]:
     if path is None or path.name != "__init__.py":
         return {}
     return {
-        alias.asname or alias.name: (node.module, f"{node.module}.{alias.name}")
-        for node in ast.walk(_tree(name))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
-        for alias in node.names
-        if node.module
+        alias.asname or alias.name: (module, f"{module}.{alias.name}")
+        for module, alias in _from_package(_tree(name))
     }
 
 

@@ -52,10 +52,9 @@ class SelectionPrompts:
         self.names = ShownNames(tool.name for tool in self.tools)
         self._tool = {tool.name: tool for tool in self.tools}
         self._examples = examples or Examples()
-        self._all = tool_list(self.tools, self.names)
         # All functions once, before the example: what is allowed then fits in the last line.
         self._once = self.method.masks and self.method.lists_all
-        functions = f"Functions:\n{self._all}"
+        functions = f"Functions:\n{tool_list(self.tools, self.names)}"
         self._guidelines = f"{_GUIDELINES}\n\n{functions}" if self._once else _GUIDELINES
         self._listing = functions if self.method.lists_all and not self._once else ""
         self._example = self._shown_example(self._examples.task())

@@ -25,8 +25,8 @@ def build(results: Results, suite: str) -> list[Block]:
         digests = digests_of(results, runs)
         if not digests:
             continue
-        sizes = _sizes(next(iter(digests.values())))
-        fewest = FEWEST * len(next(iter(digests.values())))
+        splits = next(iter(digests.values()))
+        sizes, fewest = _sizes(splits), FEWEST * len(splits)
         lengths = [length for length, steps in sizes.items() if steps >= fewest]
         title = results.place_title(place)
         if not lengths:

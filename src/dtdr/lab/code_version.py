@@ -57,9 +57,11 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 def _from_package(tree: ast.Module) -> Iterator[tuple[str, ast.alias]]:
     """Each name that a module imports from one of this package, and from which."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            if node.module.split(".")[0] == PACKAGE:
-                yield from ((node.module, alias) for alias in node.names)
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (module := node.module or "").split(".")[0] == PACKAGE
+        ):
+            yield from ((module, alias) for alias in node.names)
 
 
 @cache

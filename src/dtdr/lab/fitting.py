@@ -17,7 +17,8 @@ from dtdr.lab.naming import resolve_retriever
 from dtdr.lab.remembering import RememberingLexicalEncoder
 from dtdr.lab.shifts import Sides
 from dtdr.ranking import Floats
-from dtdr.retrievers.base import History, Retriever
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.session import History
 
 _RANKING_ONLY = frozenset(
     {"kind", "queries", "queries_data", "icl", "select", "top", "steps", "size", "llm"}

@@ -21,7 +21,8 @@ from dtdr.planning.selection import Selected, Selector
 from dtdr.prompting import DEFAULT as DEFAULT_ICL
 from dtdr.prompting import Examples, FillingPrompts, SelectionPrompts
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Retriever, Session
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.session import Session
 
 Stopped = Literal["end", "step limit", "loop", "cancelled", "no usable answer", "prompt too long"]
 

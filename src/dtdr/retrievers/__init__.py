@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import Any
 
 from dtdr.errors import InputError, unknown_choice
-from dtdr.retrievers.base import Retriever, Session
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.session import Session
 
 # One line a retriever: its name, and where its class is. Modules are imported when asked for, so
 # that a process that only ranks does not pay for what other retrievers import.

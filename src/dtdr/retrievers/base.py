@@ -9,8 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,9 @@ from dtdr.encoders.base import Encoder
 from dtdr.errors import DtdrError, InputError
 from dtdr.plan import END
 from dtdr.ranking import NO_GUIDE, Floats, Guide, Ranking
+from dtdr.retrievers.session import UNKNOWN, History, Prepared, Session, Steps, Walk
 
 END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
-UNKNOWN = -1
-"""Index, in a history, of a tool that the retriever never saw."""
-
-History = Sequence[int]
-"""Indices of the called tools in the vocabulary, oldest first; ``UNKNOWN`` where there is none."""
 
 
 @dataclass(frozen=True)
@@ -37,87 +32,6 @@ class TrainingData:
     demonstrations: int
     skipped_failures: int
     sha256: str
-
-
-class Walk(Protocol):
-    """A session's inside: takes calls by index, and ranks."""
-
-    def call(self, tool: int) -> None:
-        """One more call; ``UNKNOWN`` for a tool that is not known."""
-
-    def rank(self) -> Ranking:
-        """The ranking of the next step."""
-
-
-class Prepared:
-    """One query, encoded once, to be ranked for any history; keeps nothing of the histories.
-
-    For a retriever that does not learn on meanwhile: after ``update``, prepare the query anew.
-    """
-
-    __slots__ = ("_inner", "_retriever")
-
-    def __init__(self, retriever: Retriever, query: str) -> None:
-        self._retriever = retriever
-        self._inner = retriever._prepare([query])
-
-    def rank(self, history: Sequence[str] = ()) -> Ranking:
-        """What ``Retriever.rank`` gives for the query and this history."""
-        index = self._retriever._index.get
-        return self._after([index(name, UNKNOWN) for name in history])
-
-    def _after(self, history: History) -> Ranking:
-        return self._retriever._rankings(self._inner, [history])[0]
-
-
-class _Steps:
-    """The walk of a retriever that keeps nothing from one step to the next."""
-
-    def __init__(self, retriever: Retriever, query: str) -> None:
-        self._prepared = Prepared(retriever, query)
-        self._history: list[int] = []
-
-    def call(self, tool: int) -> None:
-        self._history.append(tool)
-
-    def rank(self) -> Ranking:
-        return self._prepared._after(self._history)
-
-
-class Session:
-    """One query and the calls made for it; the query is encoded once.
-
-    A session ranks with what the retriever knew when it was opened: an update in the meantime
-    shows in the next session. It may be used from several threads.
-
-    >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
-    >>> session.rank().best                                            # doctest: +SKIP
-    >>> session.call("open_file")                                      # doctest: +SKIP
-    """
-
-    def __init__(self, retriever: Retriever, query: str) -> None:
-        self._index = retriever._index
-        self._walk = retriever._walk(query)
-        self._called: list[str] = []
-        self._lock = Lock()
-        self.query = query
-
-    @property
-    def history(self) -> tuple[str, ...]:
-        """Names called so far, oldest first; tools that are not known are left out."""
-        return tuple(name for name in self._called if name in self._index)
-
-    def call(self, tool: str) -> Self:
-        """Tell the session that a tool was called."""
-        with self._lock:
-            self._called.append(tool)
-            self._walk.call(self._index.get(tool, UNKNOWN))
-        return self
-
-    def rank(self) -> Ranking:
-        """Probabilities of every known tool for the next step."""
-        with self._lock:
-            return self._walk.rank()
 
 
 class Retriever(ABC):
@@ -341,7 +255,7 @@ class Retriever(ABC):
 
     def _walk(self, query: str) -> Walk:
         """What a session keeps of a query and its calls."""
-        return _Steps(self, query)
+        return Steps(self, query)
 
     @abstractmethod
     def _prepare(self, queries: Sequence[str]) -> Sequence[Any]:

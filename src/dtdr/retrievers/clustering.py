@@ -14,11 +14,12 @@ from dtdr.demonstrations import Demonstration
 from dtdr.encoders.base import Encoder, Vectors
 from dtdr.errors import InputError, ModelError
 from dtdr.ranking import Floats, Guide
-from dtdr.retrievers.base import History, Retriever, choose_encoder
+from dtdr.retrievers.base import Retriever, choose_encoder
 from dtdr.retrievers.clusters import Clusters
 from dtdr.retrievers.density import ClusterLikelihood, calibrate, restored_floor, saved_floor
 from dtdr.retrievers.markov import MarkovChains
 from dtdr.retrievers.recipes import Recipe, check_recipe
+from dtdr.retrievers.session import History
 from dtdr.retrievers.state import require
 from dtdr.retrievers.vectors import fitted, rows
 

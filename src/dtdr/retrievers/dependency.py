@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dtdr.demonstrations import Demonstration
 from dtdr.ranking import Floats
-from dtdr.retrievers.base import History, Retriever
+from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.markov import MarkovChains
+from dtdr.retrievers.session import History
 from dtdr.retrievers.state import require
 
 

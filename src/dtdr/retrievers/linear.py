@@ -14,11 +14,11 @@ import numpy.typing as npt
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.base import MAX_CHARACTERS, Encoder
 from dtdr.ranking import Floats, Guide
-from dtdr.retrievers.base import UNKNOWN, History
 from dtdr.retrievers.density import Mahalanobis, calibrate, restored_floor, saved_floor
 from dtdr.retrievers.descriptions import name_words
 from dtdr.retrievers.layered import PAPER, LayerRetriever
 from dtdr.retrievers.linear_layer import Optimisation
+from dtdr.retrievers.session import UNKNOWN, History
 from dtdr.retrievers.state import require
 from dtdr.retrievers.steps import training_steps
 from dtdr.retrievers.vectors import fitted, rows

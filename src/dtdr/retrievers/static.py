@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dtdr.ranking import Floats
-from dtdr.retrievers.base import History, Retriever
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.session import History
 
 
 class StaticRetriever(Retriever):

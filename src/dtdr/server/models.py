@@ -20,7 +20,8 @@ from dtdr.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError
 from dtdr.model_folder import read_config
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Prepared, Retriever
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.session import Prepared
 from dtdr.server.answers import RefusedError
 
 Arguments = TypeVarTuple("Arguments")

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Session
+from dtdr.retrievers.session import Session
 from dtdr.server.answers import RefusedError
 from dtdr.server.models import ServedModel, Snapshot
 from dtdr.server.settings import Limits

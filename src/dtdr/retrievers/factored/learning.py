@@ -11,19 +11,18 @@ from scipy.sparse import vstack
 
 from dtdr.demonstrations import Tool
 from dtdr.retrievers.factored.alignment import corrected, learn_weights
-from dtdr.retrievers.factored.kernel import KernelMarkov
-from dtdr.retrievers.factored.network import HistoryWeights, Network, renumber_history
-from dtdr.retrievers.factored.parts import (
-    MEMORY,
+from dtdr.retrievers.factored.examples import (
     NEED_LEVELS,
     Encoders,
     Memory,
-    Parts,
-    documents_of,
     examples_of,
     need_examples,
     read_all,
 )
+from dtdr.retrievers.factored.history import HistoryWeights, renumber_history
+from dtdr.retrievers.factored.kernel import KernelMarkov
+from dtdr.retrievers.factored.network import Network
+from dtdr.retrievers.factored.parts import MEMORY, Parts, documents_of
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.text import StemEncoder
 

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.retrievers.factored.alignment import Evidence
+from dtdr.retrievers.factored.examples import NEED_LEVELS
 from dtdr.retrievers.factored.kernel import Weights
 from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.factored.network import sigmoid
-from dtdr.retrievers.factored.parts import NEED_LEVELS, Parts
+from dtdr.retrievers.factored.parts import Parts
 from dtdr.retrievers.factored.relations import Pairs
 
 Array = npt.NDArray[Any]

@@ -19,7 +19,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.plan import END
 from dtdr.progress import counted
 from dtdr.ranking import Floats, Guide, Ranking
-from dtdr.retrievers.base import History, Retriever, TrainingData, choose_encoder
+from dtdr.retrievers.base import Retriever, TrainingData, choose_encoder
 from dtdr.retrievers.factored import calibration, cold, ranker
 from dtdr.retrievers.factored.cold import ColdScorer
 from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
@@ -33,6 +33,7 @@ from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
 from dtdr.retrievers.factored.reader import PreparedQuery, Reader
 from dtdr.retrievers.factored.walk import Walk, of_all
+from dtdr.retrievers.session import History
 from dtdr.retrievers.state import require
 
 Array = npt.NDArray[Any]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.retrievers.factored.alignment import BINS, Evidence
+from dtdr.retrievers.factored.examples import NEED_LEVELS
+from dtdr.retrievers.factored.history import MAX_COUNT, MAX_LENGTH
 from dtdr.retrievers.factored.layout import Layout
-from dtdr.retrievers.factored.network import MAX_COUNT, MAX_LENGTH
-from dtdr.retrievers.factored.parts import NEED_LEVELS, Parts
+from dtdr.retrievers.factored.parts import Parts
 from dtdr.retrievers.factored.reader import NEEDED, PreparedQuery, Reader, highest
 from dtdr.retrievers.factored.relations import Pairs
 

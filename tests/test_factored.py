@@ -15,11 +15,11 @@ from dtdr.errors import InputError
 from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.calibration import isotonic
+from dtdr.retrievers.factored.held_out import assign_folds
 from dtdr.retrievers.factored.layout import Layout, feature_names
 from dtdr.retrievers.factored.network import Examples, Network, stack_rows
 from dtdr.retrievers.factored.parts import Switches
 from dtdr.retrievers.factored.plans import PlanLog
-from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.text import CUES, Reading, cues, shape_words, stems
 from dtdr.retrievers.factored.walk import Walk
 
@@ -90,7 +90,7 @@ def fitted():
 
 
 def prepared(retriever, query):
-    return retriever._reader.prepare(query)
+    return retriever._steps.reader.prepare(query)
 
 
 def walked(reader, query, calls):
@@ -110,9 +110,9 @@ def test_it_ranks_unseen_combinations_of_tools_better_than_dr_and_dtdr_c(fitted)
 
 
 def test_the_pointer_moves_forward_with_every_call_in_the_order_of_the_query(fitted):
-    query, row = prepared(fitted, QUERY), fitted._reader.layout.pointer
+    query, row = prepared(fitted, QUERY), fitted._steps.reader.layout.pointer
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
-    tables = [walked(fitted._reader, query, calls[:count]).features() for count in range(4)]
+    tables = [walked(fitted._steps.reader, query, calls[:count]).features() for count in range(4)]
     reached = [table[row, 0] for table in tables]
     assert reached[0] == 0
     assert all(np.diff(reached) > 0)
@@ -121,9 +121,9 @@ def test_the_pointer_moves_forward_with_every_call_in_the_order_of_the_query(fit
 
 def test_unknown_calls_leave_the_pointer_where_it_is(fitted):
     query, call = prepared(fitted, QUERY), fitted.index("order_food")
-    layout = fitted._reader.layout
-    with_unknown = walked(fitted._reader, query, [-1, call, -1]).features()
-    without = walked(fitted._reader, query, [call]).features()
+    layout = fitted._steps.reader.layout
+    with_unknown = walked(fitted._steps.reader, query, [-1, call, -1]).features()
+    without = walked(fitted._steps.reader, query, [call]).features()
     assert (with_unknown[layout.pointer] == without[layout.pointer]).all()
     assert without[layout.pointer, 0] > 0
 
@@ -148,7 +148,7 @@ def test_a_tool_is_needed_less_once_it_was_called_and_the_end_more(fitted):
     row = Layout(Switches()).need
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     needs = [
-        walked(fitted._reader, prepared(fitted, QUERY), calls[:count]).features()[row].copy()
+        walked(fitted._steps.reader, prepared(fitted, QUERY), calls[:count]).features()[row].copy()
         for count in range(4)
     ]
     for before, after, call in zip(needs, needs[1:], calls, strict=False):
@@ -342,8 +342,7 @@ def test_queries_without_any_call_can_be_learned_from(text):
 
 
 def test_grouped_folds_keep_each_group_together():
-    retriever = DTDRFactored(grouped=True)
-    fold = retriever._assign(TRAIN)
+    fold = assign_folds(TRAIN, folds=3, grouped=True, seed=0)
     by_group: dict[str, set[int]] = {}
     for item, number in zip(TRAIN, fold, strict=True):
         by_group.setdefault(item.group, set()).add(int(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -21,28 +21,23 @@ from dtdr.progress import counted
 from dtdr.ranking import Floats, Guide, Ranking
 from dtdr.retrievers.base import Retriever, TrainingData, choose_encoder
 from dtdr.retrievers.factored import calibration, cold, ranker
-from dtdr.retrievers.factored.cold import ColdScorer
 from dtdr.retrievers.factored.familiarity import ARRAYS as FAMILIARITY_ARRAYS
 from dtdr.retrievers.factored.familiarity import Familiarity
-from dtdr.retrievers.factored.held_out import HeldOut
-from dtdr.retrievers.factored.layout import ALL_RANKED, feature_names, shortlist
+from dtdr.retrievers.factored.held_out import HeldOut, assign_folds
+from dtdr.retrievers.factored.layout import ALL_RANKED, feature_names
 from dtdr.retrievers.factored.learning import learned, with_tools
 from dtdr.retrievers.factored.network import PARAMETERS, QUERY_PARAMETERS
 from dtdr.retrievers.factored.parts import MEMORY_ARRAYS, PLAN_ARRAYS, Parts, Switches, passes_over
 from dtdr.retrievers.factored.plans import FORGOTTEN, PlanLog
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
-from dtdr.retrievers.factored.reader import PreparedQuery, Reader
-from dtdr.retrievers.factored.walk import Walk, of_all
+from dtdr.retrievers.factored.reader import Reader
+from dtdr.retrievers.factored.steps import FactoredQuery, FactoredWalk, StepRanker
+from dtdr.retrievers.factored.walk import Walk
 from dtdr.retrievers.session import History
 from dtdr.retrievers.state import require
 
 Array = npt.NDArray[Any]
 
-_FEW_PLANS = 20
-_ALL_HELD_OUT = 12_000
-"""Demonstrations up to which each is held out once."""
-_HELD_OUT = 6_000
-"""How many are held out of more: the ranker has 40 features to weigh."""
 _THREADS = 2
 """Folds that are learned side by side; each has its own random numbers, so order is no matter."""
 _WARM, _WARM_AFTER_UPDATE = 1_024, 64
@@ -171,7 +166,7 @@ class DTDRFactored(Retriever):
     def _learn(self, demonstrations: Sequence[Demonstration]) -> None:
         texts = [demonstration.query for demonstration in demonstrations]
         log = PlanLog.of(demonstrations, self._index, self._weights(demonstrations))
-        fold = self._assign(demonstrations)
+        fold = assign_folds(demonstrations, folds=self.folds, grouped=self.grouped, seed=self.seed)
         everything = np.arange(len(texts))
         inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
         rest = [np.setdiff1d(everything, part) for part in inside]
@@ -228,8 +223,8 @@ class DTDRFactored(Retriever):
     def _use(self, parts: Parts, *, updated: bool = False) -> None:
         parts.relations.warm(_WARM_AFTER_UPDATE if updated else _WARM)
         self.parts_ = parts
-        self._reader = Reader(parts)
-        self._scorer = Scorer(self.rankers_) if self.rankers_ else None
+        scorer = Scorer(self.rankers_) if self.rankers_ else None
+        self._steps = StepRanker(Reader(parts), scorer, self.cold_)
 
     def _weights(self, demonstrations: Sequence[Demonstration]) -> list[float]:
         """How much each demonstration counts, the last one being new."""
@@ -323,35 +318,17 @@ class DTDRFactored(Retriever):
         guide = self.guide_
         self.guide_ = replace(guide, tokens=calibration.token_costs(ordered))
 
-    def _assign(self, demonstrations: Sequence[Demonstration]) -> npt.NDArray[np.intp]:
-        """The fold of each demonstration; -1 for those that are never held out."""
-        rng = np.random.default_rng(self.seed)
-        plans = len(demonstrations)
-        folds = self.folds if plans >= _FEW_PLANS else 2
-        names = [str(number) for number in range(plans)]
-        if self.grouped:
-            names = [
-                item.group or f"\0{name}" for item, name in zip(demonstrations, names, strict=True)
-            ]
-        distinct = list(dict.fromkeys(names))
-        numbers = rng.permutation(len(distinct))
-        if plans <= _ALL_HELD_OUT:
-            numbers %= min(folds, len(distinct))
-        else:  # one fold is enough, and a refit without each would take too long
-            numbers = np.where(numbers < len(distinct) * _HELD_OUT / plans, 0, -1)
-        fold = dict(zip(distinct, numbers.tolist(), strict=True))
-        return np.array([fold[name] for name in names], np.intp)
-
     # -- ranking -------------------------------------------------------------------------------
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[_Query]:
-        reader, familiarity = self._reader, self.familiarity_
-        return [_Query.of(query, reader, familiarity) for query in queries]
+    def _prepare(self, queries: Sequence[str]) -> Sequence[FactoredQuery]:
+        reader, familiarity = self._steps.reader, self.familiarity_
+        return [FactoredQuery.of(query, reader, familiarity) for query in queries]
 
     def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float]:
         return [query.familiarity for query in prepared]
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        steps = self._steps
         rows = np.empty((len(prepared), len(self.tools_)))
         walk: Walk | None = None
         done: list[int] = []
@@ -360,11 +337,11 @@ class DTDRFactored(Retriever):
             calls = list(history)
             # Steps of one plan in their order: the walk goes on.
             if walk is None or query is not before or calls[: len(done)] != done:
-                walk, done, before = Walk(self._reader, query.inner), [], query
+                walk, done, before = Walk(steps.reader, query.inner), [], query
             for tool in calls[len(done) :]:
                 walk.call(tool)
             done = calls
-            row[:] = self._ranked(walk)
+            row[:] = steps.probabilities(walk)
         return rows
 
     def _rankings(self, prepared: Sequence[Any], histories: Sequence[History]) -> list[Ranking]:
@@ -376,11 +353,9 @@ class DTDRFactored(Retriever):
             )
         ]
 
-    def _walk(self, query: str) -> _FactoredWalk:
-        return _FactoredWalk(self, query)
-
-    def _ranked(self, walk: Walk) -> Floats:
-        return _ranked(walk, self._reader, self._scorer, self.cold_)
+    def _walk(self, query: str) -> FactoredWalk:
+        (prepared,) = self._prepare([query])
+        return FactoredWalk(prepared, self._steps, self._names, self.guide_)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -415,53 +390,6 @@ class DTDRFactored(Retriever):
         self.familiarity_ = Familiarity.restore(arrays.__getitem__)
         guide = calibration.restore(arrays.__getitem__, self.tools_)
         self.guide_ = replace(guide, familiarity_floor=self.familiarity_.floor)
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    inner: PreparedQuery
-    familiarity: float
-
-    @classmethod
-    def of(cls, query: str, reader: Reader, familiarity: Familiarity) -> _Query:
-        inner = reader.prepare(query)
-        return cls(inner, familiarity.score_words(inner.words))
-
-
-class _FactoredWalk:
-    """What a session keeps: a walk, and the reader and scorer that were current at its start."""
-
-    def __init__(self, retriever: DTDRFactored, query: str) -> None:
-        self._reader, self._scorer = retriever._reader, retriever._scorer
-        self._names, self._guide = retriever._names, retriever.guide_
-        self._cold = retriever.cold_
-        prepared = _Query.of(query, self._reader, retriever.familiarity_)
-        self._familiarity = prepared.familiarity
-        self._inner = Walk(self._reader, prepared.inner)
-        self.call = self._inner.call
-
-    def rank(self) -> Ranking:
-        """The ranking of the next step."""
-        return Ranking(
-            self._names,
-            _ranked(self._inner, self._reader, self._scorer, self._cold),
-            guide=self._guide,
-            familiarity=self._familiarity,
-        )
-
-
-def _ranked(
-    walk: Walk, reader: Reader, scorer: Scorer | None, cold_scorer: ColdScorer | None
-) -> Floats:
-    """Probabilities of every tool for the next step of a walk."""
-    table = walk.features()
-    chosen = shortlist(reader.layout, reader.parts.switches, table)
-    found = ranker.probabilities(scorer, table, chosen)
-    if cold_scorer is not None and len(walk.new):
-        if walk.view is None:
-            walk.view = cold.View(walk, walk.new)
-        found = cold_scorer.mixed(found, walk, walk.view)
-    return of_all(found, walk)
 
 
 def _shapes(arrays: Mapping[str, Array]) -> npt.NDArray[np.int64]:

@@ -12,7 +12,6 @@ chosen on a fifth of the training side that a second retriever, fitted on the re
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import time
 from collections.abc import Iterator
@@ -25,13 +24,14 @@ import common
 import dtdr
 from dtdr.cli.output import console
 from dtdr.evaluation.harness import split_sha256
-from dtdr.evaluation.planning import choose_steps
+from dtdr.evaluation.planning import choose_steps, hold_out
 from dtdr.evaluation.planning.grid import (
     CellResult,
     Question,
     Record,
     answer,
     cell_result,
+    confidences_of,
     in_cache_order,
     questions,
 )
@@ -42,9 +42,6 @@ from dtdr.planning import METHODS, Mask
 from dtdr.prompting import Examples
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
-
-HELD_OUT = 0.2
-"""Share of the training side on which λ, temperature and confidence are chosen."""
 
 GROUPS = (("none", "hard", "cached"), ("soft", "hard-weighted", "soft-weighted"), ("raw",))
 """ICL methods in the order in which they are run: cheap prompts first."""
@@ -102,12 +99,9 @@ class Work:
         self.icl: list[str] = given.icl.split(",")
         data = common.sides(given)
         self._tools = data.tools
-        shuffled = list(data.train)
-        random.Random(given.seed).shuffle(shuffled)
-        cut = round(len(shuffled) * (1 - HELD_OUT))
         self._sides = {
             "test": (data.train, data.test),
-            "tuning": (shuffled[:cut], shuffled[cut:]),
+            "tuning": hold_out(data.train, seed=given.seed),
         }
         self.cells = {
             (icl, name): cell for name in self.retrievers for icl, cell in self._cells(name)
@@ -139,12 +133,7 @@ class Work:
                     retriever, steps, icl=icl, mask=Mask(top_k=given.top), examples=examples
                 )
             if side == "tuning":
-                every = choose_steps(unseen, seed=given.seed)
-                rankings = retriever.rank_batch(
-                    [item.query for item, _ in every],
-                    [item.plan.tools[:step] for item, step in every],
-                )
-                confidences = [ranking.confidence for ranking in rankings]
+                confidences = confidences_of(retriever, unseen, seed=given.seed)
         for icl, sides in asked.items():
             yield icl, Cell(icl, name, sides["test"], sides["tuning"], confidences)
 

@@ -1,8 +1,12 @@
+import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from dtdr import llms
+from dtdr.cli import tune
 from dtdr.evaluation.planning import (
     choose_steps,
     function_selection_accuracy,
@@ -78,3 +82,20 @@ def test_steps_that_exceed_the_context_are_counted_and_the_run_goes_on(gguf, ret
     assert log.is_complete
     assert too_long_rate(log).value == 1
     assert function_selection_accuracy(log).value == 0
+
+
+def test_a_real_model_is_weighed_against_the_retriever(gguf, tmp_path):
+    command = typer.Typer()
+    command.command()(tune.tune)
+    recording = tmp_path / "answers.jsonl"
+    common = [small_data.write(tmp_path, 20), "--retriever", "dtdr-l", "--top", 2, "--steps", 4]
+    common += ["--json", "--llm"]
+    asking = [*common, f"gguf:{gguf}", "--llm-threads", 1, "--record", recording]
+    found = [
+        json.loads(CliRunner().invoke(command, [*map(str, given)]).stdout)
+        for given in (asking, [*common, f"replay:{recording}"])
+    ]
+    assert found[0] == found[1]
+    assert found[0]["steps"] == 4
+    assert set(found[0]["accuracy"]) == set(METHODS)
+    assert found[0]["options"].startswith("--select ")

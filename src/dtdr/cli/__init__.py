@@ -28,6 +28,7 @@ from dtdr.cli import (
     prompt,
     rank,
     serve,
+    tune,
 )
 from dtdr.cli.output import WIDTH, note
 from dtdr.errors import DtdrError
@@ -49,6 +50,7 @@ app.command("import")(import_.import_traces)
 app.command("advise")(advise.advise)
 app.command("prompt")(prompt.prompt)
 app.command("plan")(plan.plan)
+app.command("tune")(tune.tune)
 app.command("mcp")(mcp.mcp)
 app.add_typer(data.app, name="data")
 app.add_typer(lab.app, name="lab")

@@ -3,6 +3,7 @@
 from dtdr.evaluation.planning.harness import (
     choose_plans,
     choose_steps,
+    hold_out,
     run_plans,
     run_selections,
 )
@@ -15,7 +16,7 @@ from dtdr.evaluation.planning.metrics import (
     too_long_rate,
 )
 from dtdr.evaluation.planning.run_log import PlanningLog, read_planning_log
-from dtdr.evaluation.planning.tuning import confidence_for, reselect, tune
+from dtdr.evaluation.planning.tuning import confidence_for, confidence_worth, reselect, tune
 
 __all__ = [
     "PlanningLog",
@@ -23,8 +24,10 @@ __all__ = [
     "choose_plans",
     "choose_steps",
     "confidence_for",
+    "confidence_worth",
     "costs",
     "function_selection_accuracy",
+    "hold_out",
     "invalid_name_rate",
     "read_planning_log",
     "reselect",

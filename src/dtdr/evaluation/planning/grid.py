@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtdr.demonstrations import Demonstration
+from dtdr.evaluation.planning.harness import choose_steps
 from dtdr.evaluation.planning.metrics import Share, share
-from dtdr.evaluation.planning.tuning import confidence_for, reselect, tune
+from dtdr.evaluation.planning.tuning import confidence_for, confidence_worth, reselect, tune
 from dtdr.llms import LLM
 from dtdr.planning import Fusion, Mask, Selector
 from dtdr.prompting import Examples, Prompt, SelectionPrompts
@@ -77,6 +78,17 @@ def questions(
     return found
 
 
+def confidences_of(
+    retriever: Retriever, demonstrations: Sequence[Demonstration], *, seed: int = 0
+) -> list[float]:
+    """The retriever's confidence at every step of plans that it was not fitted on."""
+    steps = choose_steps(demonstrations, seed=seed)
+    rankings = retriever.rank_batch(
+        [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
+    )
+    return [ranking.confidence for ranking in rankings]
+
+
 def in_cache_order(asked: Iterable[Question]) -> list[Question]:
     """Each distinct question once, so that neighbours share as long a beginning as can be."""
     distinct = {question.key: question for question in asked}
@@ -115,12 +127,14 @@ class CellResult:
         accuracy: of each selection method; ``fused`` and ``auto`` only after tuning.
         invalid: how often ``greedy`` named no listed tool.
         fusion: what was chosen on held-out plans.
+        confidence: of ``auto``, chosen on held-out plans.
         asked: share of the steps at which ``auto`` asks the LLM.
     """
 
     accuracy: Mapping[str, Share]
     invalid: float
     fusion: Fusion | None = None
+    confidence: float | None = None
     asked: float | None = None
 
 
@@ -139,7 +153,8 @@ def cell_result(
             the others: λ and temperature are chosen on these.
         confidences: of that retriever at held-out steps: the confidence of ``auto`` is chosen on
             these.
-        budget: share of the steps at which ``auto`` may ask.
+        budget: share of the steps at which ``auto`` may ask; it asks at fewer of them where that
+            is as good on the held-out steps.
     """
     right = {
         name: share(record[field] in record["acceptable"] for record in records)
@@ -150,7 +165,7 @@ def cell_result(
     if not tuning or not confidences:
         return CellResult(right, invalid)
     fusion = tune(tuning)
-    floor = confidence_for(confidences, budget)
+    floor = confidence_worth(tuning, fusion, confidence_for(confidences, budget))
     fused = [reselect(record, fusion) for record in records]
     asks = [record["confidence"] < floor for record in records]
     automatic = [
@@ -161,4 +176,4 @@ def cell_result(
         right[name] = share(
             tool in record["acceptable"] for tool, record in zip(chosen, records, strict=True)
         )
-    return CellResult(right, invalid, fusion, share(asks).value)
+    return CellResult(right, invalid, fusion, floor, share(asks).value)

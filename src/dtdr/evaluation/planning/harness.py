@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.demonstrations import Demonstration
+from dtdr.errors import InputError
 from dtdr.evaluation.planning.run_log import (
     Kind,
     PlanningHeader,
@@ -21,6 +22,29 @@ from dtdr.evaluation.planning.run_log import (
 from dtdr.model_folder import versions
 from dtdr.planning import PlannedStep, Planner, PlanResult
 from dtdr.progress import track
+
+
+def hold_out(
+    demonstrations: Iterable[Demonstration], share: float = 0.2, *, seed: int = 0
+) -> tuple[list[Demonstration], list[Demonstration]]:
+    """Two sides of what may be learned from: to fit a retriever on, and to choose settings on.
+
+    Args:
+        demonstrations: none of those that are tested.
+        share: of the demonstrations that is held out; in (0, 1).
+        seed: of the division.
+
+    Raises:
+        InputError: a side would be empty.
+    """
+    shuffled = list(demonstrations)
+    random.Random(seed).shuffle(shuffled)
+    cut = round(len(shuffled) * (1 - share))
+    if not 0 < cut < len(shuffled):
+        raise InputError(
+            f"{len(shuffled)} demonstrations are too few to hold out {share:.0%} of them"
+        )
+    return shuffled[:cut], shuffled[cut:]
 
 
 def choose_steps(

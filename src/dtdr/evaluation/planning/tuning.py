@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from dtdr.errors import InputError
@@ -72,6 +74,33 @@ def confidence_for(confidences: Sequence[float], budget: float) -> float:
     allowed = math.floor(budget * len(ordered) + 1e-9)
     # The LLM is asked strictly below the threshold, so ties at it are not asked.
     return 1.0 if allowed == len(ordered) else ordered[allowed]
+
+
+def confidence_worth(records: Iterable[Mapping[str, Any]], fusion: Fusion, most: float) -> float:
+    """The lowest confidence for ``auto`` that selects as many right tools as ``most`` does.
+
+    A budget says how often the LLM may be asked, not that it helps: where the retriever alone is
+    as good, it is asked less, down to never.
+
+    Args:
+        records: of a ``fused`` run on plans that were held out.
+        fusion: what ``fused`` is at the steps where the LLM is asked.
+        most: the highest confidence that is allowed: what ``confidence_for`` gave.
+    """
+    gains: dict[float, int] = defaultdict(int)
+    for record in records:
+        if record["confidence"] < most:
+            asked = reselect(record, fusion) in record["acceptable"]
+            gains[record["confidence"]] += int(asked) - int(record["best"] in record["acceptable"])
+    values = sorted(gains)
+    if not values:
+        return 0.0
+    # The LLM is asked strictly below a threshold: not at all, then at one confidence after another.
+    thresholds = [0.0, *values[1:], most]
+    gained = [0, *accumulate(map(gains.__getitem__, values))]
+    return next(
+        threshold for threshold, gain in zip(thresholds, gained, strict=True) if gain >= gained[-1]
+    )
 
 
 def _is_no_worse(values: Sequence[float], best: Sequence[float]) -> bool:

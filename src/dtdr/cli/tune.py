@@ -1,0 +1,202 @@
+"""``dtdr tune``: who should select the next function, measured on demonstrations held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dtdr.cli import options
+from dtdr.cli import planning_options as planning
+from dtdr.cli.inputs import load_dataset, report_bad
+from dtdr.cli.output import console, labelled, note, print_json
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords
+from dtdr.retrievers import DEFAULT
+
+if TYPE_CHECKING:
+    from dtdr.evaluation.planning.grid import CellResult
+    from dtdr.evaluation.planning.metrics import Share
+
+_ROWS = {"greedy": 1.0, "constrained": 1.0, "fused": 1.0, "retriever": 0.0, "auto": None}
+"""Share of the steps at which each asks the LLM; that of ``auto`` is measured."""
+
+
+def tune(
+    llm: planning.LLM_NAME = None,
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="DATA", help="A demonstrations.jsonl file.", show_default=False),
+    ] = None,
+    dataset: options.DATASET = None,
+    tools: options.TOOLS = None,
+    retriever: Annotated[
+        str, typer.Option("--retriever", metavar="NAME", help="What to fit.")
+    ] = DEFAULT,
+    encoder: options.ENCODER = None,
+    settings: options.SETTINGS = None,
+    icl: planning.ICL = planning.Icl.HARD,
+    top: planning.TOP = None,
+    threshold: planning.THRESHOLD = None,
+    coverage: planning.COVERAGE = None,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", help="Ask the LLM at so many steps.", min=1)
+    ] = 60,
+    budget: Annotated[
+        float,
+        typer.Option(
+            "--budget", metavar="SHARE", help="Steps at which auto may ask at most.", min=0, max=1
+        ),
+    ] = 0.5,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Keep the LLM's answers there: the same command then goes on after a break.",
+        ),
+    ] = None,
+    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_threads: planning.LLM_THREADS = None,
+    seed: options.SEED = 0,
+    data_dir: options.DATA_DIR = None,
+    skip_bad: options.SKIP_BAD = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Choose who selects the next function: the LLM, the retriever, or both.
+
+    A fifth of the demonstrations is held out (of a data set, of its training side); the retriever
+    is fitted on the others and the LLM is asked at some of the steps. Printed is how often each
+    way is right, and the options for dtdr plan that are best here.
+
+    Example: dtdr tune demonstrations.jsonl --llm gguf:qwen.gguf --top 3
+    """
+    if llm is None:
+        raise InputError("name the LLM that is to be asked: --llm gguf:FILE, or openai:NAME@URL")
+    from dtdr.datasets.splits import default_split
+    from dtdr.evaluation.planning import choose_steps, hold_out
+    from dtdr.evaluation.planning.grid import (
+        answer,
+        cell_result,
+        confidences_of,
+        in_cache_order,
+        questions,
+    )
+    from dtdr.progress import track
+    from dtdr.prompting import Examples
+    from dtdr.retrievers import create
+
+    mask = planning.make_mask(top, threshold, coverage)
+    parameters = options.retriever_parameters(
+        retriever,
+        encoder=encoder,
+        seed=seed,
+        recipe=options.Recipe.DEFAULT,
+        llm_command=None,
+        settings=options.settings_for(retriever, options.parse_settings(settings), [retriever]),
+    )
+    bad = BadRecords() if skip_bad else None
+    found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+    report_bad(bad)
+    learnable = found.demonstrations
+    if dataset is not None:  # what others test on stays unseen
+        learnable = default_split(found, data_dir, seed).training(learnable)
+    known, unseen = hold_out(learnable, seed=seed)
+    chosen = choose_steps(unseen, steps, seed=seed)
+    with planning.open_llm(llm, context=llm_context, threads=llm_threads, record=record) as backend:
+        if not backend.can_score:
+            raise InputError(
+                f"{llm} gives no likelihoods, which fused and auto need; take gguf:, hf:, or a "
+                "llama.cpp server"
+            )
+        fitted = create(retriever, **parameters).fit(known, found.tools)
+        every = questions(
+            fitted, chosen, icl=icl.value, mask=mask, examples=Examples(known, seed=seed)
+        )
+        asked = in_cache_order(every)
+        note(f"asking {llm} about {len(asked)} prompts of {len(chosen)} held-out steps")
+        answers = {one.key: answer(backend, one) for one in track(asked, "Asking", len(asked))}
+    # Equal queries may have been planned in other ways: the prompt is one, what is right is not.
+    records = [{**answers[one.key], "acceptable": sorted(one.acceptable)} for one in every]
+    if not any(record["likelihoods"] for record in records):
+        raise InputError("every prompt exceeds the context of the LLM; give it more: --llm-context")
+    result = cell_result(records, records, confidences_of(fitted, unseen, seed=seed), budget=budget)
+    advised = _options(result)
+    if as_json:
+        print_json(_as_json(result, advised, len(records)))
+        return
+    _show(result, f"{labelled(found)}, {retriever}, {icl.value}, {len(records)} held-out steps")
+    given = _given(icl.value, top, threshold, coverage)
+    console().print(
+        f"Use: dtdr plan MODEL QUERY --llm {quote(llm)} {' '.join([*given, *advised])}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _options(result: CellResult) -> list[str]:
+    """Options for ``dtdr plan``: the retriever alone where the LLM adds nothing."""
+    fusion, confidence = result.fusion, result.confidence
+    if fusion is None or confidence is None:
+        raise InputError("no step was scored, so there is nothing to choose from")
+    if result.accuracy["auto"].value <= result.accuracy["retriever"].value or not result.asked:
+        return ["--select retriever"]
+    return [
+        "--select auto",
+        f"--weight {fusion.weight * fusion.temperature:g}",
+        f"--confidence {confidence:.4f}",
+    ]
+
+
+def _given(
+    icl: str, top: int | None, threshold: float | None, coverage: float | None
+) -> Sequence[str]:
+    values = {"--icl": icl, "--top": top, "--threshold": threshold, "--coverage": coverage}
+    return [f"{name} {value}" for name, value in values.items() if value is not None]
+
+
+def _asks(result: CellResult, name: str) -> float:
+    share = _ROWS[name]
+    return float(result.asked or 0.0) if share is None else share
+
+
+def _as_json(result: CellResult, advised: Sequence[str], steps: int) -> dict[str, Any]:
+    fusion = result.fusion
+    return {
+        "steps": steps,
+        "accuracy": {
+            name: {"value": one.value, "low": one.low, "high": one.high}
+            for name, one in result.accuracy.items()
+        },
+        "asks": {name: _asks(result, name) for name in _ROWS},
+        "weight": None if fusion is None else fusion.weight * fusion.temperature,
+        "confidence": result.confidence,
+        "options": " ".join(advised),
+    }
+
+
+def _show(result: CellResult, title: str) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    table.add_column("who selects", no_wrap=True)
+    table.add_column("right %", justify="right")
+    table.add_column("95 % interval", justify="right")
+    table.add_column("asks the LLM at, % of steps", justify="right")
+    for name in _ROWS:
+        one: Share = result.accuracy[name]
+        table.add_row(
+            name,
+            f"{100 * one.value:.1f}",
+            f"{100 * one.low:.0f}-{100 * one.high:.0f}",
+            f"{100 * _asks(result, name):.0f}",
+        )
+    out = console()
+    out.print(table)
+    out.print(
+        "fused and auto are chosen on these steps: on others, expect a little less of them.",
+        markup=False,
+    )

@@ -67,8 +67,8 @@ def test_an_llm_that_knows_more_than_the_retriever_is_asked(llm, data):
 
 
 def test_what_was_recorded_is_not_asked_again(llm, data, tmp_path):
-    given = (data, "--llm", "gguf:x", "--retriever", "dr", *SMALL)
-    given = (*given, "--record", tmp_path / "answers.jsonl")
+    recording = tmp_path / "answers.jsonl"
+    given = (data, "--llm", "gguf:x", "--retriever", "dr", *SMALL, "--record", recording)
     first = llm(ScriptedLLM(likelihoods=len))
     expected = run(*given).stdout
     assert first.prompts

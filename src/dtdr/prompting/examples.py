@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from dtdr.demonstrations import Demonstration
 from dtdr.plan import END, ToolCall
 
+_MOST_COMPARED = 2_000
+"""Demonstrations of one tool that are compared: a few milliseconds, where an LLM takes seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -71,14 +74,40 @@ class Examples:
         best = sorted(used, key=lambda position: (-used[position], position))[:limit]
         return [self._demonstrations[position] for position in best]
 
-    def calling(self, tool: str) -> Example | None:
-        """A step at which the tool was called; a call with arguments where there is one."""
-        found: Example | None = None
-        for position in self._with_tool.get(tool, ()):
+    def calling(self, tool: str, *, query: str = "", before: Sequence[str] = ()) -> Example | None:
+        """The most alike step at which the tool was called, with arguments where there is one.
+
+        Small models copy from their example, the numbers of outputs too. So it is one before which
+        the same tools were called at the same places; of several, one whose query shares words.
+
+        Args:
+            tool: its name.
+            query: what the user asked for.
+            before: names of the tools called so far.
+        """
+        best: Example | None = None
+        likeness: tuple[bool, float, float] = (False, -1.0, -1.0)
+        words = _words(query)
+        for position in self._with_tool.get(tool, ())[:_MOST_COMPARED]:
             item = self._demonstrations[position]
+            asked = _words(item.query)
+            shared = len(words & asked) / max(1, len(words | asked))
             for index, call in enumerate(item.plan.calls):
-                if call.tool == tool:
-                    found = found or Example(item.query, item.plan.calls[:index], call)
-                    if call.arguments:
-                        return Example(item.query, item.plan.calls[:index], call)
-        return found
+                if call.tool != tool:
+                    continue
+                found = bool(call.arguments), _alike(item.plan.tools[:index], before), shared
+                if found > likeness:
+                    best, likeness = Example(item.query, item.plan.calls[:index], call), found
+        return best
+
+
+def _alike(left: Sequence[str], right: Sequence[str]) -> float:
+    """Share of the places at which two sequences have the same tool; 1 for equal ones."""
+    if not left and not right:
+        return 1.0
+    same = sum(one == other for one, other in zip(left, right, strict=False))
+    return 2 * same / (len(left) + len(right))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.lower().split())

@@ -43,7 +43,8 @@ class FillingPrompts:
 
     def prompt(self, query: str, calls: Sequence[ToolCall], tool: Tool) -> Prompt:
         """The prompt for one call of ``tool`` after the calls so far."""
-        example = self._examples.calling(tool.name)
+        before = [call.tool for call in calls]
+        example = self._examples.calling(tool.name, query=query, before=before)
         shown: tuple[str, str] | None = None
         if example is not None and example.call is not None:
             outputs = output_names(example.before)

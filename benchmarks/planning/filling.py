@@ -1,0 +1,107 @@
+"""Parameter filling alone: each call of held-out plans after the gold calls before it.
+
+    python benchmarks/planning/filling.py --llm gguf:qwen2.5-coder-0.5b.gguf --calls 60
+
+First calls of a plan are left out: they have nothing to refer to. With --held-out the calls are of
+a fifth of the training side, for choices; else of the test side. Answers are kept under --runs, so
+that an interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import common
+
+from dtdr.cli.output import console
+from dtdr.demonstrations import Demonstration, Tool
+from dtdr.evaluation.planning import hold_out
+from dtdr.evaluation.planning.metrics import Share, share, similar_arguments
+from dtdr.llms.replay import Recorder
+from dtdr.plan import ToolCall
+from dtdr.planning import fill
+from dtdr.planning.filling import Filled
+from dtdr.progress import track
+from dtdr.prompting import Examples, FillingPrompts
+
+
+def main() -> None:
+    """Fill the parameters of a sample of calls and print how many are right."""
+    given = _arguments()
+    data = common.sides(given)
+    known, unseen = data.train, data.test
+    if given.held_out:
+        known, unseen = hold_out(data.train, seed=given.seed)
+    chosen = _calls(unseen, {tool.name: tool for tool in data.tools}, given.calls, given.seed)
+    prompts = FillingPrompts(data.tools, examples=Examples(known, seed=given.seed))
+    side = "held-out" if given.held_out else "test"
+    path = given.runs / f"{common.short_name(given.llm)}-{given.dataset}-filling.jsonl"
+    with Recorder(common.create_llm(given), path) as llm:
+        filled = [
+            fill(llm, prompts, item.query, item.plan.calls[:step], tool)
+            for item, step, tool in track(chosen, "Filling", len(chosen))
+        ]
+    gold = [item.plan.calls[step] for item, step, _ in chosen]
+    console().print(
+        f"{len(chosen)} calls of the {side} side, {given.dataset}, {common.short_name(given.llm)}; "
+        "% (95 % interval)."
+    )
+    _show(gold, filled)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = common.parser(__doc__)
+    parser.add_argument("--calls", type=int, default=60)
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
+    return parser.parse_args()
+
+
+def _calls(
+    plans: Sequence[Demonstration], tools: dict[str, Tool], size: int, seed: int
+) -> list[tuple[Demonstration, int, Tool]]:
+    """A sample of later calls that have parameters: a plan, the call's place, its tool."""
+    found = [
+        (item, step, tool)
+        for item in plans
+        for step, call in enumerate(item.plan.calls)
+        if step and (tool := tools[call.tool]).parameters
+    ]
+    random.Random(seed).shuffle(found)
+    return found[:size]
+
+
+def _show(gold: Sequence[ToolCall], filled: Sequence[Filled]) -> None:
+    from rich.table import Table
+
+    pairs = list(zip(gold, filled, strict=True))
+    rows: dict[str, Share] = {
+        "uses the outputs of the right calls": share(
+            set(call.references()) == set(ToolCall("", "", found.arguments).references())
+            for call, found in pairs
+        ),
+        "arguments similar": share(
+            similar_arguments(call.arguments, found.arguments) for call, found in pairs
+        ),
+        "arguments equal": share(
+            dict(call.arguments) == dict(found.arguments) for call, found in pairs
+        ),
+        "could not be read after the repair": share(bool(found.problems) for found in filled),
+    }
+    table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for name, one in rows.items():
+        table.add_row(name, f"{100 * one.value:.1f} {100 * one.low:.0f}-{100 * one.high:.0f}")
+    out = console()
+    out.print(table)
+    tokens = [one.prompt_tokens for one in filled if one.prompt_tokens is not None]
+    if tokens:
+        out.print(f"{sum(tokens) / len(tokens):.0f} prompt tokens a call, repairs included.")
+
+
+if __name__ == "__main__":
+    main()

@@ -52,7 +52,11 @@ def test_a_digest_of_another_log_is_not_used(store):
     assert store.digest(KEY).means["mrr"] == 1.0
 
 
-@pytest.mark.parametrize("content", [b"", b"damaged", gzip.compress(b"[1]")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"damaged", gzip.compress(b"[1]", mtime=0)],
+    ids=["empty", "no gzip file", "no digest"],
+)
 def test_a_damaged_digest_is_made_again_from_the_log(store, content):
     store.write(KEY, LOG, ranked=True)
     (path,) = store.folder.glob("digests/*/*.gz")

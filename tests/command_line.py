@@ -6,6 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
+from typer.testing import CliRunner, Result
+
 PROGRAM = [sys.executable, "-m", "dtdr"]
 
 
@@ -22,6 +25,11 @@ def dtdr(*arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:
     process = start(arguments, stdin=subprocess.PIPE)
     out, err = process.communicate(stdin.encode())
     return process.returncode, out.decode(), err.decode()
+
+
+def invoke(app: typer.Typer, *arguments: object) -> Result:
+    """Run commands in this process; an error that is no exit is raised."""
+    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
 
 
 def is_one_sentence(error: str) -> bool:

@@ -2,7 +2,6 @@ import json
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from dtdr.cli import plan, prompt
 from dtdr.cli.planning_options import Icl, Select
@@ -12,6 +11,7 @@ from dtdr.planning import METHODS, Planner
 from dtdr.prompting import METHODS as ICL_METHODS
 from dtdr.retrievers.random import RandomRetriever
 from tests import small_data
+from tests.command_line import invoke
 from tests.scripted_llm import ScriptedLLM
 
 QUERY = "Mail Ann the notes"
@@ -30,10 +30,7 @@ def model(tmp_path_factory):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return invoke(app, *arguments)
 
 
 def test_the_choices_of_the_command_line_are_those_of_the_library():

@@ -2,12 +2,12 @@ import json
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from dtdr.cli import planning_options, tune
 from dtdr.errors import InputError
 from dtdr.llms.replay import Recorder
 from tests import small_data
+from tests.command_line import invoke
 from tests.scripted_llm import ScriptedLLM
 
 app = typer.Typer()
@@ -36,10 +36,7 @@ def llm(monkeypatch):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return invoke(app, *arguments)
 
 
 def test_an_llm_that_knows_nothing_leaves_the_retriever_alone(llm, data):
@@ -83,6 +80,8 @@ def test_misuse_is_told_in_one_sentence(llm, data, tmp_path):
     llm(ScriptedLLM())
     with pytest.raises(InputError, match="gives no likelihoods"):
         run(data, "--llm", "openai:x@http://host/v1", "--retriever", "dr")
+    with pytest.raises(InputError, match="'dr' uses no encoder"):
+        run(data, "--llm", "gguf:x", "--retriever", "dr", "--encoder", "lexical")
     llm(ScriptedLLM(likelihoods=len, context=3))
     with pytest.raises(InputError, match="--llm-context"):
         run(data, "--llm", "gguf:x", "--retriever", "dr", *SMALL)

@@ -10,6 +10,7 @@ from dtdr import llms
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration, Tool
+from dtdr.evaluation.planning.metrics import Share
 from dtdr.llms import LLM
 
 
@@ -55,3 +56,8 @@ def create_llm(given: argparse.Namespace, context: int = 4096) -> LLM:
 def short_name(llm: str) -> str:
     """The model's name without backend, folder and ending."""
     return Path(llm.partition(":")[2]).stem
+
+
+def percent(value: Share) -> str:
+    """A share in % and its 95 % interval."""
+    return f"{100 * value.value:.1f} {100 * value.low:.0f}-{100 * value.high:.0f}"

@@ -95,7 +95,7 @@ def _show(gold: Sequence[ToolCall], filled: Sequence[Filled]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     for name, one in rows.items():
-        table.add_row(name, f"{100 * one.value:.1f} {100 * one.low:.0f}-{100 * one.high:.0f}")
+        table.add_row(name, common.percent(one))
     out = console()
     out.print(table)
     tokens = [one.prompt_tokens for one in filled if one.prompt_tokens is not None]

@@ -35,7 +35,6 @@ from dtdr.evaluation.planning.grid import (
     in_cache_order,
     questions,
 )
-from dtdr.evaluation.planning.metrics import Share
 from dtdr.llms import LLMError
 from dtdr.llms.replay import Recorder, Replay
 from dtdr.planning import METHODS, Mask
@@ -239,14 +238,10 @@ def show(work: Work, path: Path, given: argparse.Namespace) -> None:
 def _row(result: CellResult) -> list[str]:
     shares = [result.accuracy.get(name) for name in METHODS]
     return [
-        *("-" if one is None else _percent(one) for one in shares),
+        *("-" if one is None else common.percent(one) for one in shares),
         f"{100 * result.invalid:.0f}",
         "-" if result.asked is None else f"{100 * result.asked:.0f}",
     ]
-
-
-def _percent(value: Share) -> str:
-    return f"{100 * value.value:.1f} {100 * value.low:.0f}-{100 * value.high:.0f}"
 
 
 def _say(text: str) -> None:

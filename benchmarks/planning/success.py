@@ -24,7 +24,6 @@ from dtdr.evaluation.planning import (
     run_plans,
     success_rate,
 )
-from dtdr.evaluation.planning.metrics import Share
 from dtdr.llms.replay import Recorder
 from dtdr.planning import Mask, Planner
 from dtdr.retrievers import create
@@ -116,7 +115,11 @@ def _show(logs: list[tuple[Cell, PlanningLog]], model: str, given: argparse.Name
     for cell, log in logs:
         rates = [success_rate(log, reading) for reading in READINGS.values()]
         table.add_row(
-            cell.icl, cell.retriever, cell.select, str(len(log.records)), *map(_percent, rates)
+            cell.icl,
+            cell.retriever,
+            cell.select,
+            str(len(log.records)),
+            *map(common.percent, rates),
         )
     out = console()
     out.print(
@@ -124,10 +127,6 @@ def _show(logs: list[tuple[Cell, PlanningLog]], model: str, given: argparse.Name
         "depends on what. Similar: arguments too, free text by similarity. Strict: every argument."
     )
     out.print(table)
-
-
-def _percent(value: Share) -> str:
-    return f"{100 * value.value:.1f} {100 * value.low:.0f}-{100 * value.high:.0f}"
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def demo(
     from dtdr.evaluation.harness import run
     from dtdr.retrievers import NAMES
 
-    shown = _create(retriever, seed)
+    shown = options.create_retriever(retriever, seed=seed)
     bundled = load(BUNDLED)
     dataset = replace(bundled, demonstrations=bundled.demonstrations[:DEMONSTRATIONS])
     split = default_split(dataset, seed=seed)
@@ -64,7 +64,7 @@ def demo(
     names = [name for name in NAMES if not options.missing_llm(name, None)]
     for name in names:
         if name not in logs:
-            logs[name] = run(_create(name, seed), dataset, split)
+            logs[name] = run(options.create_retriever(name, seed=seed), dataset, split)
     results = [scores.result(logs[name]) for name in dict.fromkeys([*names, retriever])]
     if as_json:
         print_json(
@@ -81,20 +81,6 @@ def demo(
         )
         return
     _print_results(out, dataset, split, results, metrics.DEFAULT)
-
-
-def _create(name: str, seed: int) -> Retriever:
-    from dtdr.retrievers import create
-
-    parameters = options.retriever_parameters(
-        name,
-        encoder=None,
-        seed=seed,
-        recipe=options.Recipe.DEFAULT,
-        llm_command=None,
-        settings={},
-    )
-    return create(name, **parameters)
 
 
 def _choose(held_out: list[Demonstration], seed: int) -> list[Demonstration]:

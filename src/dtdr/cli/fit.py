@@ -61,19 +61,14 @@ def fit(
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
     From logs: dtdr fit requests.jsonl --format openai-chat -o model
     """
-    from dtdr.retrievers import create
-
-    parameters = options.retriever_parameters(
+    chosen = options.create_retriever(
         retriever,
         encoder=encoder,
         seed=seed,
         recipe=recipe,
         llm_command=llm_command,
-        settings=options.settings_for(retriever, options.parse_settings(settings), [retriever]),
+        settings=settings,
     )
-    if encoder is not None and "encoder" not in parameters:
-        raise InputError(f"retriever {retriever!r} uses no encoder; leave --encoder out")
-    chosen = create(retriever, **parameters)
     if output.exists() and not force:
         raise OutputError(f"{output} exists; pass --force to replace it")
     bad = BadRecords() if skip_bad else None

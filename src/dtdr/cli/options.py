@@ -7,12 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dtdr import encoders
 from dtdr.errors import InputError, unknown_choice
+
+if TYPE_CHECKING:
+    from dtdr.retrievers.base import Retriever
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SEED = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
@@ -140,6 +143,35 @@ def _accepted(name: str) -> Mapping[str, inspect.Parameter]:
     from dtdr.retrievers import retriever_class
 
     return inspect.signature(retriever_class(name)).parameters
+
+
+def create_retriever(
+    name: str,
+    *,
+    seed: int,
+    encoder: str | None = None,
+    recipe: Recipe = Recipe.DEFAULT,
+    llm_command: str | None = None,
+    settings: Sequence[str] | None = None,
+) -> Retriever:
+    """The one retriever that a user named, not fitted yet.
+
+    Raises:
+        InputError: no retriever has that name, or it has no use for something that was given.
+    """
+    from dtdr.retrievers import create
+
+    parameters = retriever_parameters(
+        name,
+        encoder=encoder,
+        seed=seed,
+        recipe=recipe,
+        llm_command=llm_command,
+        settings=settings_for(name, parse_settings(settings), [name]),
+    )
+    if encoder is not None and "encoder" not in parameters:
+        raise InputError(f"retriever {name!r} uses no encoder; leave --encoder out")
+    return create(name, **parameters)
 
 
 def retriever_parameters(

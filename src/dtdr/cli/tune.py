@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from dtdr.evaluation.planning.grid import CellResult
     from dtdr.evaluation.planning.metrics import Share
 
-_ROWS = {"greedy": 1.0, "constrained": 1.0, "fused": 1.0, "retriever": 0.0, "auto": None}
-"""Share of the steps at which each asks the LLM; that of ``auto`` is measured."""
-
 
 def tune(
     llm: planning.LLM_NAME = None,
@@ -87,17 +84,9 @@ def tune(
     )
     from dtdr.progress import track
     from dtdr.prompting import Examples
-    from dtdr.retrievers import create
 
     mask = planning.make_mask(top, threshold, coverage)
-    parameters = options.retriever_parameters(
-        retriever,
-        encoder=encoder,
-        seed=seed,
-        recipe=options.Recipe.DEFAULT,
-        llm_command=None,
-        settings=options.settings_for(retriever, options.parse_settings(settings), [retriever]),
-    )
+    fitted = options.create_retriever(retriever, encoder=encoder, seed=seed, settings=settings)
     bad = BadRecords() if skip_bad else None
     found = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
     report_bad(bad)
@@ -112,7 +101,7 @@ def tune(
                 f"{llm} gives no likelihoods, which fused and auto need; take gguf:, hf:, or a "
                 "llama.cpp server"
             )
-        fitted = create(retriever, **parameters).fit(known, found.tools)
+        fitted.fit(known, found.tools)
         every = questions(
             fitted, chosen, icl=icl.value, mask=mask, examples=Examples(known, seed=seed)
         )
@@ -139,16 +128,21 @@ def tune(
 
 def _options(result: CellResult) -> list[str]:
     """Options for ``dtdr plan``: the retriever alone where the LLM adds nothing."""
-    fusion, confidence = result.fusion, result.confidence
-    if fusion is None or confidence is None:
-        raise InputError("no step was scored, so there is nothing to choose from")
     if result.accuracy["auto"].value <= result.accuracy["retriever"].value or not result.asked:
         return ["--select retriever"]
     return [
         "--select auto",
-        f"--weight {fusion.weight * fusion.temperature:g}",
-        f"--confidence {confidence:.4f}",
+        f"--weight {_weight(result):g}",
+        f"--confidence {result.confidence or 0.0:.4f}",
     ]
+
+
+def _weight(result: CellResult) -> float:
+    """λ·T, which is all that decides in a fusion."""
+    from dtdr.evaluation.planning.tuning import RETRIEVER_ONLY
+
+    fusion = result.fusion or RETRIEVER_ONLY
+    return fusion.weight * fusion.temperature
 
 
 def _given(
@@ -158,21 +152,23 @@ def _given(
     return [f"{name} {value}" for name, value in values.items() if value is not None]
 
 
-def _asks(result: CellResult, name: str) -> float:
-    share = _ROWS[name]
-    return float(result.asked or 0.0) if share is None else share
+def _asks(result: CellResult) -> dict[str, float]:
+    """Share of the steps at which each way of selecting asks the LLM."""
+    from dtdr.planning import METHODS
+
+    own = {"retriever": 0.0, "auto": result.asked or 0.0}
+    return {name: own.get(name, 1.0) for name in METHODS}
 
 
 def _as_json(result: CellResult, advised: Sequence[str], steps: int) -> dict[str, Any]:
-    fusion = result.fusion
     return {
         "steps": steps,
         "accuracy": {
             name: {"value": one.value, "low": one.low, "high": one.high}
             for name, one in result.accuracy.items()
         },
-        "asks": {name: _asks(result, name) for name in _ROWS},
-        "weight": None if fusion is None else fusion.weight * fusion.temperature,
+        "asks": _asks(result),
+        "weight": _weight(result),
         "confidence": result.confidence,
         "options": " ".join(advised),
     }
@@ -186,13 +182,13 @@ def _show(result: CellResult, title: str) -> None:
     table.add_column("right %", justify="right")
     table.add_column("95 % interval", justify="right")
     table.add_column("asks the LLM at, % of steps", justify="right")
-    for name in _ROWS:
+    for name, asks in _asks(result).items():
         one: Share = result.accuracy[name]
         table.add_row(
             name,
             f"{100 * one.value:.1f}",
             f"{100 * one.low:.0f}-{100 * one.high:.0f}",
-            f"{100 * _asks(result, name):.0f}",
+            f"{100 * asks:.0f}",
         )
     out = console()
     out.print(table)

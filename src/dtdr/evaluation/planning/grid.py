@@ -66,11 +66,8 @@ def questions(
         examples: where the examples in the prompt come from.
     """
     writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
-    rankings = retriever.rank_batch(
-        [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
-    )
     found: list[Question] = []
-    for (item, step), ranking in zip(steps, rankings, strict=True):
+    for (item, step), ranking in zip(steps, _rankings(retriever, steps), strict=True):
         shown = mask.shown(ranking)
         prompt = writer.prompt(item.query, item.plan.calls[:step], shown)
         acceptable = item.plan.acceptable_next(range(step))
@@ -83,10 +80,16 @@ def confidences_of(
 ) -> list[float]:
     """The retriever's confidence at every step of plans that it was not fitted on."""
     steps = choose_steps(demonstrations, seed=seed)
-    rankings = retriever.rank_batch(
+    return [ranking.confidence for ranking in _rankings(retriever, steps)]
+
+
+def _rankings(
+    retriever: Retriever, steps: Sequence[tuple[Demonstration, int]]
+) -> Sequence[Ranking]:
+    """Each step's ranking after the calls that the demonstration made before it."""
+    return retriever.rank_batch(
         [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
     )
-    return [ranking.confidence for ranking in rankings]
 
 
 def in_cache_order(asked: Iterable[Question]) -> list[Question]:

@@ -12,6 +12,7 @@ from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.evaluation.planning.metrics import Share
 from dtdr.llms import LLM
+from dtdr.planning import Mask
 
 
 def parser(about: str | None, *, retriever: str | None = None) -> argparse.ArgumentParser:
@@ -23,7 +24,11 @@ def parser(about: str | None, *, retriever: str | None = None) -> argparse.Argum
     made.add_argument("--data-dir", type=Path)
     if retriever is not None:
         made.add_argument("--retriever", default=retriever)
-    made.add_argument("--top", type=int, default=3, help="tools shown")
+    shown = made.add_mutually_exclusive_group()
+    shown.add_argument("--top", type=int, default=3, help="tools shown")
+    shown.add_argument(
+        "--coverage", type=float, help="the fewest tools that hold a right one this often"
+    )
     made.add_argument("--seed", type=int, default=0)
     return made
 
@@ -44,6 +49,20 @@ def sides(given: argparse.Namespace) -> Sides:
     return Sides(
         split.training(dataset.demonstrations), split.testing(dataset.demonstrations), dataset.tools
     )
+
+
+def mask(given: argparse.Namespace) -> Mask:
+    """Which tools are shown."""
+    if given.coverage is None:
+        return Mask(top_k=given.top)
+    return Mask(coverage=given.coverage)
+
+
+def mask_text(given: argparse.Namespace) -> str:
+    """The same in words."""
+    if given.coverage is None:
+        return f"the {given.top} best tools shown"
+    return f"shown tools hold a right one at {100 * given.coverage:g} % of steps"
 
 
 def create_llm(given: argparse.Namespace, context: int = 4096) -> LLM:

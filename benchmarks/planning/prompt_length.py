@@ -11,7 +11,6 @@ import common
 
 from dtdr.cli.output import console
 from dtdr.evaluation.planning import choose_steps
-from dtdr.planning import Mask
 from dtdr.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.retrievers import create
 
@@ -30,7 +29,7 @@ def main() -> None:
     rankings = retriever.rank_batch(
         [item.query for item, _ in steps], [item.plan.tools[:step] for item, step in steps]
     )
-    mask = Mask(top_k=given.top)
+    mask = common.mask(given)
     examples = Examples(data.train, seed=given.seed)
     found: dict[str, tuple[float, float]] = {}
     with common.create_llm(given) as llm:
@@ -44,8 +43,8 @@ def main() -> None:
             constant = llm.count_tokens(prompts[0].constant)
             found[icl] = (constant, sum(variable) / len(variable))
     title = (
-        f"Prompt tokens, {given.dataset}, {given.retriever}, top {given.top}, "
-        f"{len(steps)} steps, tokenizer of {common.short_name(given.llm)}"
+        f"Prompt tokens, {given.dataset}, {given.retriever}, {len(steps)} steps,\n"
+        f"{common.mask_text(given)}, tokenizer of {common.short_name(given.llm)}"
     )
     table = Table(box=None)
     table.add_column("ICL", no_wrap=True)

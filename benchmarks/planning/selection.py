@@ -37,7 +37,7 @@ from dtdr.evaluation.planning.grid import (
 )
 from dtdr.llms import LLMError
 from dtdr.llms.replay import Recorder, Replay
-from dtdr.planning import METHODS, Mask
+from dtdr.planning import METHODS
 from dtdr.prompting import Examples
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
@@ -72,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--tuning-steps", type=int, default=60)
     parser.add_argument("--budget", type=float, default=0.5, help="share of steps auto may ask at")
+    parser.add_argument("--held-out", action="store_true", help="test on the held-out fifth")
     parser.add_argument("--minutes", type=float, help="stop after so long and print what is there")
     parser.add_argument("--table-only", action="store_true", help="ask nothing")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
@@ -98,9 +99,10 @@ class Work:
         self.icl: list[str] = given.icl.split(",")
         data = common.sides(given)
         self._tools = data.tools
+        held_out = hold_out(data.train, seed=given.seed)
         self._sides = {
-            "test": (data.train, data.test),
-            "tuning": hold_out(data.train, seed=given.seed),
+            "test": held_out if given.held_out else (data.train, data.test),
+            "tuning": held_out,
         }
         self.cells = {
             (icl, name): cell for name in self.retrievers for icl, cell in self._cells(name)
@@ -129,7 +131,7 @@ class Work:
             steps = choose_steps(unseen, size, seed=given.seed)
             for icl in self.icl:
                 asked[icl][side] = questions(
-                    retriever, steps, icl=icl, mask=Mask(top_k=given.top), examples=examples
+                    retriever, steps, icl=icl, mask=common.mask(given), examples=examples
                 )
             if side == "tuning":
                 confidences = confidences_of(retriever, unseen, seed=given.seed)
@@ -139,7 +141,7 @@ class Work:
     def _fitted(self, name: str, side: str) -> Retriever:
         """A retriever fitted on one side's known plans; kept, since dtdr-f takes a minute."""
         known, unseen = self._sides[side]
-        folder = self.given.runs / "models" / f"{name}-{side}-{split_sha256(known, unseen)[:12]}"
+        folder = self.given.runs / "models" / f"{name}-{split_sha256(known, unseen)[:12]}"
         if not folder.exists():
             _say(f"fitting {name} for {side}")
             create(name).fit(known, self._tools).save(folder)
@@ -224,9 +226,10 @@ def show(work: Work, path: Path, given: argparse.Namespace) -> None:
                 chosen.append(f"{icl} {name} {weight:g}/{temperature:g}")
         table.add_section()
     out = console()
+    side = "held-out training plans" if given.held_out else "test side"
     out.print(
-        f"Function-selection accuracy in % (95 % interval), {given.dataset},\n"
-        f"{common.short_name(given.llm)}, the {given.top} best tools shown.\n"
+        f"Function-selection accuracy in % (95 % interval), {given.dataset}, {side},\n"
+        f"{common.short_name(given.llm)}, {common.mask_text(given)}.\n"
         "Inv.: greedy answers that name no listed tool, %. Asks: steps auto asks the LLM at, %."
     )
     out.print(table)

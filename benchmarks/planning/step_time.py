@@ -45,7 +45,7 @@ def main() -> None:
     left = iter(distinct.values())
     sizes = {"cold": given.cold_steps, "warm": given.steps, "next": given.steps}
     steps = {state: list(islice(left, size)) for state, size in sizes.items()}
-    mask, examples = Mask(top_k=given.top), Examples(data.train, seed=given.seed)
+    mask, examples = common.mask(given), Examples(data.train, seed=given.seed)
     title = (
         f"Seconds a selection step (median of {given.steps}, {given.cold_steps} cold) and tokens "
         f"read (mean),\n{common.short_name(given.llm)}, {given.threads} "

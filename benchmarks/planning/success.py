@@ -25,7 +25,7 @@ from dtdr.evaluation.planning import (
     success_rate,
 )
 from dtdr.llms.replay import Recorder
-from dtdr.planning import Mask, Planner
+from dtdr.planning import Planner
 from dtdr.retrievers import create
 
 CELLS = (
@@ -44,10 +44,13 @@ class Cell:
     retriever: str
     select: str
 
-    def log(self, folder: Path, model: str, plans: int) -> Path:
+    def log(self, given: argparse.Namespace) -> Path:
         """The run log's file."""
-        stem = f"{model}-plans-{self.retriever}-{self.icl}-{self.select}-{plans}"
-        return folder / f"{stem}.jsonl"
+        model = common.short_name(given.llm)
+        stem = f"{model}-plans-{self.retriever}-{self.icl}-{self.select}-{given.plans}"
+        covered = "" if given.coverage is None else f"-coverage-{given.coverage:g}"
+        folder: Path = given.runs
+        return folder / f"{stem}{covered}.jsonl"
 
 
 def main() -> None:
@@ -57,11 +60,7 @@ def main() -> None:
     model = common.short_name(given.llm)
     if not given.table_only:
         _run(cells, model, given)
-    logs = [
-        (cell, read_planning_log(path))
-        for cell in cells
-        if (path := cell.log(given.runs, model, given.plans)).exists()
-    ]
+    logs = [(cell, read_planning_log(path)) for cell in cells if (path := cell.log(given)).exists()]
     _show(logs, model, given)
 
 
@@ -89,14 +88,14 @@ def _run(cells: list[Cell], model: str, given: argparse.Namespace) -> None:
                 llm,
                 icl=cell.icl,
                 select=cell.select,
-                mask=Mask(top_k=given.top),
+                mask=common.mask(given),
                 demonstrations=data.train,
                 seed=given.seed,
             )
             run_plans(
                 planner,
                 plans,
-                cell.log(given.runs, model, given.plans),
+                cell.log(given),
                 dataset=given.dataset,
                 split_sha256=split_sha256(data.train, data.test),
                 seed=given.seed,
@@ -123,8 +122,9 @@ def _show(logs: list[tuple[Cell, PlanningLog]], model: str, given: argparse.Name
         )
     out = console()
     out.print(
-        f"Success rate in % (95 % interval), {given.dataset}, {model}. Names: functions and what\n"
-        "depends on what. Similar: arguments too, free text by similarity. Strict: every argument."
+        f"Success rate in % (95 % interval), {given.dataset}, {model},\n"
+        f"{common.mask_text(given)}. Names: functions and what depends on what.\n"
+        "Similar: arguments too, free text by similarity. Strict: every argument."
     )
     out.print(table)
 

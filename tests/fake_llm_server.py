@@ -11,7 +11,10 @@ from typing import Any
 
 
 class FakeServer(ThreadingHTTPServer):
-    """``faults``: what goes wrong with the next requests, in turn; then all goes well."""
+    """``faults``: what goes wrong with the next requests, in turn; then all goes well.
+
+    ``pages``: statuses of the next pages that are fetched, in turn; then there is no such page.
+    """
 
     daemon_threads = True
     request_queue_size = 256
@@ -22,6 +25,7 @@ class FakeServer(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
         self.headers: list[str | None] = []
         self.context = 200
+        self.pages: list[int] = []
         self.running = self.most_running = 0
         self.lock = threading.Lock()
 
@@ -40,7 +44,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send(404, {"error": {"message": "no such page"}})
+        status = self.server.pages.pop(0) if self.server.pages else 404
+        self._send(status, {"error": {"message": "no such page"}})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -85,6 +90,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         elif fault == "no message":
             self._send(200, {"choices": []})
+            return
+        elif fault == "strict" and "chat_template_kwargs" in body:
+            self._send(422, {"detail": [{"loc": ["body", "chat_template_kwargs"]}]})
+            return
+        elif fault == "flat":
+            message = "This model's maximum context length is 9 tokens"
+            self._send(400, {"object": "error", "message": message})
+            return
+        elif fault == "odd":
+            choices = [{"message": {"content": "\ud83d end"}}]
+            usage = {"prompt_tokens": 3, "prompt_tokens_details": "x"}
+            self._send(200, {"choices": choices, "usage": usage})
             return
         text = " ".join(message["content"] for message in body["messages"])
         tokens = len(text.split())

@@ -45,7 +45,7 @@ def test_an_llm_that_knows_nothing_leaves_the_retriever_alone(llm, data):
     assert "8 held-out steps" in result.stdout
     last = result.stdout.strip().splitlines()[-1]
     assert last.startswith(
-        "Use: dtdr plan MODEL QUERY --llm 'gguf:a model.gguf' --icl hard --top 3"
+        "Use: dtdr plan MODEL QUERY --llm 'gguf:a model.gguf' --icl hard --top 3 --examples "
     )
     assert last.endswith("--select retriever")
 
@@ -60,7 +60,22 @@ def test_an_llm_that_knows_more_than_the_retriever_is_asked(llm, data):
     assert accuracy["auto"] >= accuracy["fused"]
     assert 0 < found["asks"]["auto"] <= 1
     assert found["options"].startswith("--select auto --weight ")
-    assert f"--confidence {found['confidence']:.4f}" in found["options"]
+    assert f"--confidence {found['confidence']!r}" in found["options"]
+
+
+def test_a_better_llm_is_advised_though_auto_may_not_ask_it(llm, data):
+    likes = {"end": -0.1, "read_file": -2.0}
+    llm(ScriptedLLM(likelihoods=lambda name: likes.get(name, -9.0)))
+    given = (data, "--llm", "gguf:x", "--retriever", "random", "--steps", 40, "--budget", 0)
+    found = json.loads(run(*given, "--json").stdout)
+    assert found["asks"] == {
+        "greedy": 1.0,
+        "constrained": 1.0,
+        "fused": 1.0,
+        "retriever": 0.0,
+        "auto": 0.0,
+    }
+    assert found["options"] == f"--select fused --weight {found['weight']:g}"
 
 
 def test_what_was_recorded_is_not_asked_again(llm, data, tmp_path):

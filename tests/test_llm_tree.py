@@ -143,6 +143,13 @@ def test_a_choice_needs_only_one_of_its_tokens_listed():
     assert server.asked == [LISTED[0]]
 
 
+@pytest.mark.parametrize("enough", [any, all])
+def test_where_no_token_is_wanted_one_short_listing_is_asked_for(enough):
+    server = Listing(many(10))
+    assert NextTokens(server, [1], 0, enough)((), []) == {}
+    assert server.asked == [LISTED[0]]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -82,6 +82,35 @@ def test_an_interrupted_recording_is_continued_without_losing_an_answer(server, 
     assert replay.complete(PROMPT, max_tokens=7).text == "send_mail"
 
 
+@pytest.mark.parametrize("lost", [1, 30])
+def test_a_recording_cut_at_its_end_loses_at_most_the_last_answer(server, tmp_path, lost):
+    path = tmp_path / "answers.jsonl"
+    with Recorder(connect(server), path) as llm:
+        llm.complete(PROMPT, max_tokens=6)
+        llm.complete(PROMPT, max_tokens=7)
+    path.write_bytes(path.read_bytes()[:-lost])
+    asked = len(server.requests)
+    with Recorder(connect(server), path) as llm:
+        llm.complete(PROMPT, max_tokens=6)
+        llm.complete(PROMPT, max_tokens=7)
+    assert len(server.requests) == asked + (lost > 1)
+    assert Replay(path).complete(PROMPT, max_tokens=7).text == "send_mail"
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_a_recording_cut_in_its_first_line_is_begun_again(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"format": "dtdr-rep')
+    with Recorder(connect(server), path) as llm:
+        llm.complete(PROMPT, max_tokens=6)
+    assert Replay(path).complete(PROMPT, max_tokens=6).text == "send_mail"
+    notes = tmp_path / "notes.txt"
+    notes.write_text("my notes\nwithout a last line break")
+    with pytest.raises(InputError, match="is no recording"):
+        Recorder(connect(server), notes)
+    assert notes.read_text() == "my notes\nwithout a last line break"
+
+
 def test_a_recording_of_another_model_is_refused(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     Recorder(connect(server), path).close()
@@ -156,6 +185,58 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(server, monkeyp
     assert server.headers[-1] is None
 
 
+def test_a_key_from_a_file_may_end_with_its_line(server, monkeypatch):
+    monkeypatch.setenv("DTDR_LLM_API_KEY", "s3cret-key\r\n")
+    connect(server).complete(PROMPT, max_tokens=4)
+    assert server.headers == ["Bearer s3cret-key"]
+
+
+@pytest.mark.parametrize("key", ["s3cret”", "s3cret\nkey", "s3cret\x7f"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(server, monkeypatch, key):
+    monkeypatch.setenv("DTDR_LLM_API_KEY", key)
+    with pytest.raises(InputError, match="DTDR_LLM_API_KEY") as raised:
+        connect(server)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_a_server_that_does_not_say_what_it_is_yet_is_asked_again_later(server, status):
+    llm = connect(server, tries=1)
+    server.pages = [status]
+    with pytest.raises(LLMError, match=str(status)):
+        llm.count_tokens("x")
+    assert llm.count_tokens("four") == 1
+    assert not llm.can_score
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_server_without_llama_cpps_page_is_another_one(server, status):
+    server.pages = [status]
+    assert not connect(server, tries=1).can_score
+
+
+def test_models_are_told_not_to_think_where_the_server_takes_that(server):
+    llm = connect(server)
+    llm.complete(PROMPT, max_tokens=4)
+    assert server.requests[-1]["chat_template_kwargs"] == {"enable_thinking": False}
+    strict = connect(server)
+    server.faults = ["strict"]
+    assert strict.complete(PROMPT, max_tokens=4).text == "send_mail"
+    strict.complete(PROMPT, max_tokens=5)
+    fields = ["chat_template_kwargs" in request for request in server.requests]
+    assert fields == [True, True, False, False]
+
+
+def test_odd_answers_of_servers_are_read_as_far_as_they_go(server):
+    llm = connect(server)
+    server.faults = ["flat"]
+    with pytest.raises(PromptTooLongError, match="maximum context length is 9"):
+        llm.complete(PROMPT, max_tokens=4)
+    server.faults = ["odd"]
+    answer = llm.complete(PROMPT, max_tokens=4)
+    assert (answer.text, answer.prompt_tokens, answer.cached_tokens) == ("? end", 3, None)
+
+
 def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
     llm = connect(server, concurrency=8, tries=16)
     server.faults = ["429", "500", "drop"] * 5  # fewer than one request's tries
@@ -189,6 +270,11 @@ def test_nobody_listening_is_one_clear_error():
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is no server address"),
         ("openai:m@http://user:pass@host/v1", "holds a user name or password"),
+        ("openai:m@http://.x/v1", "is no server address"),
+        ("openai:m@http://[::1/v1", "is no server address"),
+        ("openai:m@http://host:port/v1", "is no server address"),
+        ("openai:m@http://host/ü/v1", "is no server address"),
+        ("openai:m@http://host/a b/v1", "is no server address"),
         ("gguf:/does/not/exist.gguf", "cannot read the model .* no such file"),
         ("replay:/does/not/exist", "cannot read"),
     ],

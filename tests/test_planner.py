@@ -101,6 +101,23 @@ def test_the_same_call_again_and_again_is_a_loop(retriever):
     assert len(result.plan) < 5
 
 
+def test_calls_without_arguments_are_no_loop_where_none_are_filled(retriever):
+    llm = ScriptedLLM([*["read_file"] * 6, "end"])
+    result = make(retriever, llm, fill_parameters=False).plan(QUERY)
+    assert (result.stopped, len(result.plan)) == ("end", 6)
+
+
+@pytest.mark.parametrize("select", ["constrained", "fused", "auto"])
+def test_the_llm_is_not_asked_to_choose_among_one(retriever, select):
+    llm = ScriptedLLM(likelihoods=len)
+    selector = Selector(select, confidence=1.0)
+    step = make(retriever, llm, select=selector, mask=Mask(top_k=1)).select(
+        QUERY, [], retriever.rank(QUERY)
+    )
+    assert step.selected.tool == retriever.rank(QUERY).best
+    assert (step.selected.outcome, step.llm_calls, llm.prompts) == ("single", 0, [])
+
+
 def test_a_plan_ends_at_the_step_limit(retriever):
     arguments = [f"name='{number}'" for number in range(50)]
     llm = ScriptedLLM(["read_file"] * 50, arguments)

@@ -106,6 +106,54 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating_a_step(retriever
     assert len(path.read_text().splitlines()) == len(STEPS) + 1
 
 
+@pytest.mark.parametrize("lost", [1, 9])
+def test_a_log_cut_at_its_end_loses_no_step(retriever, tmp_path, lost):
+    path = tmp_path / "run.jsonl"
+    names = gold_names(STEPS)
+    run_selections(planner(retriever, ScriptedLLM(names)), STEPS, path)
+    path.write_bytes(path.read_bytes()[:-lost])
+    log = run_selections(planner(retriever, ScriptedLLM(names[-1:])), STEPS, path)
+    assert log.is_complete
+    assert read_planning_log(path).records == log.records
+    assert path.read_bytes().count(b"\n") == len(STEPS) + 1
+
+
+def test_a_log_cut_in_its_first_line_is_begun_again(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"format": "dtdr-planning-run", "format_ver')
+    run_selections(planner(retriever, ScriptedLLM(gold_names(STEPS))), STEPS, path)
+    assert read_planning_log(path).is_complete
+
+
+def test_a_log_holds_half_a_character(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    names = ["\ud83d", *gold_names(STEPS)[1:]]
+    log = run_selections(planner(retriever, ScriptedLLM(names), select="greedy"), STEPS, path)
+    assert next(iter(log))["answer"] == "\ud83d"
+    assert read_planning_log(path).records == log.records
+
+
+def test_a_log_of_plans_made_in_another_way_is_not_continued(retriever, tmp_path):
+    path = tmp_path / "run.jsonl"
+    plans = DATASET.demonstrations[:2]
+
+    def run(**options):
+        return run_plans(planner(retriever, ScriptedLLM(["end"] * 9), **options), plans, path)
+
+    run()
+    with pytest.raises(InputError, match="another max steps"):
+        run(max_steps=3)
+    with pytest.raises(InputError, match="another fills"):
+        run(fill_parameters=False)
+    with pytest.raises(InputError, match="another examples sha256"):
+        run(demonstrations=DATASET.demonstrations[3:])
+    header = json.loads(path.read_text().splitlines()[0])
+    for name in ("examples_sha256", "max_steps", "fills"):
+        del header[name]
+    path.write_text("\n".join([json.dumps(header), *path.read_text().splitlines()[1:]]) + "\n")
+    assert read_planning_log(path).header.max_steps is None
+
+
 def test_a_log_of_another_run_is_not_continued(retriever, tmp_path):
     path = tmp_path / "run.jsonl"
     run_selections(planner(retriever, ScriptedLLM(["end"] * 20)), STEPS, path)

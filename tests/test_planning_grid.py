@@ -121,7 +121,20 @@ def test_every_selection_method_has_its_accuracy():
     assert result.accuracy["retriever"].value == 0.5
     assert result.accuracy["fused"].value == 1
     assert result.accuracy["auto"].value == 1
-    assert result.asked == 0.5
+    assert result.asks["auto"] == 0.5
+
+
+def test_only_greedy_asks_where_there_is_one_candidate():
+    open_step = record([-0.1, -3.0], [0.4, 0.6], confidence=0.1)
+    single = record([0.0], [0.6], confidence=0.1)
+    result = cell_result([open_step, single], [open_step] * 20, [0.1] * 20, budget=1)
+    assert result.asks == {
+        "greedy": 1,
+        "constrained": 0.5,
+        "fused": 0.5,
+        "retriever": 0,
+        "auto": 0.5,
+    }
 
 
 def test_without_held_out_answers_there_is_no_fused_and_no_auto():

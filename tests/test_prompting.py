@@ -265,3 +265,10 @@ KNOWN = (*LISTED, "weather")
 def test_answers_are_read_and_their_clarity_is_told(answer, name, clarity):
     choice = read_choice(answer, LISTED, KNOWN)
     assert (choice.name, choice.clarity) == (name, clarity)
+
+
+def test_a_masked_tool_whose_name_holds_a_listed_one_is_not_taken_for_it():
+    known = ("calendar", "calendar.create", "open file", "open", "end")
+    for answer in ("calendar.create", "`calendar.create`", "open file", "open file\nthen end"):
+        assert read_choice(answer, ("calendar", "open", "end"), known).clarity == "unlisted"
+    assert read_choice("calendar", ("calendar", "end"), known).name == "calendar"

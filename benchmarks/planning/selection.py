@@ -243,7 +243,7 @@ def _row(result: CellResult) -> list[str]:
     return [
         *("-" if one is None else common.percent(one) for one in shares),
         f"{100 * result.invalid:.0f}",
-        "-" if result.asked is None else f"{100 * result.asked:.0f}",
+        f"{100 * result.asks['auto']:.0f}" if "auto" in result.asks else "-",
     ]
 
 

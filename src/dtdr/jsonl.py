@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -79,6 +80,40 @@ def iter_json_lines(
                 bad.add(reason)
                 continue
             yield number, value
+
+
+def has_content(path: Path, form: str) -> bool:
+    """Whether lines may be appended to a file of JSON lines, or it has to be begun.
+
+    An interruption may have left half a line at its end, which is dropped, or a whole one without
+    its line break, which gets it. Another file, whose first line is not ``{"format": form``, is
+    left as it is.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    begin = json.dumps({"format": form}).removesuffix("}").encode()
+    if not content.endswith(b"\n") and content.startswith(begin[: len(content)]):
+        start = content.rfind(b"\n") + 1
+        with path.open("r+b") as stream:
+            if _is_json(content[start:]):
+                stream.seek(0, os.SEEK_END)
+                stream.write(b"\n")
+            else:
+                stream.truncate(start)
+                return start > 0
+    return bool(content)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def read_demonstrations(

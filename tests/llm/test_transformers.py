@@ -99,3 +99,27 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path):
     pytest.importorskip("torch", reason="needs pip install 'dtdr[transformers]'")
     with pytest.raises(LLMError, match="cannot load the model"):
         llms.create(f"hf:{tmp_path}")
+
+
+def test_a_template_without_a_system_role_has_the_user_say_the_guidelines(tmp_path):
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    make_model(tmp_path, refusing + TEMPLATE)
+    with TransformersLLM(str(tmp_path)) as llm:
+        text = llm._templated(PROMPT)
+        assert text.startswith(f"<|user|>{PROMPT.guidelines}")
+        assert "<|system|>" not in text
+        assert llm.complete(PROMPT, max_tokens=1, choices=CHOICES).text in CHOICES
+
+
+def test_a_template_that_fails_leaves_plain_text(tmp_path):
+    make_model(tmp_path, "{{ raise_exception('never') }}")
+    with TransformersLLM(str(tmp_path)) as llm:
+        assert llm._templated(PROMPT) == PROMPT.text
+
+
+def test_a_truncated_model_is_one_clear_error(tmp_path):
+    make_model(tmp_path, None)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(LLMError, match="cannot load the model"):
+        llms.create(f"hf:{tmp_path}")

@@ -49,7 +49,7 @@ def plan(
         Path | None,
         typer.Option("--record", metavar="FILE", help="Keep the LLM's answers, for replay:FILE."),
     ] = None,
-    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
     seed: options.SEED = 0,
     as_json: options.JSON = False,

@@ -50,6 +50,9 @@ LLM_NAME = Annotated[
         "or replay:FILE.",
     ),
 ]
+CONTEXT = 4096
+"""Tokens: raw demonstrations of some thirty tools fit."""
+
 LLM_CONTEXT = Annotated[
     int,
     typer.Option("--llm-context", metavar="TOKENS", help="Context of a gguf: model.", min=256),

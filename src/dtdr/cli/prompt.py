@@ -34,7 +34,7 @@ def prompt(
         bool, typer.Option("--chat", help="Print chat messages as JSON, one a line.")
     ] = False,
     llm: planning.LLM_NAME = None,
-    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
     seed: options.SEED = 0,
     as_json: options.JSON = False,

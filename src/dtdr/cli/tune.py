@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,7 +57,7 @@ def tune(
             help="Keep the LLM's answers there: the same command then goes on after a break.",
         ),
     ] = None,
-    llm_context: planning.LLM_CONTEXT = 4096,
+    llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
     seed: options.SEED = 0,
     data_dir: options.DATA_DIR = None,
@@ -67,9 +68,10 @@ def tune(
 
     A fifth of the demonstrations is held out (of a data set, of its training side); the retriever
     is fitted on the others and the LLM is asked at some of the steps. Printed is how often each
-    way is right, and the options for dtdr plan that are best here.
+    way is right, and the options for dtdr plan: of the ways that are within one standard error of
+    the best here, the one that asks the LLM least.
 
-    Example: dtdr tune demonstrations.jsonl --llm gguf:qwen.gguf --top 3
+    Example: dtdr tune demonstrations.jsonl --llm gguf:qwen.gguf
     """
     if llm is None:
         raise InputError("name the LLM that is to be asked: --llm gguf:FILE, or openai:NAME@URL")
@@ -118,7 +120,7 @@ def tune(
         print_json(_as_json(result, advised, len(records)))
         return
     _show(result, f"{labelled(found)}, {retriever}, {icl.value}, {len(records)} held-out steps")
-    given = _given(icl.value, top, threshold, coverage)
+    given = _given(icl.value, top, threshold, coverage, data, llm_context)
     console().print(
         f"Use: dtdr plan MODEL QUERY --llm {quote(llm)} {' '.join([*given, *advised])}",
         markup=False,
@@ -127,14 +129,17 @@ def tune(
 
 
 def _options(result: CellResult) -> list[str]:
-    """Options for ``dtdr plan``: the retriever alone where the LLM adds nothing."""
-    if result.accuracy["auto"].value <= result.accuracy["retriever"].value or not result.asked:
-        return ["--select retriever"]
-    return [
-        "--select auto",
-        f"--weight {_weight(result):g}",
-        f"--confidence {result.confidence or 0.0:.4f}",
-    ]
+    """Options for ``dtdr plan``: of what is about as good as the best, what asks the LLM least."""
+    best = max(result.accuracy.values(), key=lambda one: one.value)
+    enough = best.value - math.sqrt(best.value * (1 - best.value) / best.count)
+    good = [name for name, one in result.accuracy.items() if one.value >= enough]
+    chosen = min(good, key=lambda name: (result.asks[name], -result.accuracy[name].value))
+    # In full: many steps may share a confidence, and lie just below a rounded one.
+    further = {
+        "--weight": f"{_weight(result):g}" if chosen in ("fused", "auto") else None,
+        "--confidence": repr(result.confidence) if chosen == "auto" else None,
+    }
+    return [f"--select {chosen}", *_written(further)]
 
 
 def _weight(result: CellResult) -> float:
@@ -146,18 +151,28 @@ def _weight(result: CellResult) -> float:
 
 
 def _given(
-    icl: str, top: int | None, threshold: float | None, coverage: float | None
-) -> Sequence[str]:
-    values = {"--icl": icl, "--top": top, "--threshold": threshold, "--coverage": coverage}
+    icl: str,
+    top: int | None,
+    threshold: float | None,
+    coverage: float | None,
+    data: Path | None,
+    llm_context: int,
+) -> list[str]:
+    """What ``dtdr plan`` needs to make the prompts that were measured."""
+    return _written(
+        {
+            "--icl": icl,
+            "--top": top,
+            "--threshold": threshold,
+            "--coverage": coverage,
+            "--examples": "DEMONSTRATIONS" if data is None else quote(str(data)),
+            "--llm-context": None if llm_context == planning.CONTEXT else llm_context,
+        }
+    )
+
+
+def _written(values: Mapping[str, object]) -> list[str]:
     return [f"{name} {value}" for name, value in values.items() if value is not None]
-
-
-def _asks(result: CellResult) -> dict[str, float]:
-    """Share of the steps at which each way of selecting asks the LLM."""
-    from dtdr.planning import METHODS
-
-    own = {"retriever": 0.0, "auto": result.asked or 0.0}
-    return {name: own.get(name, 1.0) for name in METHODS}
 
 
 def _as_json(result: CellResult, advised: Sequence[str], steps: int) -> dict[str, Any]:
@@ -167,7 +182,7 @@ def _as_json(result: CellResult, advised: Sequence[str], steps: int) -> dict[str
             name: {"value": one.value, "low": one.low, "high": one.high}
             for name, one in result.accuracy.items()
         },
-        "asks": _asks(result),
+        "asks": dict(result.asks),
         "weight": _weight(result),
         "confidence": result.confidence,
         "options": " ".join(advised),
@@ -182,7 +197,7 @@ def _show(result: CellResult, title: str) -> None:
     table.add_column("right %", justify="right")
     table.add_column("95 % interval", justify="right")
     table.add_column("asks the LLM at, % of steps", justify="right")
-    for name, asks in _asks(result).items():
+    for name, asks in result.asks.items():
         one: Share = result.accuracy[name]
         table.add_row(
             name,

@@ -17,6 +17,9 @@ from dtdr.llms.base import LLMError, PromptTooLongError
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
+BUSY = frozenset({429, 502, 503, 504})
+"""Of these, what a server says that is busy or still starting, whatever it is asked."""
+
 LONGEST_WAIT = 60.0
 """Seconds; a server that asks for a longer pause is given up."""
 
@@ -25,11 +28,23 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class GaveUpError(LLMError):
-    """No try of a request brought a usable answer; ``reached`` tells whether the server spoke."""
+    """No try of a request brought a usable answer.
 
-    def __init__(self, reason: str, reached: bool) -> None:
+    Attributes:
+        passing: whether the server could not be reached, or is busy: it may answer later.
+    """
+
+    def __init__(self, reason: str, passing: bool) -> None:
         super().__init__(reason)
-        self.reached = reached
+        self.passing = passing
+
+
+class RefusedError(LLMError):
+    """The server refused a request, and would again; ``status`` is the HTTP status."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -50,22 +65,34 @@ class JsonClient:
         pause: seconds before the second try; doubled each time, with jitter.
 
     Raises:
-        InputError: the address is no http or https URL, or holds a user name.
+        InputError: the address is no http or https URL, or holds a user name; or the key holds
+            characters that no header may hold.
     """
 
     def __init__(
         self, url: str, *, key: str | None, timeout: float, tries: int, pause: float
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            host = (parts.hostname or "").encode("idna")
+            usable = parts.port != 0 and parts.path.isascii() and parts.path.isprintable()
+        except ValueError:  # a broken port, bracket, or label of the host name
+            host, usable = b"", False
+        if not host or not usable or " " in url or parts.scheme not in ("http", "https"):
             raise InputError(f"{url!r} is no server address; write for example http://host:8080/v1")
+        key = (key or "").strip()
+        if not key.isascii() or not key.isprintable():
+            raise InputError(
+                "the LLM server's key holds a character that no key has; set it again in the "
+                "environment variable DTDR_LLM_API_KEY"
+            )
         if parts.username or parts.password:
             raise InputError(
                 "the server's address holds a user name or password; give a key in the "
                 "environment variable DTDR_LLM_API_KEY instead"
             )
         self.url = url.rstrip("/")
-        self.host = parts.hostname
+        self.host = parts.hostname or ""
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -91,14 +118,14 @@ class JsonClient:
     def _request(
         self, address: str, body: bytes | None, *, tries: int | None = None
     ) -> dict[str, Any]:
-        reason, reached = "", True
+        reason, passing = "", False
         allowed = self._tries if tries is None else tries
         for attempt in range(allowed):
             wait = self._pause * 2**attempt * random.uniform(0.75, 1.25)
             try:
                 return self._once(address, body)
             except _TryAgainError as error:
-                reason, reached = str(error), error.reached
+                reason, passing = str(error), error.passing
                 if error.wait is not None:
                     wait = max(wait, error.wait)
             if wait > LONGEST_WAIT:
@@ -107,7 +134,7 @@ class JsonClient:
             if attempt + 1 < allowed:
                 time.sleep(wait)
         times = "once" if attempt == 0 else f"{attempt + 1} times"
-        raise GaveUpError(f"the LLM server at {self.host} {reason}; tried {times}", reached)
+        raise GaveUpError(f"the LLM server at {self.host} {reason}; tried {times}", passing)
 
     def _once(self, address: str, body: bytes | None) -> dict[str, Any]:
         deadline = time.monotonic() + self._timeout
@@ -120,16 +147,16 @@ class JsonClient:
                 raise self._refused(error) from None
         except TimeoutError:
             raise _TryAgainError(
-                f"did not answer in {self._timeout:g} seconds", reached=False
+                f"did not answer in {self._timeout:g} seconds", passing=True
             ) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             cause = getattr(error, "reason", error)
             if isinstance(cause, TimeoutError):
                 raise _TryAgainError(
-                    f"did not answer in {self._timeout:g} seconds", reached=False
+                    f"did not answer in {self._timeout:g} seconds", passing=True
                 ) from None
             said = str(cause) or type(cause).__name__
-            raise _TryAgainError(f"cannot be reached ({said})", reached=False) from None
+            raise _TryAgainError(f"cannot be reached ({said})", passing=True) from None
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
@@ -141,28 +168,36 @@ class JsonClient:
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
         said, kind = _message(error)
         if error.code in RETRIED:
-            return _TryAgainError(f"answered with status {error.code}", _retry_after(error))
+            return _TryAgainError(
+                f"answered with status {error.code}",
+                _retry_after(error),
+                passing=error.code in BUSY,
+            )
         text = f"{kind} {said}".lower()
         if any(word in text for word in ("exceed_context", "context size", "context length",
                                          "context_length")):  # fmt: skip
             return PromptTooLongError(f"prompt too long: {said}")
         if error.code in (401, 403):
-            return LLMError(
+            return RefusedError(
                 f"the LLM server at {self.host} refused the key (status {error.code}); set it in "
-                "the environment variable DTDR_LLM_API_KEY"
+                "the environment variable DTDR_LLM_API_KEY",
+                error.code,
             )
         if 300 <= error.code < 400:
-            return LLMError(
-                f"the LLM server at {self.host} redirects elsewhere; give the final address"
+            return RefusedError(
+                f"the LLM server at {self.host} redirects elsewhere; give the final address",
+                error.code,
             )
-        return LLMError(f"the LLM server at {self.host} answered with status {error.code}: {said}")
+        return RefusedError(
+            f"the LLM server at {self.host} answered with status {error.code}: {said}", error.code
+        )
 
 
 class _TryAgainError(Exception):
-    def __init__(self, reason: str, wait: float | None = None, *, reached: bool = True) -> None:
+    def __init__(self, reason: str, wait: float | None = None, *, passing: bool = False) -> None:
         super().__init__(reason)
         self.wait = wait
-        self.reached = reached
+        self.passing = passing
 
 
 def _read(response: Any, deadline: float) -> bytes:
@@ -182,14 +217,21 @@ def _read(response: Any, deadline: float) -> bytes:
 
 
 def _message(error: urllib.error.HTTPError) -> tuple[str, str]:
+    """What a server says of a refusal, and of which kind it is.
+
+    OpenAI's form is ``{"error": {"message": …}}``; older vLLM has the inner object alone, and
+    FastAPI says ``{"detail": …}``.
+    """
     try:
-        found = json.loads(error.read(1 << 16))["error"]
-    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        found = json.loads(error.read(1 << 16))
+    except (ValueError, RecursionError, OSError, http.client.HTTPException):
         return "no reason given", ""
+    if isinstance(found, dict):
+        found = found.get("error") or found.get("detail") or found
     if isinstance(found, dict):
         said = found.get("message") or "no reason given"
         return str(said)[:300], f"{found.get('type', '')} {found.get('code', '')}"
-    return str(found)[:300], ""
+    return str(found or "no reason given")[:300], ""
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float | None:

@@ -58,7 +58,7 @@ class NextTokens:
         told: dict[int, float] = {}
         for listed in LISTED:
             told = self._ask([*self._prompt, *path], listed)
-            if self._enough(token in told for token in wanted if token != NO_TOKEN):
+            if not wanted or self._enough(token in told for token in wanted if token != NO_TOKEN):
                 break
         lowest = min(told.values(), default=LOWEST)
         return {token: told.get(token, lowest) for token in wanted}
@@ -66,7 +66,8 @@ class NextTokens:
     def _ask(self, tokens: list[int], listed: int) -> dict[int, float]:
         found = self._request(tokens, {"n_predict": 1, "n_probs": listed, "logit_bias": self._bias})
         if not self.asked:
-            self.cached_tokens = found.get("timings", {}).get("cache_n")
+            timings = found.get("timings")
+            self.cached_tokens = timings.get("cache_n") if isinstance(timings, dict) else None
         self.asked += 1
         try:
             listing = found["completion_probabilities"][0]["top_logprobs"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords, iter_json_lines
+from dtdr.jsonl import BadRecords, has_content, iter_json_lines
 from dtdr.llms.base import LLM, Completion, LLMError, PromptTooLongError, check_choices
 from dtdr.prompting import Prompt
 
@@ -94,20 +94,18 @@ class Recorder(LLM):
         self._lock = threading.Lock()
         self._answers: dict[str, Any] = {}
         try:
-            fresh = not self._path.exists() or self._path.stat().st_size == 0
+            fresh = not has_content(self._path, FORMAT)
             if not fresh:
                 recorded, self._answers = _read(self._path)
                 if recorded != llm.name:
                     raise InputError(f"{path} holds answers of {recorded}, not of {llm.name}")
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream = self._path.open("a", encoding="utf-8")
+            self._stream = self._path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         if fresh:
             header = {"format": FORMAT, "format_version": FORMAT_VERSION, "model": llm.name}
             self._write(header)
-        elif not self._path.read_bytes().endswith(b"\n"):
-            self._stream.write("\n")  # an interrupted run left half a line behind
 
     def complete(
         self,

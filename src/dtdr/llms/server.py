@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from dtdr.errors import InputError
 from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError, check_choices
-from dtdr.llms.http import GaveUpError, JsonClient
+from dtdr.llms.http import GaveUpError, JsonClient, RefusedError
 from dtdr.llms.next_tokens import NO_TOKEN, Enough, NextTokens
 from dtdr.llms.schema import choice_schema, chosen_name
 from dtdr.llms.tree import Tree, likelihoods, most_probable
@@ -39,7 +39,8 @@ class OpenAIServer(LLM):
         pause: seconds before the second try; doubled each time.
 
     Raises:
-        InputError: the address is no URL, or a number is out of range.
+        InputError: the address is no URL, the key has characters that none has, or a number is
+            out of range.
     """
 
     kind: ClassVar[str] = "openai"
@@ -71,6 +72,7 @@ class OpenAIServer(LLM):
         self._dialect_lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(concurrency)
         self._reuse = True
+        self._may_think = client.host == "api.openai.com"  # takes no field that it does not know
         self._end = NO_TOKEN
         self._answers: dict[str, tuple[int, ...]] = {}
 
@@ -93,7 +95,7 @@ class OpenAIServer(LLM):
         return Completion(
             _text(found.get("content")),
             found.get("tokens_evaluated"),
-            found.get("timings", {}).get("cache_n"),
+            _inside(found, "timings").get("cache_n"),
             found.get("tokens_predicted"),
         )
 
@@ -130,9 +132,15 @@ class OpenAIServer(LLM):
             if self._dialect is None:
                 try:
                     found = self._client.get(f"{self._root}/props")
-                except LLMError as error:
-                    if isinstance(error, GaveUpError) and not error.reached:
+                except GaveUpError as error:
+                    if error.passing:
                         raise
+                    found = {}
+                except RefusedError as error:
+                    if error.status == 401:  # llama.cpp's server guards this address with its key
+                        raise
+                    found = {}
+                except LLMError:
                     found = {}
                 native = "default_generation_settings" in found
                 if native and _text(found.get("eos_token")):
@@ -198,8 +206,8 @@ class OpenAIServer(LLM):
                     "chat_template_kwargs": {"enable_thinking": False},
                 },
             )
-        except LLMError as error:
-            if "status 4" not in str(error):
+        except RefusedError as error:
+            if not 400 <= error.status < 500:
                 raise
             return prompt.text
         return _text(found.get("prompt")) or prompt.text
@@ -226,21 +234,36 @@ class OpenAIServer(LLM):
         if choices is not None:
             body["response_format"] = choice_schema(choices)
             body["max_tokens"] = _longest(choices) + 32
-        with self._turns:
-            found = self._client.post(f"{self._client.url}/chat/completions", body)
+        found = self._post_chat(body)
         try:
             text = _text(found["choices"][0]["message"]["content"])
         except (KeyError, IndexError, TypeError) as error:
             raise LLMError(
                 f"the LLM server at {self._client.host} answered without a message"
             ) from error
-        usage = found.get("usage") or {}
+        usage = _inside(found, "usage")
         return Completion(
             text if choices is None else chosen_name(text),
             usage.get("prompt_tokens"),
-            (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+            _inside(usage, "prompt_tokens_details").get("cached_tokens"),
             usage.get("completion_tokens"),
         )
+
+    def _post_chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a chat; models that think first are told not to, where that is taken."""
+        address = f"{self._client.url}/chat/completions"
+        with self._turns:
+            if not self._may_think:
+                try:
+                    return self._client.post(
+                        address, {**body, "chat_template_kwargs": {"enable_thinking": False}}
+                    )
+                except RefusedError as error:
+                    if error.status not in (400, 422):
+                        raise
+            found = self._client.post(address, body)
+            self._may_think = True  # it was the field that was refused
+            return found
 
 
 def _longest(choices: Sequence[str]) -> int:
@@ -248,5 +271,12 @@ def _longest(choices: Sequence[str]) -> int:
     return max(len(choice.encode("utf-8", "replace")) for choice in choices) + 2
 
 
+def _inside(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """The object under a name; an empty one where there is none."""
+    value = found.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """The text that a server sent; half a character, where it cut one, becomes a question mark."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

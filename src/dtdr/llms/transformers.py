@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError, MissingExtraError
@@ -60,13 +61,15 @@ class TransformersLLM(LLM):
                 model, dtype=getattr(self._torch, kind), use_safetensors=True
             )
             self._model.to(self._device).eval()
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # each library has errors of its own
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise LLMError(f"cannot load the model {model!r}: {reason}") from error
         self._end = self._tokenizer.eos_token_id
         if self._end is None:
             raise LLMError(f"the tokenizer of {model!r} has no end-of-text token")
         self._context = getattr(self._model.config, "max_position_embeddings", None)
+        # Logits of a whole prompt would take gigabytes with a vocabulary of 150,000.
+        self._keeps_few = "logits_to_keep" in signature(self._model.forward).parameters
         self._turn = threading.Lock()
 
     def complete(
@@ -131,26 +134,35 @@ class TransformersLLM(LLM):
                 torch.tensor(rows, device=self._device),
                 attention_mask=torch.tensor(mask, device=self._device),
                 use_cache=False,
+                **({"logits_to_keep": longest + 1} if self._keeps_few else {}),
             ).logits
             # The logits before each answer token tell that token's probability.
-            before = logits[:, len(ids) - 1 : -1].float().log_softmax(-1)
+            before = logits[:, -longest - 1 : -1].float().log_softmax(-1)
             wanted = torch.tensor([row[len(ids) :] for row in rows], device=self._device)
             found = before.gather(2, wanted.unsqueeze(2)).squeeze(2).cpu().tolist()
         return [float(sum(row[: len(answer)])) for row, answer in zip(found, answers, strict=True)]
 
     def _ids(self, prompt: Prompt) -> list[int]:
-        if self._tokenizer.chat_template:
-            text = self._tokenizer.apply_chat_template(
-                prompt.messages,
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=False,
-            )
-        else:
-            text = prompt.text
-        ids = self._encode(text) or [self._end]
+        ids = self._encode(self._templated(prompt)) or [self._end]
         self._check(len(ids))
         return ids
+
+    def _templated(self, prompt: Prompt) -> str:
+        """The prompt in the model's own chat template; plain text for a model without one."""
+        if not self._tokenizer.chat_template:
+            return prompt.text
+        first, *others = prompt.messages
+        told = {**others[0], "content": f"{first['content']}\n\n{others[0]['content']}"}
+        # Some templates, such as Gemma's, know no system role: the user says it then.
+        for messages in (prompt.messages, [told, *others[1:]]):
+            try:
+                text: str = self._tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                )
+            except Exception:  # noqa: BLE001  # templates raise what they like
+                continue
+            return text
+        return prompt.text
 
     def _encode(self, text: str) -> list[int]:
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False)

@@ -26,11 +26,13 @@ Outcome = Literal[
     "invalid",
     "empty",
     "scored",
+    "single",
     "retriever",
     "too long",
 ]
 """How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), or that
-candidates were scored, the retriever decided alone, or the prompt exceeded the context."""
+candidates were scored, that there was but one, that the retriever decided alone, or that the prompt
+exceeded the context."""
 
 LOWEST_PROBABILITY = 1e-6
 """Stands for the retriever's probability 0 in ``fused``: what a run log's decimals tell apart."""
@@ -70,7 +72,7 @@ class Selected:
         outcome: how it came about.
         answer: what the LLM wrote, or an empty text.
         candidates: names it could choose from.
-        likelihoods: log-likelihood of each candidate, where they were scored.
+        likelihoods: log-likelihood of each candidate, where they were scored; 0 of the only one.
         llm_calls: selections for which the LLM was asked: 0 or 1.
         prompt_tokens: tokens of the prompt as the backend counts them; None where not told.
     """
@@ -94,6 +96,8 @@ class Selector:
     - ``retriever``: the best of the ranking; the LLM is not asked.
     - ``auto``: the ranking's best where its confidence is at least ``confidence``, else ``fused``,
       or ``constrained`` where the backend cannot score.
+
+    Where only one tool may be chosen, only ``greedy`` asks the LLM.
 
     Args:
         method: its name.
@@ -150,6 +154,8 @@ class Selector:
             raise InputError(f"select {self.method!r} asks an LLM; give one, or select retriever")
         choices = prompts.choices(shown)
         candidates = tuple(map(prompts.names.name, choices))
+        if len(candidates) == 1 and self.method != "greedy":
+            return Selected(candidates[0], "single", "", candidates, (0.0,))
         try:
             if self.method == "fused" or (self.method == "auto" and llm.can_score):
                 likelihoods = llm.score(prompt, choices)

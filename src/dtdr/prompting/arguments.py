@@ -10,7 +10,7 @@ from typing import Any
 from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.plan import ToolCall
-from dtdr.prompting.literals import Bare, bare_value, read_nested, unescaped
+from dtdr.prompting.literals import Bare, read_nested, unescaped
 from dtdr.prompting.render import safe
 from dtdr.prompting.types import fitted
 
@@ -152,5 +152,4 @@ def _value(text: str, start: int, following: re.Pattern[str]) -> tuple[Any, int]
     position = start
     while position < len(text) and not following.match(text, position):
         position += 1
-    word = text[start:position].strip()
-    return (bare_value(word) if word else Bare("")), position
+    return Bare(text[start:position].strip()), position

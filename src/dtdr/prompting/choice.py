@@ -40,9 +40,11 @@ def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -
         found = _same(candidate, listed)
         if found is not None:
             return Choice(found, "cleaned")
+        if _same(candidate, known) is not None:  # which may hold a listed one as a word
+            return Choice(None, "unlisted")
     if len(inside := _named(answer, listed)) == 1:
         return Choice(inside[0], "embedded")
-    if not inside and (_same(answer, known) or _named(answer, known)):
+    if not inside and _named(answer, known):
         return Choice(None, "unlisted")
     return Choice(None, "invalid")
 

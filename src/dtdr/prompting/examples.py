@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -50,6 +52,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self._demonstrations)
+
+    @property
+    def sha256(self) -> str:
+        """Which demonstrations these are, in which order."""
+        named = [[item.id, item.query] for item in self._demonstrations]
+        return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
     def task(self) -> Example | None:
         """The one demonstration that shows the task (paper, Section Experimental Setup).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -35,8 +36,8 @@ def bare_value(text: str) -> Any:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _NUMBER.fullmatch(text):
-        return float(text)
+    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
     return Bare(text)
 
 
@@ -52,6 +53,8 @@ def unescaped(text: str) -> str:
 
 def read_nested(text: str, start: int) -> tuple[Any, int]:
     """The list or object that begins at ``start``, and the position after it.
+
+    What stands in it without quotes is ``Bare``.
 
     Raises:
         InputError: it does not end, or an object's key has no value.
@@ -77,7 +80,7 @@ class _Reader:
         elif character in ("'", '"'):
             found = self._quoted(character)
         else:
-            found = bare_value(self._word())
+            found = Bare(self._word())
         return found, self.position
 
     def _list(self, depth: int) -> list[Any]:

@@ -50,10 +50,6 @@ def fitted(value: Any, declared: str, resolve: Resolve) -> Any:
         if not isinstance(resolved, str):
             return resolved
         return _from_text(value, kind, declared)
-    if value is None:
-        return None
-    if kind == "text" and isinstance(value, (bool, int, float)):
-        return str(value)
     if isinstance(value, dict) and any(str(key).startswith("$") for key in value):
         raise InputError("an object has a key that begins with '$'; write references as out_n")
     if kind == "list":
@@ -64,27 +60,29 @@ def fitted(value: Any, declared: str, resolve: Resolve) -> Any:
         return [fitted(item, "", resolve) for item in value]
     if isinstance(value, dict) and kind in ("object", ""):
         return {key: fitted(item, "", resolve) for key, item in value.items()}
-    if kind == "number" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value
-    if kind == "integer" and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if kind == "integer" and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if (kind == "boolean" and isinstance(value, bool)) or kind == "":
-        return value
     raise _mismatch(value, declared)
 
 
 def _from_text(value: str, kind: str, declared: str) -> Any:
-    if kind in ("text", ""):
-        return str(value)
+    """The value that a text stands for, if only by its parameter's type: 007 may be a text."""
     found = bare_value(value.strip())
-    if isinstance(found, Bare):
-        lowered = value.strip().lower()
-        if kind == "boolean" and lowered in ("true", "yes", "false", "no"):
-            return lowered in ("true", "yes")
-        raise _mismatch(value, declared)
-    return fitted(found, declared, lambda text: text)
+    if found is None and (isinstance(value, Bare) or kind not in ("text", "")):
+        return None
+    if kind == "text" or (kind == "" and not isinstance(value, Bare)):
+        return str(value)
+    if kind == "":
+        return str(found) if isinstance(found, str) else found
+    if isinstance(found, bool):
+        if kind == "boolean":
+            return found
+    elif isinstance(found, (int, float)):
+        if kind == "number":
+            return found
+        if kind == "integer" and found == int(found):
+            return int(found)
+    elif kind == "boolean" and (lowered := value.strip().lower()) in ("true", "yes", "false", "no"):
+        return lowered in ("true", "yes")
+    raise _mismatch(value, declared)
 
 
 def _kind(declared: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ chooses among them and writes freely on the same cached prefix; ``fused``, ``ret
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dtdr.demonstrations import Demonstration
@@ -131,14 +131,15 @@ class CellResult:
         invalid: how often ``greedy`` named no listed tool.
         fusion: what was chosen on held-out plans.
         confidence: of ``auto``, chosen on held-out plans.
-        asked: share of the steps at which ``auto`` asks the LLM.
+        asks: share of the steps at which each method asks the LLM; none does where it may choose
+            one tool only, but for ``greedy``.
     """
 
     accuracy: Mapping[str, Share]
     invalid: float
     fusion: Fusion | None = None
     confidence: float | None = None
-    asked: float | None = None
+    asks: Mapping[str, float] = field(default_factory=dict)
 
 
 def cell_result(
@@ -165,18 +166,22 @@ def cell_result(
     }
     answered = [record for record in records if not record["too_long"]]
     invalid = share(record["greedy"] is None for record in answered).value
+    open_steps = [len(record["candidates"]) > 1 for record in records]
+    often = share(open_steps).value
+    asks = {"greedy": 1.0, "constrained": often, "fused": often, "retriever": 0.0}
     if not tuning or not confidences:
-        return CellResult(right, invalid)
+        return CellResult(right, invalid, asks=asks)
     fusion = tune(tuning)
     floor = confidence_worth(tuning, fusion, confidence_for(confidences, budget))
     fused = [reselect(record, fusion) for record in records]
-    asks = [record["confidence"] < floor for record in records]
+    unsure = [record["confidence"] < floor for record in records]
     automatic = [
         choice if ask else record["best"]
-        for record, choice, ask in zip(records, fused, asks, strict=True)
+        for record, choice, ask in zip(records, fused, unsure, strict=True)
     ]
+    asks["auto"] = share(map(all, zip(unsure, open_steps, strict=True))).value
     for name, chosen in (("fused", fused), ("auto", automatic)):
         right[name] = share(
             tool in record["acceptable"] for tool, record in zip(chosen, records, strict=True)
         )
-    return CellResult(right, invalid, fusion, floor, share(asks).value)
+    return CellResult(right, invalid, fusion, floor, asks)

@@ -225,4 +225,7 @@ def _header(
         mask=asdict(planner.mask),
         seed=seed,
         versions=versions(),
+        examples_sha256=planner.examples.sha256,
+        max_steps=planner.max_steps if kind == "plans" else None,
+        fills=planner.filling is not None if kind == "plans" else None,
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords, iter_json_lines
+from dtdr.jsonl import BadRecords, has_content, iter_json_lines
 
 FORMAT = "dtdr-planning-run"
 FORMAT_VERSION = 1
@@ -38,6 +38,9 @@ class PlanningHeader:
         mask: which tools counted as retrieved.
         seed: of the examples in the prompt.
         versions: of Python and of the packages that a result depends on.
+        examples_sha256: which demonstrations the examples come from.
+        max_steps: calls of one plan at most; None where single steps are selected.
+        fills: whether parameters are filled; None where single steps are selected.
     """
 
     kind: Kind
@@ -52,6 +55,10 @@ class PlanningHeader:
     mask: Mapping[str, Any]
     seed: int
     versions: Mapping[str, str]
+    # Logs of earlier versions lack these.
+    examples_sha256: str = ""
+    max_steps: int | None = None
+    fills: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,10 @@ class PlanningLogWriter:
     def __init__(self, path: str | Path, header: PlanningHeader) -> None:
         self._path = Path(path)
         self.records: dict[tuple[str, int], Mapping[str, Any]] = {}
-        fresh = not self._path.exists() or self._path.stat().st_size == 0
+        try:
+            fresh = not has_content(self._path, FORMAT)
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         if not fresh:
             found = read_planning_log(self._path)
             if differing := _difference(found.header, header):
@@ -91,9 +101,10 @@ class PlanningLogWriter:
             self.records = dict(found.records)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if not fresh:
-                _drop_half_a_line(self._path)
-            self._stream: IO[str] = self._path.open("a", encoding="utf-8")
+            # Half a character, which names may hold, is written as JSON's own escape.
+            self._stream: IO[str] = self._path.open(
+                "a", encoding="utf-8", errors="backslashreplace"
+            )
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         if fresh:
@@ -139,7 +150,11 @@ def read_planning_log(path: str | Path) -> PlanningLog:
             f"{path}:1: this planning run log has format version {header.get('format_version')!r}, "
             f"this dtdr reads version {FORMAT_VERSION}; run it again"
         )
-    missing = [item.name for item in fields(PlanningHeader) if item.name not in header]
+    missing = [
+        item.name
+        for item in fields(PlanningHeader)
+        if item.name not in header and item.default is MISSING
+    ]
     if missing:
         raise InputError(f"{path}:1: the header lacks {missing[0]!r}; run it again")
     records: dict[tuple[str, int], Mapping[str, Any]] = {}
@@ -151,16 +166,11 @@ def read_planning_log(path: str | Path) -> PlanningLog:
     if bad.count > 1 or (bad.count == 1 and f":{number + 1}:" not in bad.first[0]):
         raise InputError(f"{bad.first[0]}; the run log is damaged, run it again")
     return PlanningLog(
-        PlanningHeader(**{item.name: header[item.name] for item in fields(PlanningHeader)}),
+        PlanningHeader(
+            **{name: header[name] for one in fields(PlanningHeader) if (name := one.name) in header}
+        ),
         records,
     )
-
-
-def _drop_half_a_line(path: Path) -> None:
-    content = path.read_bytes()
-    if not content.endswith(b"\n"):
-        with path.open("r+b") as stream:
-            stream.truncate(content.rfind(b"\n") + 1)
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:

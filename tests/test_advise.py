@@ -267,6 +267,8 @@ def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsy
     seen = small_data.write(tmp_path, 24)
     assert run(["advise", str(model), str(seen)]) == 0
     assert "learned from these very runs" in capsys.readouterr().err
+    assert run(["advise", str(model), str(seen), "--split", "default"]) == 0
+    assert "learned from these very runs" in capsys.readouterr().err
     unseen = small_data.write(tmp_path, 12)
     assert run(["advise", str(model), str(unseen)]) == 0
     assert capsys.readouterr().err == ""

@@ -162,6 +162,15 @@ def test_convert_of_an_unknown_format_names_the_formats(small, tmp_path):
         run("convert", "csv", small, "-o", tmp_path / "x.jsonl")
 
 
+@pytest.mark.parametrize("command", ["convert", "generate"])
+def test_one_file_is_not_written_twice(command, small, tmp_path):
+    arguments = [command, *(["jsonl", small] if command == "convert" else [])]
+    both = tmp_path / "both.jsonl"
+    with pytest.raises(InputError, match="give two files"):
+        run(*arguments, "-o", both, "--tools-out", both)
+    assert not both.exists()
+
+
 @pytest.mark.parametrize("option", ["-o", "--tools-out"])
 @pytest.mark.parametrize("command", ["convert", "generate"])
 def test_existing_output_is_kept_without_force(option, command, small, tmp_path):

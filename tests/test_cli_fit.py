@@ -1,9 +1,11 @@
 import json
+from typing import Any
 
 import pytest
 
 from dtdr import load
 from dtdr.cli import run
+from dtdr.errors import InputError
 from dtdr.retrievers.random import RandomRetriever
 from tests import small_data
 from tests.command_line import dtdr, is_one_sentence
@@ -130,10 +132,59 @@ def test_existing_model_is_replaced_with_force_only(fit, tmp_path):
     code, _, err = fit("--seed", 5)
     assert code == 1
     assert is_one_sentence(err)
-    assert "model exists; pass --force to replace it" in err
+    assert "model exists; pass --force (force=True) to replace it" in err
     assert sha256_of(tmp_path / "model" / "config.json") == before
     assert fit("--seed", 5, "--force")[0] == 0
     assert load(tmp_path / "model").seed == 5
+
+
+def test_force_never_takes_the_data_away(data, tmp_path, capsys):
+    for output in (data, data.parent):
+        arguments = ["fit", str(data), "-o", str(output), "--retriever", "random", "--force"]
+        assert run(arguments) == 1
+        assert is_one_sentence(capsys.readouterr().err)
+    assert len(data.read_text().splitlines()) == 12
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("False", False), ("false", False), ("True", True), ("true", True)]
+)
+def test_truth_is_read_as_python_and_as_json_write_it(fit, tmp_path, given, value):
+    assert fit("--set", f"alignment={given}", retriever="dtdr-f")[0] == 0
+    assert load(tmp_path / "model").parameters()["alignment"] is value
+
+
+@pytest.mark.parametrize(
+    ("retriever", "setting", "wanted"),
+    [
+        ("dtdr-f", "alignment=no", "alignment must be true or false"),
+        ("dtdr-c", "order=abc", "order must be a whole number"),
+        ("dtdr-c", "order=2.5", "order must be a whole number"),
+        ("bm25", "k1=x", "k1 must be a number"),
+        ("dtdr-c", "order=true", "order must be a whole number"),
+    ],
+)
+def test_a_setting_of_another_type_says_what_is_wanted(fit, retriever, setting, wanted):
+    code, _, err = fit("--set", setting, retriever=retriever)
+    assert code == 2
+    assert is_one_sentence(err)
+    assert wanted in err
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_no_generator_takes_is_misuse(fit, seed):
+    code, _, err = fit("--seed", seed)
+    assert code == 2
+    assert is_one_sentence(err)
+    with pytest.raises(InputError, match="seed is"):
+        RandomRetriever(seed=seed).fit(small_data.dataset().demonstrations)
+
+
+def test_a_path_is_no_demonstrations(data):
+    path: Any
+    for path in (data, str(data)):
+        with pytest.raises(InputError, match=r"read it with dtdr\.read_demonstrations"):
+            RandomRetriever().fit(path)
 
 
 def test_interrupted_fit_leaves_the_old_model(fit, tmp_path, monkeypatch):

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from dtdr import encoders
+from dtdr.cli import run
 from dtdr.encoders import endpoint
 from dtdr.encoders.endpoint import EndpointEncoder
 from dtdr.errors import EncoderError, InputError
+from tests import small_data
 
 KEY = "sk-a-very-secret-key"
 
@@ -339,8 +341,24 @@ def test_options_out_of_range_are_refused(options):
 
 
 def test_create_says_what_it_needs():
+    for name in ("endpoint", "endpoint:", "endpoint:small", "endpoint:@http://x"):
+        with pytest.raises(InputError, match="endpoint:MODEL@URL"):
+            encoders.create(name)
     with pytest.raises(InputError, match="url"):
-        encoders.create("endpoint")
+        encoders.create("endpoint", model="small")
+    with pytest.raises(InputError, match="takes nothing after its name"):
+        encoders.create("lexical:x")
+
+
+def test_the_command_line_names_model_and_address(server, tmp_path, capsys):
+    data = small_data.write(tmp_path)
+    name = f"endpoint:small@http://127.0.0.1:{server.server_port}/v1"
+    model = tmp_path / "model"
+    arguments = ["fit", str(data), "-o", str(model), "--retriever", "lr", "--encoder", name]
+    assert run(arguments) == 0
+    assert server.requests[0][2]["model"] == "small"
+    assert run(["rank", str(model), "Text Ann the weather", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["tools"]) == 5
 
 
 def test_restored_endpoint_uses_the_cache_and_asks_nothing_twice(server):

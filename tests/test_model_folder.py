@@ -180,3 +180,13 @@ def test_description_of_a_folder_names_its_parts(folder):
     assert found["bytes"] == sum(item.stat().st_size for item in folder.iterdir())
     assert found["training_data"]["demonstrations"] == 4
     assert all(tensor["bytes"] >= 0 for tensor in found["tensors"].values())
+
+
+@pytest.mark.parametrize(
+    "damage", [{"tools": 5}, {"parameters": []}, {"training_data": "x"}, {"retriever": None}]
+)
+def test_a_config_of_other_types_is_damaged(folder, damage):
+    change_config(folder, **damage)
+    for read in (dtdr.load, describe):
+        with pytest.raises(ModelError, match="has another type; fit the model again"):
+            read(folder)

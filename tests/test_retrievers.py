@@ -233,14 +233,28 @@ def test_a_model_of_changed_parameters_keeps_them(name, tmp_path):
     assert all(same(restored.rank(*step), fitted.rank(*step)) for step in STEPS)
 
 
-def test_an_existing_folder_is_replaced_only_by_force(retriever, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "kept.txt").write_text("mine")
+def test_an_existing_model_is_replaced_only_by_force(retriever, tmp_path):
+    retriever.save(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text("damaged")
     with pytest.raises(OutputError, match="force"):
         retriever.save(tmp_path / "model")
-    assert (tmp_path / "model" / "kept.txt").read_text() == "mine"
+    assert (tmp_path / "model" / "config.json").read_text() == "damaged"
     retriever.save(tmp_path / "model", force=True)
-    assert not (tmp_path / "model" / "kept.txt").exists()
+    assert load(tmp_path / "model", **given(retriever.name)).name == retriever.name
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_model_is_never_replaced(retriever, tmp_path, force):
+    project = tmp_path / "project"
+    retriever.save(project)
+    (project / "notes.txt").write_text("mine")
+    for path in (project, project / "notes.txt"):
+        with pytest.raises(OutputError, match="never replaced"):
+            retriever.save(path, force=force)
+    assert (project / "notes.txt").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    retriever.save(tmp_path / "empty", force=True)
+    assert load(tmp_path / "empty", **given(retriever.name)).name == retriever.name
 
 
 def rewrite(folder, arrays):

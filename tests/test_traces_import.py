@@ -193,7 +193,8 @@ def test_a_damaged_gzip_file_and_a_missing_file_are_named(tmp_path):
 
 def test_a_log_without_a_run_is_an_error_and_writes_nothing(tmp_path):
     path = write_lines(tmp_path / "log.jsonl", [{"messages": [{"role": "user", "content": "x"}]}])
-    with pytest.raises(InputError, match="nothing was kept of 1 runs: 1 x no tool was called"):
+    said = "nothing was kept of 1 runs: 1 x no tool was called; keep such runs with --empty"
+    with pytest.raises(InputError, match=said):
         run(importer_of(path), tmp_path / "out.jsonl")
     path.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="no run was found in 0 records"):

@@ -76,7 +76,9 @@ def iter_json_lines(
             except (ValueError, RecursionError) as error:
                 reason = f"{path}:{number}: not a line of JSON ({_short(error)})"
                 if bad is None:
-                    raise InputError(f"{reason}; fix it or pass --skip-bad") from error
+                    raise InputError(
+                        f"{reason}; fix it, or pass --skip-bad where there is that option"
+                    ) from error
                 bad.add(reason)
                 continue
             yield number, value
@@ -140,7 +142,9 @@ def read_demonstrations(
             except InputError as error:
                 reason = f"{path}:{number}: {error}"
                 if bad is None:
-                    raise InputError(reason) from error
+                    raise InputError(
+                        f"{reason}; fix it, or pass --skip-bad where there is that option"
+                    ) from error
                 bad.add(reason)
                 continue
             found = True

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dtdr import encoders
 from dtdr.demonstrations import Tool
-from dtdr.errors import InputError, ModelError
+from dtdr.errors import InputError, ModelError, OutputError
 from dtdr.files import replacing_folder
 from dtdr.retrievers import create, retriever_class
 from dtdr.retrievers.base import Retriever, TrainingData
@@ -22,12 +22,14 @@ from dtdr.retrievers.base import Retriever, TrainingData
 FORMAT = "dtdr-model"
 FORMAT_VERSION = 1
 _ENCODER = "encoder."
+_FILES = {"config.json", "model.safetensors"}
 
 
 def save_model(retriever: Retriever, folder: str | Path, *, force: bool = False) -> None:
     """Write a fitted retriever; see ``Retriever.save``."""
     from safetensors.numpy import save as serialise
 
+    check_target(folder, force=force)
     arrays = dict(retriever._state())
     encoder = retriever.encoder
     if encoder is not None:
@@ -49,6 +51,24 @@ def save_model(retriever: Retriever, folder: str | Path, *, force: bool = False)
     with replacing_folder(folder, force=force) as temporary:
         (temporary / "model.safetensors").write_bytes(tensors)
         (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def check_target(folder: str | Path, *, force: bool) -> None:
+    """Refuse to put a model where something else would be lost.
+
+    Raises:
+        OutputError: there is something and ``force`` is False, or it is more than a model.
+    """
+    path = Path(folder)
+    if not path.exists():
+        return
+    if not path.is_dir() or not {item.name for item in path.iterdir()} <= _FILES:
+        raise OutputError(
+            f"{folder} holds something else than a model, which is never replaced; "
+            "give the name of a new folder"
+        )
+    if not force:
+        raise OutputError(f"{folder} exists; pass --force (force=True) to replace it")
 
 
 def load_model(folder: str | Path, **given: Any) -> Retriever:
@@ -109,7 +129,10 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
-        raise ModelError(f"{folder} is no model folder: it has no readable config.json") from error
+        raise ModelError(
+            f"{folder} is no model folder: it has no readable config.json; "
+            "make one with: dtdr fit DATA -o FOLDER"
+        ) from error
     except ValueError as error:
         raise ModelError(f"{path} is damaged (not JSON); fit the model again") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
@@ -123,6 +146,10 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     missing -= config.keys()
     if missing:
         raise ModelError(f"{path} is damaged: {sorted(missing)[0]!r} is missing; fit it again")
+    shapes = {"retriever": str, "parameters": dict, "tools": list, "training_data": dict}
+    for name, shape in shapes.items():
+        if not isinstance(config[name], shape):
+            raise ModelError(f"{path} is damaged: {name!r} has another type; fit the model again")
     return config
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import dtdr
+from dtdr.errors import OutputError
 from dtdr.jsonl import read_demonstrations
+from dtdr.server import create_app
 from dtdr.server.models import _Lesson, _teach
 from tests import small_data
 from tests.server import serving
@@ -118,10 +120,16 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, lesson,
 
 
 def test_a_feedback_log_that_cannot_be_written_is_said(learning, tmp_path):
+    (tmp_path / "feedback.jsonl").unlink()
     (tmp_path / "feedback.jsonl").mkdir()
     answer = learning.post("/v1/feedback", {"demonstrations": [LESSON]})
     assert answer.status_code == 500
     assert "feedback.jsonl" in answer.json()["error"]["message"]
+
+
+def test_a_feedback_log_that_cannot_be_written_stops_the_start(fitted, tmp_path):
+    with pytest.raises(OutputError, match="cannot write"):
+        create_app(serving.settings(fitted, feedback_log=tmp_path))
 
 
 def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,7 +125,7 @@ def advise(
     runs = list(found.demonstrations)
     if split is not None:
         runs = choose_split(found, split, data_dir=data_dir, seed=seed).testing(runs)
-    if _learned_from(retriever, runs):
+    if any(_learned_from(retriever, some) for some in (runs, found.demonstrations)):
         note(
             "the model learned from these very runs, so recall is too good to be true; "
             "fit and advise with the same --split to count runs that it never saw"
@@ -143,7 +144,7 @@ def advise(
     _print(costs, charged, len(runs))
 
 
-def _learned_from(retriever: Retriever, runs: list[Demonstration]) -> bool:
+def _learned_from(retriever: Retriever, runs: Sequence[Demonstration]) -> bool:
     """Whether the model was fitted to just these runs."""
     from dtdr.retrievers import create
 

@@ -282,6 +282,8 @@ def _write(
     force: bool,
     total: int | None = None,
 ) -> tuple[int, set[str]]:
+    if tools_out is not None and tools_out.absolute() == output.absolute():
+        raise InputError(f"--tools-out and --output both name {output}; give two files")
     if tools_out is not None and tools_out.exists() and not force:
         # Known before the long work, not after it.
         raise OutputError(f"{tools_out} exists; pass --force to replace it")

@@ -13,8 +13,9 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, load_dataset, load_logs, report_bad
 from dtdr.cli.output import print_json
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords
+from dtdr.model_folder import check_target
 from dtdr.retrievers import DEFAULT
 
 
@@ -69,8 +70,7 @@ def fit(
         llm_command=llm_command,
         settings=settings,
     )
-    if output.exists() and not force:
-        raise OutputError(f"{output} exists; pass --force to replace it")
+    check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     if log_format is not None:
         if dataset is not None or not data:

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from dtdr.retrievers.base import Retriever
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-SEED = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+SEED = Annotated[
+    int,
+    # What numpy and scikit-learn take.
+    typer.Option("--seed", metavar="N", help="Seed of everything random.", min=0, max=2**32 - 1),
+]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 SKIP_BAD = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out records that cannot be used, and count them.")
@@ -54,7 +59,7 @@ ENCODER = Annotated[
         "--encoder",
         metavar="NAME",
         help="Text encoder of the retrievers that use one: lexical, minilm, "
-        "sentence-transformers, endpoint.",
+        "sentence-transformers, endpoint:MODEL@URL.",
     ),
 ]
 SETTINGS = Annotated[
@@ -88,8 +93,22 @@ RECIPE = Annotated[
 ]
 
 
+_CONSTANTS = {"True": True, "False": False, "None": None}
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    NoneType: "null",
+}
+"""Types of parameters that a value is checked against, in a user's words."""
+
+
 def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """``["order=2", "clusters=null"]`` as keywords; a value that is no JSON is text.
+
+    Python's ``True``, ``False`` and ``None`` mean what they say.
 
     Raises:
         InputError: a text has no ``=``, or a key is given twice.
@@ -103,7 +122,7 @@ def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
         if key in settings:
             raise InputError(f"--set gives {key!r} twice; give it once")
         try:
-            settings[key] = json.loads(value)
+            settings[key] = _CONSTANTS[value] if value in _CONSTANTS else json.loads(value)
         except ValueError:
             settings[key] = value
     return settings
@@ -129,7 +148,25 @@ def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -
         elif not dot and not any(parameter in _accepted(other) for other in names):
             takes = f"; it takes {', '.join(_accepted(name))}" if len(names) == 1 else ""
             raise InputError(f"no retriever here has the parameter {parameter!r}{takes}")
+    for parameter, value in chosen.items():
+        _check_type(name, parameter, value)
     return chosen
+
+
+def _check_type(name: str, parameter: str, value: object) -> None:
+    from dtdr.retrievers import retriever_class
+
+    try:
+        hint = get_type_hints(retriever_class(name).__init__).get(parameter, object)
+    except NameError:  # a type that is imported for type checkers only
+        return
+    kinds = [hint] if isinstance(hint, type) else list(get_args(hint))
+    if not all(kind in _KINDS for kind in kinds):
+        return  # its own constructor knows better
+    taken = {*kinds, int} if float in kinds else {*kinds}
+    if type(value) not in taken:
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
+        raise InputError(f"--set {parameter}={value}: {parameter} must be {wanted}")
 
 
 def missing_llm(name: str, llm_command: str | None) -> str:
@@ -195,7 +232,7 @@ def retriever_parameters(
         raise InputError(f"retriever {name!r} cannot run: {reason}")
     given: dict[str, Any] = {"seed": seed, "recipe": recipe.value}
     if encoder is not None:
-        if encoder not in encoders.NAMES:
+        if encoder.partition(":")[0] not in encoders.NAMES:
             raise unknown_choice("encoder", encoder, encoders.NAMES)
         given["encoder"] = encoder
     if llm_command is not None:

@@ -161,7 +161,9 @@ def convert_records(
                 deep = isinstance(error, RecursionError)
                 reason = f"{path}{where}: {'nested too deeply' if deep else error}"
                 if bad is None:
-                    raise InputError(f"{reason}; fix it or pass --skip-bad") from error
+                    raise InputError(
+                        f"{reason}; fix it, or pass --skip-bad where there is that option"
+                    ) from error
                 bad.add(reason)
                 continue
             found = True

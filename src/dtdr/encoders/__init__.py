@@ -43,7 +43,7 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
     """An encoder with the given options.
 
     Args:
-        name: one of ``NAMES``.
+        name: one of ``NAMES``, or ``endpoint:MODEL@URL``.
         cache: keep the vectors of encoders that are trained already on disk, see
             ``dtdr.encoders.cache``. Makes no difference to ``lexical``.
         options: the encoder's own.
@@ -52,12 +52,28 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
         InputError: no encoder has that name, or it does not take an option.
         MissingExtraError: the encoder needs an extra that is not installed.
     """
+    name, _, place = name.partition(":")
     chosen = encoder_class(name)
+    if place or (name == "endpoint" and not options):
+        options = {**_endpoint(name, place), **options}
     try:
         encoder = chosen(**options)
     except TypeError as error:
         raise InputError(f"encoder {name!r}: {error}") from error
     return _cached(encoder) if cache else encoder
+
+
+def _endpoint(name: str, place: str) -> dict[str, str]:
+    """Model and address of ``endpoint:MODEL@URL``."""
+    if name != "endpoint":
+        raise InputError(f"encoder {name!r} takes nothing after its name; leave out {place!r}")
+    model, _, url = place.partition("@")
+    if not model or not url:
+        raise InputError(
+            "the encoder endpoint needs a model and an address: endpoint:MODEL@URL, such as "
+            "endpoint:all-minilm@http://localhost:11434/v1"
+        )
+    return {"model": model, "url": url}
 
 
 def restore(

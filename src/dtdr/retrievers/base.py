@@ -81,8 +81,15 @@ class Retriever(ABC):
 
         Raises:
             InputError: there is nothing to learn from, two tools share a name, or the retriever
-                needs descriptions and there are none.
+                needs descriptions and there are none; the demonstrations are a path; or the seed
+                is none that numpy and scikit-learn take.
         """
+        if not 0 <= self.seed < 2**32:
+            raise InputError(f"seed is {self.seed}; it must be between 0 and 4,294,967,295")
+        if isinstance(demonstrations, (str, Path)):
+            raise InputError(
+                f"{str(demonstrations)!r} is a path; read it with dtdr.read_demonstrations first"
+            )
         kept, found = self._kept(demonstrations)
         self._set_vocabulary(unique_tools(tools or ()), kept)
         self.training_ = found

@@ -60,7 +60,10 @@ def create_app(settings: Settings, *, tracer_provider: Any = None) -> FastAPI:
     Raises:
         InputError: the settings contradict themselves, or the file of keys holds none.
         ModelError: a model folder cannot be used.
+        OutputError: the log of feedback cannot be written.
     """
+    if settings.feedback_log is not None:
+        feedback.append(settings.feedback_log, "")  # told now, not after a model has learned
     keys = None if settings.keys is None else KeyFile(settings.keys)
     if keys is not None and not keys.keys:
         raise InputError(

@@ -96,9 +96,9 @@ def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
     try:
         record = json.loads(Path(path).read_bytes())
     except OSError as error:
+        remedy = "" if Path(path).exists() else f"; make it with: dtdr keys create {path}"
         raise InputError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}; "
-            f"make it with: dtdr keys create {path}"
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}{remedy}"
         ) from error
     except ValueError as error:
         raise InputError(f"{path} is no key file: it is not JSON") from error

@@ -170,11 +170,21 @@ class _Work:
         ]
 
 
+_REMEDIES = {
+    "no query in the log": "give one with --query TEXT",
+    "no tool was called": "keep such runs with --empty",
+}
+"""What helps where all runs were dropped for a reason of ``traces.turns``."""
+
+
 def _nothing(importer: Importer) -> str:
     dropped = importer.cutter.dropped
     if dropped:
         reasons = "; ".join(f"{count:,} x {reason}" for reason, count in sorted(dropped.items()))
-        return f"nothing was kept of {importer.cutter.counts['runs']:,} runs: {reasons}"
+        remedies = [remedy for reason, remedy in _REMEDIES.items() if reason in dropped]
+        return "; ".join(
+            [f"nothing was kept of {importer.cutter.counts['runs']:,} runs: {reasons}", *remedies]
+        )
     left_out = importer.bad.count if importer.bad is not None else 0
     return (
         f"no run was found in {importer.records:,} records ({left_out:,} bad); "

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -160,7 +160,7 @@ def _check_type(name: str, parameter: str, value: object) -> None:
         hint = get_type_hints(retriever_class(name).__init__).get(parameter, object)
     except NameError:  # a type that is imported for type checkers only
         return
-    kinds = [hint] if isinstance(hint, type) else list(get_args(hint))
+    kinds = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]
     if not all(kind in _KINDS for kind in kinds):
         return  # its own constructor knows better
     taken = {*kinds, int} if float in kinds else {*kinds}

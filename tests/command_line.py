@@ -1,6 +1,7 @@
 """Run the command line as a user does, in this process or in one of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,18 @@ PROGRAM = [sys.executable, "-m", "dtdr"]
 
 
 def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]:
-    """``dtdr`` in a process of its own, with pipes."""
+    """``dtdr`` in a process of its own, with pipes.
+
+    Ctrl-C reaches it even where these tests run in the background of a shell, which ignores it.
+    """
     environment = {**os.environ, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
     environment.pop("COLUMNS", None)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=environment, **options)
+    handled = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=environment, **options)
+    finally:
+        signal.signal(signal.SIGINT, handled)
 
 
 def dtdr(*arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:

@@ -374,3 +374,18 @@ def test_restored_endpoint_uses_the_cache_and_asks_nothing_twice(server):
 def test_retry_after_without_a_value_means_no_wait():
     assert endpoint._retry_after(None) == 0
     assert endpoint._retry_after("-5") == 0
+
+
+def test_a_key_from_a_file_may_end_with_its_line(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\r\n")
+    encoder_for(server).encode(["text"])
+    assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("wrong", ["”", "\nkey", "\x7f"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(server, monkeypatch, wrong):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY + wrong)
+    with pytest.raises(InputError, match="OPENAI_API_KEY") as raised:
+        encoder_for(server).encode(["text"])
+    assert KEY not in str(raised.value)
+    assert server.requests == []

@@ -50,15 +50,15 @@ def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[IO[str]]
 
 
 @contextlib.contextmanager
-def replacing_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
+def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Give a temporary folder that takes the place of ``path`` when the block ends without error.
 
+    Whoever calls it has made sure that what is there may be lost.
+
     Raises:
-        OutputError: the folder exists and ``force`` is False, or it cannot be written.
+        OutputError: it cannot be written.
     """
     path = Path(path)
-    if not force and path.exists():
-        raise OutputError(f"{path} exists; pass --force (force=True) to replace it")
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(

@@ -30,6 +30,17 @@ class BadRecords:
             self.first.append(reason)
 
 
+def leave_out(reason: str, bad: BadRecords | None) -> None:
+    """Count a record that cannot be used.
+
+    Raises:
+        InputError: nobody counts them.
+    """
+    if bad is None:
+        raise InputError(f"{reason}; fix it, or pass --skip-bad where there is that option")
+    bad.add(reason)
+
+
 class SeenIds:
     """Remembers ids in a temporary file that SQLite keeps, so that memory does not grow."""
 
@@ -74,12 +85,7 @@ def iter_json_lines(
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                reason = f"{path}:{number}: not a line of JSON ({_short(error)})"
-                if bad is None:
-                    raise InputError(
-                        f"{reason}; fix it, or pass --skip-bad where there is that option"
-                    ) from error
-                bad.add(reason)
+                leave_out(f"{path}:{number}: not a line of JSON ({_short(error)})", bad)
                 continue
             yield number, value
 
@@ -140,12 +146,7 @@ def read_demonstrations(
                 if not seen.add(demonstration.id):
                     raise InputError(f"the id {demonstration.id!r} was used before")
             except InputError as error:
-                reason = f"{path}:{number}: {error}"
-                if bad is None:
-                    raise InputError(
-                        f"{reason}; fix it, or pass --skip-bad where there is that option"
-                    ) from error
-                bad.add(reason)
+                leave_out(f"{path}:{number}: {error}", bad)
                 continue
             found = True
             yield demonstration

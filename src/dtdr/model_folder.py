@@ -48,7 +48,7 @@ def save_model(retriever: Retriever, folder: str | Path, *, force: bool = False)
         "tensors_sha256": hashlib.sha256(tensors).hexdigest(),
     }
     text = json.dumps(config, ensure_ascii=False, indent=1)
-    with replacing_folder(folder, force=force) as temporary:
+    with replacing_folder(folder) as temporary:
         (temporary / "model.safetensors").write_bytes(tensors)
         (temporary / "config.json").write_text(text + "\n", encoding="utf-8")
 

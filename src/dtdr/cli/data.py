@@ -282,8 +282,7 @@ def _write(
     force: bool,
     total: int | None = None,
 ) -> tuple[int, set[str]]:
-    if tools_out is not None and tools_out.absolute() == output.absolute():
-        raise InputError(f"--tools-out and --output both name {output}; give two files")
+    options.check_two_files(tools_out, output)
     if tools_out is not None and tools_out.exists() and not force:
         # Known before the long work, not after it.
         raise OutputError(f"{tools_out} exists; pass --force to replace it")

@@ -10,7 +10,7 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import console, note, print_json
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import OutputError
 from dtdr.traces.turns import Failed, Turns
 
 MEGABYTE = 1_000_000
@@ -116,8 +116,7 @@ def import_traces(
     from dtdr.progress import track
     from dtdr.traces.redaction import BUILT_IN
 
-    if tools_out is not None and tools_out.absolute() == output.absolute():
-        raise InputError(f"--tools-out and --output both name {output}; give two files")
+    options.check_two_files(tools_out, output)
     if any(_same_file(path, output) for path in files):
         raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
     redactor = None

@@ -105,6 +105,16 @@ _KINDS = {
 """Types of parameters that a value is checked against, in a user's words."""
 
 
+def check_two_files(tools_out: Path | None, output: Path) -> None:
+    """Refuse to write tools and demonstrations to one file.
+
+    Raises:
+        InputError: both are named the same.
+    """
+    if tools_out is not None and tools_out.absolute() == output.absolute():
+        raise InputError(f"--tools-out and --output both name {output}; give two files")
+
+
 def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """``["order=2", "clusters=null"]`` as keywords; a value that is no JSON is text.
 

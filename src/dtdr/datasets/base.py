@@ -12,7 +12,7 @@ from typing import Any
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
 from dtdr.files import cache_folder
-from dtdr.jsonl import BadRecords, SeenIds
+from dtdr.jsonl import BadRecords, SeenIds, leave_out
 
 Read = Callable[[Path, BadRecords | None], Iterator[Demonstration]]
 """Streams a source's file; ``(path, bad) -> demonstrations`` in record order."""
@@ -159,12 +159,7 @@ def convert_records(
                     raise InputError(f"the id {demonstration.id!r} was used before")
             except (InputError, RecursionError) as error:
                 deep = isinstance(error, RecursionError)
-                reason = f"{path}{where}: {'nested too deeply' if deep else error}"
-                if bad is None:
-                    raise InputError(
-                        f"{reason}; fix it, or pass --skip-bad where there is that option"
-                    ) from error
-                bad.add(reason)
+                leave_out(f"{path}{where}: {'nested too deeply' if deep else error}", bad)
                 continue
             found = True
             yield demonstration

@@ -15,12 +15,13 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, get_args
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlunsplit
 
 import numpy as np
 
 from dtdr.encoders.base import Encoder, Floats32, encodable, length_one, with_progress
 from dtdr.errors import EncoderError, InputError
+from dtdr.http_requests import NoRedirect, address, json_headers
 
 Encoding = Literal["float", "base64"]
 
@@ -98,7 +99,7 @@ class EndpointEncoder(Encoder):
         self.backoff = backoff
         self._dimension = dimension
         self._random = random.Random(seed)
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(NoRedirect)
 
     @property
     def dimension(self) -> int:
@@ -142,10 +143,8 @@ class EndpointEncoder(Encoder):
         return length_one(vectors)
 
     def _post(self, body: bytes) -> bytes:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        key = os.environ.get(self.key_variable, "")
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
+        key = os.environ.get(self.key_variable, "").strip()
+        headers = json_headers(key, self.key_variable)
         request = urllib.request.Request(self.url, body, headers)
         for attempt in range(self.retries + 1):
             asked = 0.0
@@ -224,24 +223,15 @@ class EndpointEncoder(Encoder):
         return cls(**{key: value for key, value in config.items() if key != "name"})
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
+    parts = address(url)
+    if parts is None:
         raise InputError("url must be one such as 'http://localhost:8080/v1'")
     named = {name.lower() for name, _ in parse_qsl(parts.query)}
     if parts.username or parts.password or named & _SECRETS:
         raise InputError(
-            f"the url of {host} holds a password or key; put the key into an environment variable "
-            "and name that in key_variable"
+            f"the url of {parts.hostname} holds a password or key; put the key into an environment "
+            "variable and name that in key_variable"
         )
     path = parts.path.rstrip("/")
     if not path.endswith("/embeddings"):

@@ -9,9 +9,9 @@ import time
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
 
 from dtdr.errors import InputError
+from dtdr.http_requests import NoRedirect, address, json_headers
 from dtdr.llms.base import LLMError, PromptTooLongError
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
@@ -47,13 +47,6 @@ class RefusedError(LLMError):
         self.status = status
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class JsonClient:
     """Posts JSON to one server.
 
@@ -72,20 +65,9 @@ class JsonClient:
     def __init__(
         self, url: str, *, key: str | None, timeout: float, tries: int, pause: float
     ) -> None:
-        try:
-            parts = urlsplit(url)
-            host = (parts.hostname or "").encode("idna")
-            usable = parts.port != 0 and parts.path.isascii() and parts.path.isprintable()
-        except ValueError:  # a broken port, bracket, or label of the host name
-            host, usable = b"", False
-        if not host or not usable or " " in url or parts.scheme not in ("http", "https"):
+        parts = address(url)
+        if parts is None:
             raise InputError(f"{url!r} is no server address; write for example http://host:8080/v1")
-        key = (key or "").strip()
-        if not key.isascii() or not key.isprintable():
-            raise InputError(
-                "the LLM server's key holds a character that no key has; set it again in the "
-                "environment variable DTDR_LLM_API_KEY"
-            )
         if parts.username or parts.password:
             raise InputError(
                 "the server's address holds a user name or password; give a key in the "
@@ -93,11 +75,9 @@ class JsonClient:
             )
         self.url = url.rstrip("/")
         self.host = parts.hostname or ""
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+        self._headers = json_headers(key, "DTDR_LLM_API_KEY")
         self._timeout, self._tries, self._pause = timeout, tries, pause
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
         if parts.hostname in _LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dtdr.llms.base import LLMError
@@ -20,6 +20,12 @@ core instead of 44, with 20,000 it takes 215."""
 
 LOWEST = -1e4
 """Stands for log 0, so that sums stay finite."""
+
+
+def inside(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object under a name of a server's answer; an empty one where there is none."""
+    value = found.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 class NextTokens:
@@ -66,8 +72,7 @@ class NextTokens:
     def _ask(self, tokens: list[int], listed: int) -> dict[int, float]:
         found = self._request(tokens, {"n_predict": 1, "n_probs": listed, "logit_bias": self._bias})
         if not self.asked:
-            timings = found.get("timings")
-            self.cached_tokens = timings.get("cache_n") if isinstance(timings, dict) else None
+            self.cached_tokens = inside(found, "timings").get("cache_n")
         self.asked += 1
         try:
             listing = found["completion_probabilities"][0]["top_logprobs"]

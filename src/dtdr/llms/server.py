@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from dtdr.errors import InputError
 from dtdr.llms.base import LLM, CannotScoreError, Completion, LLMError, check_choices
 from dtdr.llms.http import GaveUpError, JsonClient, RefusedError
-from dtdr.llms.next_tokens import NO_TOKEN, Enough, NextTokens
+from dtdr.llms.next_tokens import NO_TOKEN, Enough, NextTokens, inside
 from dtdr.llms.schema import choice_schema, chosen_name
 from dtdr.llms.tree import Tree, likelihoods, most_probable
 from dtdr.prompting import Prompt
@@ -95,7 +95,7 @@ class OpenAIServer(LLM):
         return Completion(
             _text(found.get("content")),
             found.get("tokens_evaluated"),
-            _inside(found, "timings").get("cache_n"),
+            inside(found, "timings").get("cache_n"),
             found.get("tokens_predicted"),
         )
 
@@ -132,15 +132,9 @@ class OpenAIServer(LLM):
             if self._dialect is None:
                 try:
                     found = self._client.get(f"{self._root}/props")
-                except GaveUpError as error:
-                    if error.passing:
+                except LLMError as error:
+                    if _says_nothing(error):
                         raise
-                    found = {}
-                except RefusedError as error:
-                    if error.status == 401:  # llama.cpp's server guards this address with its key
-                        raise
-                    found = {}
-                except LLMError:
                     found = {}
                 native = "default_generation_settings" in found
                 if native and _text(found.get("eos_token")):
@@ -241,11 +235,11 @@ class OpenAIServer(LLM):
             raise LLMError(
                 f"the LLM server at {self._client.host} answered without a message"
             ) from error
-        usage = _inside(found, "usage")
+        usage = inside(found, "usage")
         return Completion(
             text if choices is None else chosen_name(text),
             usage.get("prompt_tokens"),
-            _inside(usage, "prompt_tokens_details").get("cached_tokens"),
+            inside(usage, "prompt_tokens_details").get("cached_tokens"),
             usage.get("completion_tokens"),
         )
 
@@ -266,15 +260,17 @@ class OpenAIServer(LLM):
             return found
 
 
+def _says_nothing(error: LLMError) -> bool:
+    """Whether a failure leaves open which server it is: it may answer later, or to another key."""
+    if isinstance(error, GaveUpError):
+        return error.passing
+    # llama.cpp's server guards the address that tells with its key.
+    return isinstance(error, RefusedError) and error.status == 401
+
+
 def _longest(choices: Sequence[str]) -> int:
     """Tokens that the longest choice takes at most: one a byte, and the end."""
     return max(len(choice.encode("utf-8", "replace")) for choice in choices) + 2
-
-
-def _inside(found: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object under a name; an empty one where there is none."""
-    value = found.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:

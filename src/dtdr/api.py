@@ -13,7 +13,8 @@ from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.demonstrations import Tool
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError, unknown_choice
 from dtdr.plans.model import PlanModel
-from dtdr.retrievers.base import Demonstrations, Retriever, TrainingData
+from dtdr.retrievers.base import Demonstrations, Retriever
+from dtdr.retrievers.training import TrainingData
 
 logger = logging.getLogger("dtdr")
 

@@ -16,7 +16,8 @@ import anyio
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError, OutputError
 from dtdr.http_requests import bound_requests
-from dtdr.retrievers.base import Retriever, SupportsUpdates
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.protocols import SupportsUpdates
 from dtdr.traces.base import Trace, TracedCall, UserMessage
 from dtdr.traces.redaction import Redactor
 from dtdr.traces.turns import CutOptions, Cutter, Outputs

@@ -15,7 +15,8 @@ from dtdr.http_requests import bound_requests
 from dtdr.integrations.policy import ToolPolicy, ToolSelector
 from dtdr.plan import END
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Retriever, SupportsToolChanges
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.protocols import SupportsToolChanges
 from dtdr.run import CallLike, as_run
 from dtdr.server.workers import Workers
 

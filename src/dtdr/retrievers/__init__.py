@@ -6,7 +6,8 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dtdr.registry import Registry
-from dtdr.retrievers.base import Retriever, SupportsToolChanges, SupportsUpdates
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.protocols import SupportsToolChanges, SupportsUpdates
 from dtdr.retrievers.session import Session
 
 _REGISTRY: Registry[Retriever] = Registry(

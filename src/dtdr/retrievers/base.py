@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import logging
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,6 @@ from dtdr.demonstrations import (
 from dtdr.errors import InputError, ModelError, check_at_least, unknown_choice
 from dtdr.explanation import Explanation
 from dtdr.jsonl import DemonstrationFile
-from dtdr.outputs import bound_output
 from dtdr.plan import END, Plan, ToolCall
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
@@ -42,6 +39,7 @@ from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.retrievers.estimator import Estimator
 from dtdr.retrievers.folds import assign_folds
+from dtdr.retrievers.notebook import fitted_html
 from dtdr.retrievers.session import (
     NO_ARGUMENTS,
     NO_PLANS,
@@ -54,6 +52,7 @@ from dtdr.retrievers.session import (
     details_of,
     predict_calls,
 )
+from dtdr.retrievers.training import TrainingData, select_training_data
 from dtdr.retrievers.vectors import normalise, rule_out_end
 from dtdr.run import BeforeLike, CallLike, Run, as_run
 
@@ -63,26 +62,8 @@ END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no furth
 
 _TEXT = frozenset({str})
 
-_SHOWN_TOOLS = 20
-"""Tools in a notebook's table of a retriever."""
-
 Demonstrations = str | Path | Iterable[DemonstrationLike]
 """What a retriever is fitted to: a file, or anything that can be iterated over."""
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """What a model was fitted on, as its folder records it.
-
-    Attributes:
-        empty_plans: how many of the demonstrations call no tool; None in folders of versions that
-            did not count them.
-    """
-
-    demonstrations: int
-    skipped_failures: int
-    sha256: str
-    empty_plans: int | None = None
 
 
 class Retriever(Estimator):
@@ -121,25 +102,10 @@ class Retriever(Estimator):
     plans_: PlanModel | None = None
 
     def _repr_html_(self) -> str:
-        """What was learned, as notebooks show it."""
         if not hasattr(self, "tools_"):
             return f"<code>{html.escape(repr(self))}</code>, not fitted yet"
-        training = self.training_
-        named = [tool for tool in self.tools_ if tool.name != END]
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(tool.name)}</td>"
-            f"<td style='text-align:left'>{html.escape(tool.description[:80])}</td></tr>"
-            for tool in named[:_SHOWN_TOOLS]
-        )
-        rest = len(named) - _SHOWN_TOOLS
-        more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
-        return (
-            f"<p><code>{html.escape(repr(self))}</code></p><p>learned from "
-            f"{training.demonstrations:,} demonstrations of {len(named):,} tools; calibrated: "
-            f"{'yes' if self.calibration_.has_coverage else 'no'}</p><table><thead><tr>"
-            "<th style='text-align:left'>tool</th><th style='text-align:left'>what it does</th>"
-            f"</tr></thead><tbody>{rows}</tbody></table>{more}"
-        )
+        calibrated = self.calibration_.has_coverage
+        return fitted_html(repr(self), self.tools_, self.training_.demonstrations, calibrated)
 
     # -- fitting -------------------------------------------------------------------------------
 
@@ -180,7 +146,9 @@ class Retriever(Estimator):
         if arguments:
             demonstrations = everything = list(as_demonstrations(demonstrations))
         with self._change() as draft:
-            usable, draft.training_ = draft._usable(demonstrations)
+            usable, draft.training_ = select_training_data(
+                demonstrations, failures=bool(draft.failure_weight)
+            )
             if tools is None and isinstance(source, DemonstrationFile):
                 tools = source.tools
             draft._set_vocabulary(unique_tools(tools or ()), usable)
@@ -224,28 +192,6 @@ class Retriever(Estimator):
                 return other._start(demonstrations[position].query, demonstrations[position].before)
 
             yield HeldOutFold(np.flatnonzero(fold == number).tolist(), start)
-
-    def _usable(
-        self, demonstrations: Iterable[DemonstrationLike], before: str = ""
-    ) -> tuple[list[Demonstration], TrainingData]:
-        """What to learn from, and its record; ``before`` is the hash of what was learned so far."""
-        usable: list[Demonstration] = []
-        digest = hashlib.sha256(before.encode())
-        skipped = 0
-        for demonstration in as_demonstrations(demonstrations):
-            if demonstration.outcome == "failure" and not self.failure_weight:
-                skipped += 1
-                continue
-            usable.append(demonstration)
-            digest.update(_fingerprint(demonstration))
-        if not usable and not before:
-            raise InputError(
-                "there are no demonstrations to learn from"
-                + (f" (all {skipped} are failures)" if skipped else "")
-                + "; give at least one"
-            )
-        empty = sum(not demonstration.plan.calls for demonstration in usable)
-        return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
 
     def _set_vocabulary(self, known: dict[str, Tool], usable: Sequence[Demonstration]) -> None:
         if self.needs_descriptions and not any(tool.description for tool in known.values()):
@@ -722,79 +668,6 @@ class StaticRetriever(Retriever):
         return np.stack(prepared)
 
 
-@runtime_checkable
-class SupportsUpdates(Protocol):
-    """A retriever that learns from further demonstrations after ``fit``, without a refit."""
-
-    def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
-        """Learn from further demonstrations; survives save and load.
-
-        Sessions that are open keep what they were opened with. Tools that are not known yet are
-        added.
-
-        Args:
-            demonstrations: as ``fit`` takes them, but not a path; failures are left out where
-                ``failure_weight`` is 0.
-
-        Returns:
-            How many were learned from.
-
-        Raises:
-            InputError: something is not a demonstration.
-            DtdrError: the retriever is not fitted.
-        """
-
-
-@runtime_checkable
-class SupportsToolChanges(Protocol):
-    """A retriever whose tools can change after ``fit``."""
-
-    def add_tools(self, tools: Iterable[Tool]) -> None:
-        """Add tools that no demonstration uses yet, ranked by their descriptions.
-
-        Raises:
-            InputError: a name is known already.
-            DtdrError: the retriever is not fitted.
-        """
-
-    def remove_tools(self, names: Iterable[str]) -> None:
-        """Remove tools; their calls in what was learned count as calls of unknown tools.
-
-        Raises:
-            InputError: a name is not known.
-            DtdrError: the retriever is not fitted.
-        """
-
-    def rename_tool(self, old: str, tool: str | Tool) -> None:
-        """Give a tool another name, and another description where a ``Tool`` is given.
-
-        Raises:
-            InputError: the old name is not known, or the new one is taken.
-            DtdrError: the retriever is not fitted.
-        """
-
-
 def _check_alone(history: Sequence[Any], before: Sequence[Any]) -> None:
     if len(history) or len(before):
         raise InputError("a run has its own calls and what came before it; give the run alone")
-
-
-def _fingerprint(demonstration: Demonstration) -> bytes:
-    plan = demonstration.plan
-    calls = [(call.tool, call.references()) for call in plan.calls]
-    record: list[Any] = [demonstration.query, calls, plan.links]
-    # What tells names only keeps the hash that it had before runs were learned from.
-    told = [_run_fingerprint(call) for call in plan.calls]
-    if demonstration.before or any(each != [None, "unknown", None] for each in told):
-        before = [
-            [item.tool, *_run_fingerprint(item)]
-            if isinstance(item, ToolCall)
-            else [item.role, item.content]
-            for item in demonstration.before
-        ]
-        record += [told, before]
-    return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _run_fingerprint(call: ToolCall) -> list[Any]:
-    return [bound_output(call.output)[0], call.status, call.step]

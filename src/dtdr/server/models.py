@@ -26,7 +26,8 @@ from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.model_folder import read_config
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Retriever, SupportsUpdates
+from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.protocols import SupportsUpdates
 from dtdr.retrievers.session import Prepared
 from dtdr.run import Run
 from dtdr.server.logs import logger

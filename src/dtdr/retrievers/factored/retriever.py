@@ -22,7 +22,7 @@ from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
 from dtdr.progress import progress_bar
 from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Retriever, TrainingData
+from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.factored import calibration
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
@@ -35,6 +35,7 @@ from dtdr.retrievers.factored.reasons import add_reasons
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.nn import Indices
 from dtdr.retrievers.session import History
+from dtdr.retrievers.training import select_training_data
 
 _THREADS = 2
 """Fits that run side by side; each has its own random numbers, so their order does not matter."""
@@ -245,7 +246,9 @@ class DTDRFactored(Retriever):
             return draft._update(demonstrations)
 
     def _update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
-        usable, record = self._usable(demonstrations, self.training_.sha256)
+        usable, record = select_training_data(
+            demonstrations, failures=bool(self.failure_weight), learned=self.training_.sha256
+        )
         if not usable:
             return 0
         names = {call.tool for item in usable for call in item.plan.calls}
@@ -256,22 +259,16 @@ class DTDRFactored(Retriever):
             self.arguments_ = self.arguments_.updated(usable, seed=self.seed)
         if self.plans_ is not None:
             self.plans_ = self.plans_.updated(usable, seed=self.seed)
-        before = self.training_
         self._install(
             self.model_.update(
                 [item.query for item in usable],
                 EncodedPlans.of(usable, self._index, self._weights(usable)),
                 EncodedRuns.of(usable, self._index) if self.model_.blocks.reads_runs else None,
                 decay=self._decay(len(usable)),
-                seed=self.seed + before.demonstrations,
+                seed=self.seed + self.training_.demonstrations,
             )
         )
-        self.training_ = TrainingData(
-            before.demonstrations + record.demonstrations,
-            before.skipped_failures + record.skipped_failures,
-            record.sha256,
-            None if before.empty_plans is None else before.empty_plans + (record.empty_plans or 0),
-        )
+        self.training_ = self.training_.add(record)
         return len(usable)
 
     def add_tools(self, tools: Iterable[Tool]) -> None:

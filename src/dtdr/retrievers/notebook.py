@@ -1,0 +1,39 @@
+"""A retriever as notebooks show it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from dtdr.demonstrations import Tool
+from dtdr.plan import END
+
+_SHOWN_TOOLS = 20
+
+
+def fitted_html(
+    representation: str, tools: Sequence[Tool], demonstrations: int, calibrated: bool
+) -> str:
+    """What was learned from and the first tools, all texts escaped.
+
+    Args:
+        representation: the retriever's ``repr``.
+        tools: the vocabulary; the end of plan is not shown.
+        demonstrations: how many it was fitted on.
+        calibrated: whether it knows how far its probabilities hold.
+    """
+    named = [tool for tool in tools if tool.name != END]
+    rows = "".join(
+        f"<tr><td style='text-align:left'>{html.escape(tool.name)}</td>"
+        f"<td style='text-align:left'>{html.escape(tool.description[:80])}</td></tr>"
+        for tool in named[:_SHOWN_TOOLS]
+    )
+    rest = len(named) - _SHOWN_TOOLS
+    more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
+    return (
+        f"<p><code>{html.escape(representation)}</code></p><p>learned from "
+        f"{demonstrations:,} demonstrations of {len(named):,} tools; calibrated: "
+        f"{'yes' if calibrated else 'no'}</p><table><thead><tr>"
+        "<th style='text-align:left'>tool</th><th style='text-align:left'>what it does</th>"
+        f"</tr></thead><tbody>{rows}</tbody></table>{more}"
+    )

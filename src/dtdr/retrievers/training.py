@@ -1,0 +1,92 @@
+"""Which demonstrations are learned from, and what a model records of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
+from dtdr.errors import InputError
+from dtdr.outputs import bound_output
+from dtdr.plan import ToolCall
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a model was fitted on, as its folder records it.
+
+    Attributes:
+        empty_plans: how many of the demonstrations call no tool; None in folders of versions that
+            did not count them.
+    """
+
+    demonstrations: int
+    skipped_failures: int
+    sha256: str
+    empty_plans: int | None = None
+
+    def add(self, later: TrainingData) -> TrainingData:
+        """The record after an update, whose hash follows from this one's."""
+        return TrainingData(
+            self.demonstrations + later.demonstrations,
+            self.skipped_failures + later.skipped_failures,
+            later.sha256,
+            None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
+        )
+
+
+def select_training_data(
+    demonstrations: Iterable[DemonstrationLike], *, failures: bool, learned: str = ""
+) -> tuple[list[Demonstration], TrainingData]:
+    """What to learn from, and its record.
+
+    Args:
+        demonstrations: as ``Retriever.fit`` takes them, but not a path.
+        failures: whether to learn from failed runs too.
+        learned: the hash of what was learned so far, for an update.
+
+    Raises:
+        InputError: nothing is left to learn from, and nothing was learned so far; or something is
+            not a demonstration.
+    """
+    usable: list[Demonstration] = []
+    digest = hashlib.sha256(learned.encode())
+    skipped = 0
+    for demonstration in as_demonstrations(demonstrations):
+        if demonstration.outcome == "failure" and not failures:
+            skipped += 1
+            continue
+        usable.append(demonstration)
+        digest.update(_fingerprint(demonstration))
+    if not usable and not learned:
+        raise InputError(
+            "there are no demonstrations to learn from"
+            + (f" (all {skipped} are failures)" if skipped else "")
+            + "; give at least one"
+        )
+    empty = sum(not demonstration.plan.calls for demonstration in usable)
+    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
+
+
+def _fingerprint(demonstration: Demonstration) -> bytes:
+    plan = demonstration.plan
+    calls = [(call.tool, call.references()) for call in plan.calls]
+    record: list[Any] = [demonstration.query, calls, plan.links]
+    # What tells names only keeps the hash that it had before runs were learned from.
+    told = [_run_fingerprint(call) for call in plan.calls]
+    if demonstration.before or any(each != [None, "unknown", None] for each in told):
+        before = [
+            [item.tool, *_run_fingerprint(item)]
+            if isinstance(item, ToolCall)
+            else [item.role, item.content]
+            for item in demonstration.before
+        ]
+        record += [told, before]
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _run_fingerprint(call: ToolCall) -> list[Any]:
+    return [bound_output(call.output)[0], call.status, call.step]

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from dtdr import load
-from dtdr.cli import app, run
+from dtdr.cli import app, project_file, run
 from tests import small_data
 from tests.command_line import is_one_sentence
 from tests.conftest import PROJECT
@@ -70,6 +70,90 @@ def test_a_mistake_in_the_project_file_is_one_sentence(content, said, project, c
     error = capsys.readouterr().err
     assert is_one_sentence(error)
     assert said in error
+
+
+STRANGERS = [
+    'allow-endpoint = "evil.example"',
+    '[fit]\nretriever = "less-is-more"\nllm-command = "touch owned"',
+    "[fit]\nllm-command = true",
+    '[fit]\nretriever = "stranger:Class"',
+    '[fit]\nencoder = "endpoint:m@http://evil.example/v1"',
+    '[fit]\nencoder = "sentence-transformers:./model"',
+    '[fit]\nset = ["encoder=endpoint:m@http://evil.example/v1"]',
+    '[plan]\nllm = "openai:m@http://evil.example/v1"',
+    "[mcp]\nupstream = [\"x=sh -c 'touch owned'\"]",
+    '[mcp]\nconfig = "servers.json"',
+    '[mcp]\nhttp = "0.0.0.0:8000"',
+    "[mcp]\nhttp = 8000",
+    "[mcp]\nprefetch = true",
+    "[mcp]\nredact = false",
+    '[mcp]\nlearn = "learned.jsonl"',
+    '[serve]\nhost = "0.0.0.0"',
+    '[serve]\nkeys = "keys.json"',
+    "[serve]\nlog-queries = true",
+    '[keys.create]\nrole = "admin"',
+    "force = true",
+    '[import]\nredact-rules = "rules.toml"',
+    '[fit]\noutput = "../model"',
+    '[fit]\noutput = "/tmp/model"',
+    '[fit]\noutput = "link/model"',
+    '[evaluate]\ndata = "s3://evil.example/runs"',
+    '[evaluate]\nruns = ["runs", "../runs"]',
+]
+
+
+@pytest.mark.parametrize("content", STRANGERS)
+def test_a_project_file_that_was_not_named_runs_nothing_and_sends_nothing(
+    content, project, monkeypatch, capsys
+):
+    (project / "link").symlink_to(project.parent)
+    (project / "dtdr.toml").write_text(content)
+    assert run(["fit", "demonstrations.jsonl", "-o", "model"]) == 2
+    error = capsys.readouterr().err
+    assert is_one_sentence(error)
+    assert "somebody else's must not" in error
+    assert "DTDR_CONFIG=dtdr.toml" in error
+    assert not (project / "model").exists()
+    monkeypatch.setenv("DTDR_CONFIG", "dtdr.toml")  # as the sentence says
+    assert run(["data", "list"]) == 0, capsys.readouterr().err
+
+
+def test_options_that_nobody_judged_need_a_named_project_file(project):
+    allowed = project_file._PLAIN | project_file._NAMES | project_file._FILES
+    options = {
+        name.removeprefix("--")
+        for command in ALL.values()
+        for parameter in command.params
+        for name in parameter.opts
+        if name.startswith("--")
+    }
+    assert allowed <= options | {"verbose"}  # no name that is gone
+    # Whoever adds an option to these looks first at what a stranger's file could do with it.
+    assert sorted(options - allowed) == [
+        "allow-endpoint",
+        "always",
+        "config",
+        "feedback-log",
+        "force",
+        "host",
+        "http",
+        "keys",
+        "learn",
+        "llm",
+        "llm-command",
+        "log-queries",
+        "pin",
+        "prefetch",
+        "record",
+        "redact",
+        "redact-rules",
+        "role",
+        "save-learned",
+        "studio",
+        "upstream",
+        "value-runs",
+        "values",
+    ]
 
 
 def test_another_project_file_may_be_named_or_none(project, monkeypatch, capsys):

@@ -138,6 +138,61 @@ async def test_a_call_under_way_is_waited_for_and_a_run_s_end_cancels_it(filling
         await client.call_tool("send_mail", {"id": "x"})  # the server answers others meanwhile
 
 
+@pytest.fixture(scope="module")
+def handing_on():
+    """Looks something up, and opens what it finds there."""
+    demonstrations = [
+        Demonstration(
+            str(number),
+            f"look up {file}",
+            Plan(
+                (
+                    ToolCall(
+                        "0", "summarize_file", {"id": file}, output={"tool": f"k{number}", "id": 1}
+                    ),
+                    ToolCall("1", "open_file", {"id": {"$ref": "0", "path": "/tool"}}),
+                ),
+                (("0", "1"),),
+            ),
+            group=f"g{number % 6}",
+        )
+        for number, file in enumerate(FILES)
+    ]
+    return dtdr.fit(demonstrations, retriever="dtdr-l", epochs=100, arguments=True)
+
+
+@pytest.mark.parametrize(
+    ("opener", "prefetch", "is_made"),
+    [("files", None, True), ("other", None, False), ("other", ("open_file",), True)],
+)
+async def test_a_mark_alone_gets_no_value_of_another_server_s_calls(
+    handing_on, tmp_path, opener, prefetch, is_made
+):
+    names = {"files": {"summarize_file": "."}, "other": {"send_mail": "."}}
+    names[opener]["open_file"] = "Opens."
+    specs = [
+        UpstreamSpec(
+            name,
+            command=stdio(
+                name, names=offers, read_only=["open_file"], journal=str(tmp_path / "journal")
+            ).command,
+            inherit_env=True,
+            prefetch=prefetch if name == opener else None,
+        )
+        for name, offers in names.items()
+    ]
+    async with gateway_client(handing_on, specs, options=OPTIONS) as (client, gateway):
+        await until(lambda: all(upstream.is_up for upstream in gateway.upstreams.values()))
+        await client.list_tools(meta={"dtdr/intent": "look up budget.pdf"})
+        await client.call_tool("summarize_file", BUDGET)
+        if is_made:
+            await think(tmp_path, 2)
+        else:
+            await rest()
+    # The server's answer names the tool, which nothing but its output holds.
+    assert journal_of(tmp_path / "journal") == ["budget.pdf", "summarize_file"][: 1 + is_made]
+
+
 async def test_early_calls_are_not_part_of_what_is_learned(filling, tmp_path):
     upstream = spec(tmp_path, read_only=TOOLS[:2])
     learned = tmp_path / "learned.jsonl"

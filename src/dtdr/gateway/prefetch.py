@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from dtdr.arguments.model import CallPrediction
+from dtdr.calls import ToolCall
 from dtdr.gateway.catalog import Catalog
 from dtdr.gateway.clients import ClientState
 from dtdr.gateway.connection import RawResult
@@ -27,7 +29,9 @@ class Prefetcher:
     """The early calls of every client.
 
     A tool is called early only where its server's entry in the configuration lists it, or, where
-    the entry lists nothing, where the server marks it with ``readOnlyHint``.
+    the entry lists nothing, where the server marks it with ``readOnlyHint``. The mark is the word
+    of the server that would get the call, so it opens no way between servers: values of another
+    server's calls are sent early to listed tools only.
 
     Args:
         ranker: predicts calls.
@@ -83,7 +87,27 @@ class Prefetcher:
             for call in calls
             if len(names := self._catalog.of_model_name(call.tool)) == 1
         ]
-        run.start(listed, state.read_calls())
+        earlier = state.read_calls()
+        run.start([call for call in listed if self._may_get(call, earlier)], earlier)
+
+    def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
+        """Whether the server of a call may get its arguments before the client sends them."""
+        tool = self._catalog.get(call.tool)
+        if tool is None:
+            return False
+        if self._upstreams[tool.upstream].spec.prefetch is not None:
+            return True
+        made_by = {item.id: self._upstreams_of(item.tool) for item in earlier}
+        return all(
+            made_by.get(source.call) == {tool.upstream}
+            for sources in call.sources.values()
+            for source in sources
+            if source.call
+        )
+
+    def _upstreams_of(self, model_name: str) -> set[str]:
+        names = self._catalog.of_model_name(model_name) or (model_name,)
+        return {tool.upstream for name in names if (tool := self._catalog.get(name)) is not None}
 
     async def take(
         self, state: ClientState, name: str, arguments: Mapping[str, Any] | None
@@ -122,8 +146,8 @@ class Prefetcher:
             _FailedEarlyCallError: the tool failed, or wants to ask the client.
         """
         tool = self._catalog.get(name)
-        if tool is None:
-            raise _FailedEarlyCallError(f"{name} is no longer there")
+        if tool is None or not self.allows(name):
+            raise _FailedEarlyCallError(f"{name} is no longer there, or no longer allowed")
         upstream = self._upstreams[tool.upstream]
         sent = {"name": tool.raw_name, "arguments": dict(arguments)}
         result = await upstream.request("tools/call", sent)

@@ -137,7 +137,10 @@ def test_two_labs_at_once_share_the_work(finished, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="a Ctrl-C cannot be sent to one process on Windows")
 @pytest.mark.parametrize(
     ("sent", "code", "said"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code, said):
     _, data, _ = finished

@@ -19,7 +19,7 @@ def lab(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("cache"))
     with fake_server() as server, in_this_process():
         server.context = 1_000_000
-        options = Options(quick=True, plans=60, llms=[f"openai:m@{server.url}"])
+        options = Options(quick=True, plans=30, llms=[f"openai:m@{server.url}"])
         found = run_lab(SUITES, options, lab="llm", store=store, command="x")
         again = run_lab(SUITES, options, lab="llm", store=store, command="x")
     return store, found, again
@@ -64,7 +64,7 @@ def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):
 
 def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out(tmp_path):
     store = Store(tmp_path)
-    options = Options(quick=True, plans=60, retrievers=["dtdr-l"])
+    options = Options(quick=True, plans=30, retrievers=["dtdr-l"])
     with in_this_process():
         found = run_lab(["weights"], options, lab="l", store=store, command="x")
     assert found.failed == []

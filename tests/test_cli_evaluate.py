@@ -58,15 +58,26 @@ def test_whole_plans_are_scored_beside_steps(evaluate):
         part["plans"] for part in first["plans"]["by_length"].values()
     )
     assert 0 < second["plans"]["p_value_against_first"] <= 1
-    code, out, _ = evaluate(*options, "--by", "plan-length")
+    assert sum(one["plans"] for one in first["plans"]["bins"]) <= 5 * first["plans"]["plans"]
+    assert 0 <= first["plans"]["ece"] <= 1
+    code, out, _ = evaluate(*options, "--by", "plan-length", "--calibration")
     assert code == 0
     assert "Whole plans of dr by the number of calls" in out
+    assert "Probabilities of the whole plans of dr" in out
     assert max(map(len, out.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("option", ["--log", "--folds"])
-def test_whole_plans_are_of_one_split_that_is_fitted(evaluate, option):
-    code, _, err = evaluate("--plans", option, "3", "--retriever", "dr")
+def test_whole_plans_of_folds_are_those_of_every_demonstration(evaluate):
+    code, out, _ = evaluate("--retriever", "dr", "--folds", "3", "--plans", "--json")
+    assert code == 0
+    (result,) = json.loads(out)["results"]
+    scored = result["plans"]
+    assert scored["plans"] == len(small_data.dataset(24).demonstrations)
+    assert scored["tools"] <= scored["tools@5"]
+
+
+def test_whole_plans_are_of_models_that_are_fitted(evaluate):
+    code, _, err = evaluate("--plans", "--log", "3", "--retriever", "dr")
     assert code == 2
     assert is_one_sentence(err)
     assert "--plans" in err

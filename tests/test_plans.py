@@ -15,7 +15,7 @@ from dtdr import Run
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, ModelError
-from dtdr.evaluation.plans import greedy_plan, score_plans
+from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.plan import END, Plan
 from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
 from dtdr.plans.features import describe_plans
@@ -378,6 +378,23 @@ def test_a_greedy_plan_takes_the_best_tool_of_each_step_and_ends(model):
         expected.append(best)
         session.call(best)
     assert greedy_plan(model, item) == expected
+
+
+def planned(rank, *probabilities):
+    return PlanResult(2, rank, False, False, False, probabilities, 1.0)
+
+
+def test_plans_are_counted_by_their_probability_and_the_first_ones_error_is_told():
+    halves = (PlanScores((planned(1, 0.9, 0.1),)), PlanScores((planned(2, 0.9, 0.1), planned(0))))
+    scores = PlanScores.join(halves)
+    bins = scores.bins()
+    assert [one.confidence for one in bins] == pytest.approx([0.1, 0.9])
+    assert [(one.accuracy, one.steps) for one in bins] == [(0.5, 2), (0.5, 2)]
+    assert scores.ece == pytest.approx(0.4)
+    assert len(scores.results) == 3
+    assert scores.to_dict()["ece"] == pytest.approx(0.4)
+    nothing = PlanScores((planned(0),)).to_dict()
+    assert (nothing["ece"], nothing["bins"]) == (None, [])
 
 
 def test_nothing_held_out_cannot_be_scored(model):

@@ -186,6 +186,10 @@ def test_whole_plans_have_a_table_of_their_own(tmp_path):
     first = [results.result(run)["result"]["tools"] for run in runs]
     assert len(first) == 3
     assert table.cells()[0][2].value == pytest.approx(sum(first) / 3)
+    (lengths,) = [one for one in blocks if isinstance(one, Table) and "by the number" in one.title]
+    assert [row[1].text for row in lengths.cells()] == ["greedy", "first"]
+    by_length = [results.result(run)["result"]["by_length"] for run in runs]
+    assert lengths.columns[2].title == min((one for some in by_length for one in some), key=int)
 
 
 def test_a_report_is_one_page_that_loads_nothing(quick, tmp_path):

@@ -110,7 +110,7 @@ def evaluate(
         typer.Option(
             "--plans",
             help="Also show how many whole plans come out right, nothing but the query given; "
-            "--by plan-length shows them by length.",
+            "--by plan-length shows them by length, --calibration by probability.",
         ),
     ] = False,
     figure: Annotated[
@@ -154,8 +154,6 @@ def evaluate(
     for option in ("--calls",) * calls + ("--plans",) * plans:
         if log:
             raise InputError(f"{option} fits a model, which a log does not hold; leave --log out")
-        if folds is not None and option == "--plans":
-            raise InputError(f"{option} scores one split; leave out --folds")
     plan_scores: dict[str, PlanScores] = {}
     if log:
         given = {
@@ -242,7 +240,7 @@ def evaluate(
             answer["synthetic"] = True
         print_json(answer)
         return
-    from dtdr.evaluation.plans import lengths_table, plans_table
+    from dtdr.evaluation.plans import lengths_table, plan_calibration_table, plans_table
     from dtdr.evaluation.tables import (
         breakdown_table,
         calls_table,
@@ -273,6 +271,11 @@ def evaluate(
             lengths_table(planned, title=f"Whole plans of {name} by the number of calls")
             for name, planned in plan_scores.items()
             if by is By.PLAN_LENGTH
+        ]
+        shown += [
+            plan_calibration_table(planned, title=f"Probabilities of the whole plans of {name}")
+            for name, planned in plan_scores.items()
+            if calibration
         ]
     for table in shown:
         if markdown:
@@ -316,7 +319,7 @@ def _run(
     Scores of whole plans are added to ``plan_scores``, where it is given.
     """
     from dtdr.evaluation.harness import run, run_folds
-    from dtdr.evaluation.plans import score_plans
+    from dtdr.evaluation.plans import PlanScores
     from dtdr.retrievers import create
 
     logs: list[RunLog] = []
@@ -326,15 +329,19 @@ def _run(
         if not reason:
             try:
                 candidate = create(name, **keywords)
-                path, planned = paths.get(name), plan_scores is not None
+                planned: list[PlanScores] | None = None if plan_scores is None else []
+                shared: dict[str, Any] = {
+                    "path": paths.get(name),
+                    "force": force,
+                    "plan_scores": planned,
+                }
                 logs.append(
-                    run(candidate, dataset, splits[0], path=path, force=force, plans=planned)
+                    run(candidate, dataset, splits[0], **shared)
                     if len(splits) == 1
-                    else run_folds(candidate, dataset, splits, path=path, force=force)
+                    else run_folds(candidate, dataset, splits, **shared)
                 )
-                if plan_scores is not None:
-                    held_out = splits[0].testing(dataset.demonstrations)
-                    plan_scores[name] = score_plans(candidate, held_out)
+                if plan_scores is not None and planned is not None:
+                    plan_scores[name] = PlanScores.join(planned)
             except MissingExtraError as error:
                 if not everything or encoder is not None:
                     raise

@@ -17,6 +17,7 @@ import numpy as np
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
+from dtdr.evaluation.plans import PlanScores, score_plans
 from dtdr.evaluation.run_log import (
     COVERAGES,
     DIGITS,
@@ -51,7 +52,7 @@ def run(
     path: str | Path | None = None,
     force: bool = False,
     fit_seconds: float | None = None,
-    plans: bool = False,
+    plan_scores: list[PlanScores] | None = None,
 ) -> RunLog:
     """Fit on the train side, then rank every step of the test side teacher-forced.
 
@@ -67,7 +68,8 @@ def run(
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
         fit_seconds: given, the retriever was fitted on this train side before, in that time.
-        plans: whether it learns arguments and whole plans too, for ``score_plans``.
+        plan_scores: given, the retriever learns arguments and whole plans too, and how many of the
+            test side's come out right is appended.
 
     Raises:
         InputError: a side of the split is empty, or the data cannot be learned from.
@@ -76,7 +78,8 @@ def run(
     train, test = _sides(dataset, split)
     if fit_seconds is None:
         started = time.perf_counter()
-        retriever.fit(train, dataset.tools or None, arguments=plans, plans=plans)
+        planned = plan_scores is not None
+        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
         fit_seconds = time.perf_counter() - started
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
@@ -100,6 +103,8 @@ def run(
             familiarity_threshold=retriever.calibration_.familiarity_threshold,
         )
     )
+    if plan_scores is not None:
+        plan_scores.append(score_plans(retriever, test))
     if path is not None:
         write_run_log(path, log, force=force)
     return log
@@ -112,6 +117,7 @@ def run_folds(
     *,
     path: str | Path | None = None,
     force: bool = False,
+    plan_scores: list[PlanScores] | None = None,
 ) -> RunLog:
     """Fit on the train side of each fold in turn, and log the steps of all test sides together.
 
@@ -124,11 +130,13 @@ def run_folds(
         folds: such as ``datasets.splits.group_folds`` gives.
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
+        plan_scores: as ``run`` takes it; one item is appended for each fold.
 
     Raises:
         InputError: a side of a split is empty, or the data cannot be learned from.
         OutputError: the log exists and ``force`` is False, or it cannot be written.
     """
+    planned = plan_scores is not None
     known = {tool.name for tool in dataset.tools}
     known |= {name for item in dataset.demonstrations for name in item.plan.tools}
     tools = (*sorted(known - {END}), END)
@@ -138,10 +146,12 @@ def run_folds(
     for split in folds:
         train, test = _sides(dataset, split)
         started = time.perf_counter()
-        retriever.fit(train, dataset.tools or None)
+        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
         fit_seconds += time.perf_counter() - started
         _rank_steps(retriever, test, builder, [place[name] for name in retriever.vocabulary])
         times.append(rank_microseconds_median(retriever, test))
+        if plan_scores is not None:
+            plan_scores.append(score_plans(retriever, test))
         hashes.append(split_sha256(train, test))
         sizes.append((len(train), len(test)))
     header = _header(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.evaluation.reliability import BINS, Bin, confidence_bins, expected_calibration_error
 from dtdr.evaluation.statistics import Proportion, permutation_p_value, proportion
 from dtdr.evaluation.tables import Column, Table, count, numeric, p_value
 from dtdr.plan import END
@@ -36,7 +38,8 @@ class PlanResult:
         log: whether it calls the tools in the very order of the log.
         greedy: whether the best tool of each step, one after the other, makes the demonstrated
             calls.
-        probability: of the first plan.
+        probabilities: of the predicted plans, the first one's first.
+        milliseconds: that predicting them took.
     """
 
     length: int
@@ -44,7 +47,8 @@ class PlanResult:
     dag: bool
     log: bool
     greedy: bool
-    probability: float
+    probabilities: tuple[float, ...]
+    milliseconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,19 @@ class PlanScores:
 
     Attributes:
         results: one a query.
-        milliseconds_median: for the five plans of one query.
     """
 
     results: tuple[PlanResult, ...]
-    milliseconds_median: float
+
+    @classmethod
+    def join(cls, parts: Iterable[PlanScores]) -> PlanScores:
+        """Those of several test sides together."""
+        return cls(tuple(result for part in parts for result in part.results))
+
+    @property
+    def milliseconds_median(self) -> float:
+        """For the five plans of one query."""
+        return statistics.median(result.milliseconds for result in self.results)
 
     @property
     def tools(self) -> Proportion:
@@ -98,15 +110,32 @@ class PlanScores:
         ]
         return permutation_p_value(np.array(differences), np.random.default_rng(0))
 
+    def bins(self) -> list[Bin]:
+        """Predicted plans, up to five a query, by their probability, and how many are right."""
+        pairs = [
+            (probability, result.rank == place)
+            for result in self.results
+            for place, probability in enumerate(result.probabilities, 1)
+        ]
+        return confidence_bins([one for one, _ in pairs], [right for _, right in pairs], BINS)
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error of the first plans' probabilities; NaN without any plan."""
+        pairs = [
+            (result.probabilities[0], result.rank == 1)
+            for result in self.results
+            if result.probabilities
+        ]
+        bins = confidence_bins([one for one, _ in pairs], [right for _, right in pairs], BINS)
+        return expected_calibration_error(bins)
+
     def by_length(self) -> dict[int, PlanScores]:
         """The same for the plans of each length, rising."""
         groups: dict[int, list[PlanResult]] = defaultdict(list)
         for result in self.results:
             groups[result.length].append(result)
-        return {
-            length: PlanScores(tuple(groups[length]), self.milliseconds_median)
-            for length in sorted(groups)
-        }
+        return {length: PlanScores(tuple(groups[length])) for length in sorted(groups)}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
@@ -125,8 +154,17 @@ class PlanScores:
             },
             "p_value_against_greedy": round(self.p_value, 6),
             "mean_probability": round(
-                statistics.fmean(result.probability for result in self.results), 6
+                statistics.fmean(sum(result.probabilities[:1]) for result in self.results), 6
             ),
+            "ece": None if math.isnan(self.ece) else round(self.ece, 6),
+            "bins": [
+                {
+                    "probability": round(item.confidence, 6),
+                    "right": round(item.accuracy, 6),
+                    "plans": item.steps,
+                }
+                for item in self.bins()
+            ],
             "milliseconds_median": round(self.milliseconds_median, 4),
             "by_length": {
                 str(length): {
@@ -134,6 +172,8 @@ class PlanScores:
                     "tools": round(part.tools.value, 6),
                     "tools@5": round(part.tools_at_5.value, 6),
                     "greedy": round(part.greedy.value, 6),
+                    "interval": [round(part.tools.low, 6), round(part.tools.high, 6)],
+                    "p_value_against_greedy": round(part.p_value, 6),
                 }
                 for length, part in self.by_length().items()
             },
@@ -144,28 +184,36 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
     """Methods as rows, how many of their plans come out right as columns."""
     columns = [
         Column("Retriever"),
-        *numeric("greedy", "first", "among five", "DAG", "log", best=True),
+        *numeric("greedy", "first", best=True),
+        Column("95 %", numeric=True),
+        *numeric("among five", "DAG", "log", best=True),
         Column("p", show=p_value, numeric=True),
         Column("ms", show=lambda value: f"{value:.1f}", numeric=True),
     ]
     rows = [
         [
             name,
-            *(one.value for one in (item.greedy, item.tools, item.tools_at_5, item.dag, item.log)),
+            item.greedy.value,
+            item.tools.value,
+            _interval(item.tools),
+            *(one.value for one in (item.tools_at_5, item.dag, item.log)),
             item.p_value,
             item.milliseconds_median,
         ]
         for name, item in scores.items()
     ]
     first = next(iter(scores.values()))
-    low, high = first.tools.low, first.tools.high
     caption = (
         f"{len(first.results):,} plans, nothing but the query given. Right: the demonstrated "
-        "tools, each as often.\nGreedy: the best tool of each step; p: first against "
-        "greedy.\nDAG: isomorphic by names; log: in its order.\n"
-        f"95 % interval of first: {low:.3f} to {high:.3f} ({next(iter(scores))})."
+        "tools, each as often.\nGreedy: the best tool of each step; first: of the predicted plans, "
+        "with its 95 % interval;\np: first against greedy, paired by query. DAG: isomorphic by "
+        "names; log: in its order."
     )
     return Table(columns, rows, title=title, caption=caption)
+
+
+def _interval(value: Proportion) -> str:
+    return f"{value.low:.3f} to {value.high:.3f}"
 
 
 def lengths_table(scores: PlanScores, *, title: str) -> Table:
@@ -173,17 +221,44 @@ def lengths_table(scores: PlanScores, *, title: str) -> Table:
     columns = [
         Column("Calls"),
         Column("Plans", show=count, numeric=True),
-        *numeric("greedy", "first", "among five", "DAG"),
+        *numeric("greedy", "first"),
+        Column("95 %", numeric=True),
+        *numeric("among five", "DAG"),
+        Column("p", show=p_value, numeric=True),
     ]
     rows = [
         [
             str(length),
             len(part.results),
-            *(one.value for one in (part.greedy, part.tools, part.tools_at_5, part.dag)),
+            part.greedy.value,
+            part.tools.value,
+            _interval(part.tools),
+            part.tools_at_5.value,
+            part.dag.value,
+            part.p_value,
         ]
         for length, part in scores.by_length().items()
     ]
     return Table(columns, rows, title=title)
+
+
+def plan_calibration_table(scores: PlanScores, *, title: str) -> Table:
+    """Probabilities of plans as rows, and how many such plans are right."""
+    columns = [
+        Column("Probability", show=lambda value: f"{value:.2f}", numeric=True),
+        Column("Plans", show=count, numeric=True),
+        *numeric("right"),
+        Column("95 %", numeric=True),
+    ]
+    rows = []
+    for item in scores.bins():
+        low, high = item.interval()
+        rows.append([item.confidence, item.steps, item.accuracy, f"{low:.3f} to {high:.3f}"])
+    caption = (
+        f"Up to {PREDICTED} plans of each query by their probability.\n"
+        f"Expected calibration error of the first: {scores.ece:.3f}, {BINS} bins."
+    )
+    return Table(columns, rows, title=title, caption=caption)
 
 
 def score_plans(retriever: Retriever, demonstrations: Sequence[Demonstration]) -> PlanScores:
@@ -197,14 +272,13 @@ def score_plans(retriever: Retriever, demonstrations: Sequence[Demonstration]) -
         InputError: there is no demonstration, or the retriever was fitted without plans.
     """
     results: list[PlanResult] = []
-    seconds: list[float] = []
     held_out = [item for item in demonstrations if item.outcome != "failure"]
     if not held_out:
         raise InputError("there are no held-out plans to predict; give others")
     for item in track(held_out, "plans", len(held_out)):
         started = time.perf_counter()
         plans = retriever.plans(item.query, before=item.before, k=PREDICTED)
-        seconds.append(time.perf_counter() - started)
+        milliseconds = 1000 * (time.perf_counter() - started)
         wanted = sorted(item.plan.tools)
         ranks = [place for place, plan in enumerate(plans, 1) if sorted(plan.tools) == wanted]
         results.append(
@@ -214,10 +288,11 @@ def score_plans(retriever: Retriever, demonstrations: Sequence[Demonstration]) -
                 bool(plans) and plans[0].to_plan().is_isomorphic(item.plan),
                 bool(plans) and plans[0].tools == item.plan.tools,
                 sorted(greedy_plan(retriever, item)) == wanted,
-                plans[0].probability if plans else 0.0,
+                tuple(plan.probability for plan in plans),
+                milliseconds,
             )
         )
-    return PlanScores(tuple(results), 1000 * statistics.median(seconds))
+    return PlanScores(tuple(results))
 
 
 def greedy_plan(retriever: Retriever, demonstration: Demonstration) -> list[str]:

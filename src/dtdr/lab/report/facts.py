@@ -10,6 +10,7 @@ from typing import Any
 from dtdr.evaluation.statistics import over_splits
 from dtdr.evaluation.tables import (
     EMPTY,
+    MOST_GROUPS,
     Cell,
     Column,
     Table,
@@ -81,32 +82,61 @@ def build_efficiency(results: Results, suite: str) -> list[Block]:
 
 
 def build_whole_plans(results: Results, suite: str) -> list[Block]:
-    """How many whole plans come out right: one table a data set, means over the splits."""
-    keys = ("greedy", "tools", "tools@5", "dag", "log")
-    columns = [
-        Column("Method"),
-        *numeric("Greedy", "First", "Among five", "DAG", "Log", best=True),
-        *numeric("ms"),
-    ]
-    caption = (
-        "Greedy: the best tool of each step; first, among five: of the predicted plans. DAG: "
-        "isomorphic by names; log: in its order. ms: median, for five plans."
-    )
-    tables: list[Block] = []
+    """How many whole plans come out right, and by their length; means over the splits."""
+    blocks: list[Block] = []
     for place, runs in by_place(results.runs(suite, "whole-plans")).items():
         scores: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for run in runs:
             scores[run.method].append(results.result(run)["result"])
-        rows = [
+        title = results.place_title(place)
+        blocks += [_whole_plans(scores, title), _plans_by_length(scores, title)]
+    return blocks
+
+
+def _whole_plans(scores: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
+    keys = ("greedy", "tools", "tools@5", "dag", "log")
+    columns = [
+        Column("Method"),
+        *numeric("Greedy", "First", "Among five", "DAG", "Log", best=True),
+        *numeric("First - greedy", "ECE", "ms"),
+    ]
+    rows = []
+    for method, splits in scores.items():
+        gains = [one["tools"] - one["greedy"] for one in splits]
+        errors = [one["ece"] for one in splits if one["ece"] is not None]
+        rows.append(
             [
                 Cell(method),
-                *(interval(over_splits([one[key] for one in some])) for key in keys),
-                significant(fmean(one["milliseconds_median"] for one in some), measured=True),
+                *(interval(over_splits([one[key] for one in splits])) for key in keys),
+                interval(over_splits(gains)),
+                interval(over_splits(errors)) if errors else EMPTY,
+                significant(fmean(one["milliseconds_median"] for one in splits), measured=True),
             ]
-            for method, some in scores.items()
-        ]
-        tables.append(Table(columns, rows, results.place_title(place), caption))
-    return tables
+        )
+    caption = (
+        "Greedy: the best tool of each step; first, among five: of the predicted plans. DAG: "
+        "isomorphic by names; log: in its order. First - greedy: paired by split. ECE: calibration "
+        "error of the first plan's probability. ms: median, for five plans."
+    )
+    return Table(columns, rows, title, caption)
+
+
+def _plans_by_length(scores: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
+    lengths = sorted({int(one) for some in scores.values() for s in some for one in s["by_length"]})
+    shown = lengths[:MOST_GROUPS]
+    rows = []
+    for method, splits in scores.items():
+        for key, name in (("greedy", "greedy"), ("tools", "first")):
+            cells = []
+            for length in map(str, shown):
+                shares = [s["by_length"][length][key] for s in splits if length in s["by_length"]]
+                cells.append(interval(over_splits(shares)) if shares else EMPTY)
+            rows.append([Cell(method), Cell(name), *cells])
+    columns = [Column("Method"), Column("Plan"), *numeric(*map(str, shown))]
+    caption = "Columns: calls of the demonstrated plan."
+    if len(lengths) > len(shown):
+        caption += f" Not shown: {lengths[len(shown)]} to {lengths[-1]}."
+    return Table(columns, rows, f"{title}, by the number of calls", caption)
 
 
 def build_reproduction(results: Results) -> Section:

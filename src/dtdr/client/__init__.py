@@ -12,7 +12,8 @@ from dtdr.client.answers import (
     ServedModel,
     ServerError,
 )
-from dtdr.client.clients import AsyncClient, AsyncRemoteSession, Client, RemoteSession
+from dtdr.client.clients import AsyncClient, Client
+from dtdr.client.sessions import AsyncRemoteSession, RemoteSession
 
 __all__ = [
     "AsyncClient",

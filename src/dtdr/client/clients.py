@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
 
 from dtdr.arguments.model import CallPrediction
@@ -18,6 +19,14 @@ from dtdr.client.answers import (
     read_plans,
 )
 from dtdr.client.calls import Call, endpoint
+from dtdr.client.sessions import (
+    AsyncClosing,
+    AsyncRemoteSession,
+    Closing,
+    OpeningSession,
+    RemoteSession,
+    call_record,
+)
 from dtdr.demonstrations import Demonstration, before_record
 from dtdr.errors import InputError
 from dtdr.http_requests import (
@@ -28,7 +37,6 @@ from dtdr.http_requests import (
     parse_address,
     require_http,
 )
-from dtdr.plan import ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.run import BeforeLike, CallLike
 from dtdr.selection import AnthropicForm, Bounds, OpenAIForm, Selection
@@ -40,158 +48,6 @@ SLOW_SECONDS = 120.0
 """For learning, loading and saving."""
 
 Result = TypeVar("Result")
-
-
-class _Closing(ABC):
-    """A context manager that closes."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End what was opened."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _AsyncClosing(ABC):
-    """An asynchronous context manager that closes."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """End what was opened."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class _Sessions:
-    """A session's calls.
-
-    Attributes:
-        id: names the session on the server.
-        query: what the user asked for.
-        history: names of the tools called so far, oldest first.
-    """
-
-    def __init__(self, client: Any, identifier: str, query: str, history: Sequence[str]) -> None:
-        self._client = client
-        self.id = identifier
-        self.query = query
-        self.history: tuple[str, ...] = tuple(history)
-
-    @endpoint
-    def rank(
-        self,
-        *,
-        selection: Selection | None = None,
-        **bounds: Unpack[Bounds],
-    ) -> Call[RemoteRanking]:
-        """Rank the tools for the next step; see ``Client.rank``."""
-        body = Selection.of(selection, bounds).to_dict()
-        return Call("POST", f"/v1/sessions/{self.id}/rank", body, RemoteRanking.read)
-
-    @endpoint
-    def next_calls(self, k: int = 3) -> Call[list[CallPrediction]]:
-        """The next calls with their arguments; see ``Client.next_calls``."""
-        return Call("POST", f"/v1/sessions/{self.id}/calls", {"top_k": k}, read_calls)
-
-    @endpoint
-    def fill(self, tool: str) -> Call[CallPrediction]:
-        """The most probable arguments of a tool; see ``Client.fill``."""
-        path = f"/v1/sessions/{self.id}/calls"
-        return Call("POST", path, {"tool": tool}, lambda answer: read_calls(answer)[0])
-
-    @endpoint
-    def plans(self, k: int = 5) -> Call[list[PlanPrediction]]:
-        """What is left to do; see ``Client.plans``."""
-        return Call("POST", f"/v1/sessions/{self.id}/plans", {"top_k": k}, read_plans)
-
-    @endpoint
-    def _delete(self) -> Call[None]:
-        return Call(
-            "DELETE",
-            f"/v1/sessions/{self.id}",
-            None,
-            lambda _: None,
-            forgives=lambda error: error.status == 404,
-        )
-
-    def _add_calls(self, calls: Sequence[CallLike]) -> Call[tuple[str, ...]]:
-        return Call(
-            "POST",
-            f"/v1/sessions/{self.id}/call",
-            {"tools": list(map(_call_record, calls))},
-            lambda answer: tuple(answer["history"]),
-            is_repeatable=False,
-        )
-
-
-class RemoteSession(_Sessions, _Closing):
-    """One query, encoded once on the server, and the calls made for it.
-
-    A context manager: it is deleted on the server when the block ends.
-    """
-
-    def call(self, *calls: CallLike) -> Self:
-        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
-        self.history = self.send(self._add_calls(calls))
-        return self
-
-    def close(self) -> None:
-        """Delete the session on the server; one that is gone already is not an error."""
-        self._delete()
-
-    def send(self, call: Call[Result]) -> Result:
-        """Send one call."""
-        result: Result = self._client.send(call)
-        return result
-
-
-class AsyncRemoteSession(_Sessions, _AsyncClosing):
-    """One query, encoded once on the server, and the calls made for it.
-
-    An asynchronous context manager: it is deleted on the server when the block ends.
-    """
-
-    async def call(self, *calls: CallLike) -> Self:
-        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
-        self.history = await self.send(self._add_calls(calls))
-        return self
-
-    async def close(self) -> None:
-        """Delete the session on the server; one that is gone already is not an error."""
-        await self._delete()
-
-    async def send(self, call: Call[Result]) -> Result:
-        """Send one call."""
-        result: Result = await self._client.send(call)
-        return result
-
-
-class OpeningSession(Awaitable[AsyncRemoteSession]):
-    """A session that is opened when it is awaited, or entered as a context manager."""
-
-    def __init__(self, client: AsyncClient, call: Call[AsyncRemoteSession]) -> None:
-        self._client = client
-        self._call = call
-        self._session: AsyncRemoteSession | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncRemoteSession]:
-        return self._client.send(self._call).__await__()
-
-    async def __aenter__(self) -> AsyncRemoteSession:
-        self._session = await self
-        return self._session
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
 
 
 class _Calls(ABC):
@@ -487,7 +343,7 @@ class _Calls(ABC):
         return _drop_none(**fields, model=model or self.model)
 
 
-class Client(_Calls, _Closing):
+class Client(_Calls, Closing):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
 
     Args:
@@ -533,7 +389,7 @@ class Client(_Calls, _Closing):
         self._transport.close()
 
 
-class AsyncClient(_Calls, _AsyncClosing):
+class AsyncClient(_Calls, AsyncClosing):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same; ``options`` are
@@ -559,7 +415,7 @@ class AsyncClient(_Calls, _AsyncClosing):
         the block ends.
         """
         call = self._session_call(AsyncRemoteSession, query, history, before, model)
-        return OpeningSession(self, call)
+        return OpeningSession(partial(self.send, call))
 
     async def send(self, call: Call[Result]) -> Result:
         """Send one call."""
@@ -583,18 +439,10 @@ def _step(
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
-    step: dict[str, Any] = {"query": query, "history": list(map(_call_record, history))}
+    step: dict[str, Any] = {"query": query, "history": list(map(call_record, history))}
     if before:
         step["before"] = list(map(before_record, before))
     return step
-
-
-def _call_record(call: CallLike) -> Any:
-    """A call as the server takes it: a name, or an object."""
-    if isinstance(call, str):
-        return call
-    record = call.to_dict() if isinstance(call, ToolCall) else dict(call)
-    return {name: record[name] for name in record if name != "output_length"}
 
 
 def _record(item: Demonstration | Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Sessions: created, told, ranked, deleted, expired, and following their model."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import dtdr
-from dtdr.server.sessions import SessionStore
+from dtdr.server.sessions import MemorySessions
 from dtdr.server.settings import Limits
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -101,17 +102,17 @@ def test_sessions_are_weighed_and_not_only_counted(fitted):
 def test_one_key_cannot_take_the_memory_of_all(fitted):
     now = [0.0]
     limits = Limits(session_bytes=100_000, key_session_bytes=20_000, session_seconds=10)
-    store = SessionStore(limits, clock=lambda: now[0])
+    store = MemorySessions(limits, clock=lambda: now[0])
     for _ in range(3):
-        store.open(MODEL, "q" * 4_000, (), "greedy")
+        asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
     with pytest.raises(HTTPException, match="of this key hold"):
-        store.open(MODEL, "q" * 4_000, (), "greedy")
+        asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
     for _ in range(2):
-        store.open(MODEL, "q" * 4_000, (), "modest")
+        asyncio.run(store.open(MODEL, "q" * 4_000, (), "modest"))
     now[0] = 11
-    assert store.expire() == 5
+    assert asyncio.run(store.expire()) == 5
     assert not store._bytes
-    store.open(MODEL, "q" * 4_000, (), "greedy")
+    asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
 
 
 def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
@@ -199,14 +200,14 @@ def test_a_thousand_sessions_stay_open_and_apart(served):
 
 def test_expiring_takes_the_least_recently_used_only():
     now = [0.0]
-    store = SessionStore(Limits(session_seconds=10), clock=lambda: now[0])
+    store = MemorySessions(Limits(session_seconds=10), clock=lambda: now[0])
     found = []
     for moment in (0, 1, 2):
         now[0] = moment
-        found.append(store.open(MODEL, "q", (), "").id)
+        found.append(asyncio.run(store.open(MODEL, "q", (), "")).id)
     now[0] = 9
-    store.find(found[0], "")
+    asyncio.run(store.find(found[0], ""))
     now[0] = 11.5
-    assert store.expire() == 1
+    assert asyncio.run(store.expire()) == 1
     assert found[1] not in store._open
     assert len(store) == 2

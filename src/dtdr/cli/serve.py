@@ -38,6 +38,15 @@ def serve(
         Path | None,
         typer.Option("--keys", metavar="FILE", help="Ask for a key of this file."),
     ] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(
+            "--sessions",
+            metavar="URL",
+            envvar="DTDR_SESSIONS",
+            help="Keep sessions in this Redis or Valkey, for several servers.",
+        ),
+    ] = None,
     watch: Annotated[
         float,
         typer.Option(
@@ -130,6 +139,7 @@ def serve(
             session_bytes=max_session_bytes,
             ranking_seconds=ranking_seconds,
         ),
+        session_store=sessions,
         watch_seconds=watch,
         save_seconds=save,
         feedback_log=feedback_log,

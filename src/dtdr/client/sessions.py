@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Self, TypeVar, Unpack
@@ -101,9 +102,11 @@ class _Sessions:
         return Call(
             "POST",
             f"/v1/sessions/{self.id}/call",
-            {"tools": list(map(call_record, calls))},
+            {
+                "tools": list(map(call_record, calls)),
+                "idempotency_key": secrets.token_hex(8),
+            },
             lambda answer: tuple(answer["history"]),
-            is_repeatable=False,
         )
 
 

@@ -26,7 +26,7 @@ from dtdr.server.models import ModelRegistry
 from dtdr.server.openapi import document
 from dtdr.server.routes import ENDPOINTS
 from dtdr.server.service import Service
-from dtdr.server.sessions import SessionStore
+from dtdr.server.sessions import MemorySessions, SessionStore
 from dtdr.server.settings import Settings
 from dtdr.server.tracing import Tracing
 from dtdr.server.watching import reload_all, save_all, watch
@@ -67,6 +67,7 @@ def create_app(
                     await watching
                 if settings.save_seconds:
                     await save_all(service)
+                await service.sessions.shut_down()
                 await to_thread.run_sync(service.tracing.shut_down)
                 log("stopped")
 
@@ -90,7 +91,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
         )
     models = ModelRegistry(settings.models, settings.limits)
     tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
-    service = Service(settings, models, SessionStore(settings.limits), Metrics(), tracing, keys)
+    service = Service(settings, models, _sessions(settings, models), Metrics(), tracing, keys)
     if settings.feedback_log is not None:
         service.feedback_log = FeedbackLog(settings.feedback_log)
     service.metrics.count_sessions(lambda: len(service.sessions))
@@ -98,6 +99,14 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
         model.on_replace = service.sessions.forget
         service.show_generation(model)
     return service
+
+
+def _sessions(settings: Settings, models: ModelRegistry) -> SessionStore:
+    if settings.session_store is None:
+        return MemorySessions(settings.limits)
+    from dtdr.server.redis_sessions import RedisSessions
+
+    return RedisSessions(settings.session_store, settings.limits, models)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,8 @@ NO_BOUNDS = schemas.CallBounds()
 NO_PLAN_BOUNDS = schemas.PlanBounds()
 
 _ID_LENGTH = 64
+_ATTEMPTS = 8
+"""To tell a session of calls, where others tell it at the same moment."""
 
 
 # -- ranking -----------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ async def predict_session(
     call: Call, body: schemas.CallBounds = NO_BOUNDS
 ) -> schemas.CallsResponse:
     """Predict the next calls of a session with their arguments."""
-    session = _session(call)
+    session = await _session(call)
     return await call.service.predict(
         session.model,
         session.history,
@@ -148,7 +150,7 @@ async def plan_session(
     call: Call, body: schemas.PlanBounds = NO_PLAN_BOUNDS
 ) -> schemas.PlansResponse:
     """Predict what is left to do in a session."""
-    session = _session(call)
+    session = await _session(call)
     return await call.service.predict_plans(
         session.model, session.history, lambda: session.predict_plans(body.top_k)
     )
@@ -166,41 +168,55 @@ async def create_session(call: Call, body: schemas.SessionRequest) -> schemas.Se
     call.log(model.name, body.query, calls=len(history))
     calls: Sequence[CallLike] = history if run is None else run.calls
     before = () if run is None else run.before
-    session = service.sessions.open(model, body.query, calls, call.owner, before)
+    session = await service.sessions.open(model, body.query, calls, call.owner, before)
     return await _session_response(call, session, body.rank)
 
 
 async def show_session(call: Call) -> schemas.SessionResponse:
     """What a session knows."""
-    return await _session_response(call, _session(call), None)
+    return await _session_response(call, await _session(call), None)
 
 
 async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.SessionResponse:
     """Tell a session that tools were called."""
-    session = _session(call)
-    run = await call.service.read_run(
-        session.query, body.tools, taken=session.ids, first=session.next_number
-    )
-    calls: Sequence[CallLike] = names_of(body.tools) if run is None else run.calls
-    call.service.sessions.call(session, calls)
+    key = body.idempotency_key or secrets.token_hex(8)
+    for attempt in range(_ATTEMPTS):
+        session = await _session(call, may_lack_calls=not attempt)
+        version = session.version
+        if key in session.keys:
+            break  # an earlier attempt was made, and its answer was lost
+        run = await call.service.read_run(
+            session.query, body.tools, taken=session.ids, first=session.next_number
+        )
+        calls: Sequence[CallLike] = names_of(body.tools) if run is None else run.calls
+        if await call.service.sessions.call(session, calls, key, version):
+            break
+    else:
+        raise HTTPException(
+            503,
+            "others tell this session of calls at the same time; try again",
+            {"retry-after": "1"},
+        )
     return await _session_response(call, session, body.rank)
 
 
 async def rank_session(call: Call, body: schemas.Selection = NO_SELECTION) -> schemas.RankResponse:
     """Rank the tools for the next step of a session."""
-    return await _rank_session(call, _session(call), body)
+    return await _rank_session(call, await _session(call), body)
 
 
 async def delete_session(call: Call) -> None:
     """Close a session."""
-    call.service.sessions.close(_session(call))
+    await call.service.sessions.close(await _session(call))
 
 
-def _session(call: Call) -> ServedSession:
+async def _session(call: Call, *, may_lack_calls: bool = False) -> ServedSession:
     identifier = call.parameters["session"]
     if len(identifier) > _ID_LENGTH:
         raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
-    session = call.service.sessions.find(identifier, call.owner)
+    session = await call.service.sessions.find(
+        identifier, call.owner, may_lack_calls=may_lack_calls
+    )
     call.log(session.model.name)
     return session
 

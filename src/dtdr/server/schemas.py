@@ -334,6 +334,10 @@ class CallRequest(Request, kw_only=True):
         Meta(min_length=1, description="Names, or calls with what came of them."),
     ]
     rank: RankToo = None
+    idempotency_key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        Meta(description="A new random text; sent again with the same one, nothing is added."),
+    ] = None
 
 
 class SessionResponse(Response, kw_only=True):

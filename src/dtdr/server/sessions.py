@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from sys import getsizeof
@@ -22,6 +23,8 @@ from dtdr.server.settings import Limits
 
 _SESSION_BYTES = 2_000
 """Of a session beside its texts."""
+_KEY_BYTES = 150
+"""Of the key of a request."""
 
 
 class ServedSession:
@@ -33,6 +36,8 @@ class ServedSession:
     Attributes:
         ids: of all calls, those before the query among them.
         next_number: the id of the next call that is told without one, if it is free.
+        version: grows by one with every request that adds calls.
+        keys: of the requests that added calls; one that is sent again adds nothing.
     """
 
     def __init__(
@@ -42,19 +47,22 @@ class ServedSession:
         calls: Sequence[CallLike],
         owner: str,
         before: Sequence[BeforeLike] = (),
+        identifier: str | None = None,
     ) -> None:
-        self.id = secrets.token_urlsafe(16)
+        self.id = identifier or secrets.token_urlsafe(16)
         self.model = model
         self.query = query
         self.before = tuple(before)
         self.calls: list[CallLike] = []
         self.ids = {item.id for item in before if isinstance(item, ToolCall)}
         self.next_number = 1
-        self.add(calls)
+        self.version = 0
+        self.keys: set[str] = set()
+        self.bytes = _SESSION_BYTES + getsizeof(query) + weigh(before)
+        self._add(calls)
         self.owner = owner
         self.used = 0.0
         self._lock = asyncio.Lock()
-        self.bytes = _SESSION_BYTES + getsizeof(query) + _weight(calls) + _weight(before)
         self.prepared_bytes = prepared_bytes(model.current.retriever, query)
         self._prepared: tuple[int, Session] | None = None
         self._told = 0
@@ -84,8 +92,16 @@ class ServedSession:
             snapshot = self.model.current
             return snapshot, await snapshot.run_in_thread(self._plans, snapshot, top_k)
 
-    def add(self, calls: Sequence[CallLike]) -> None:
+    def add(self, calls: Sequence[CallLike], key: str) -> None:
+        """Add the calls of one request."""
+        self._add(calls)
+        self.bytes += _KEY_BYTES
+        self.keys.add(key)
+        self.version += 1
+
+    def _add(self, calls: Sequence[CallLike]) -> None:
         """Add calls; those told by name get the id that a ``Session`` gives them."""
+        self.bytes += weigh(calls)
         for call in calls:
             if isinstance(call, ToolCall):
                 self.ids.add(call.id)
@@ -140,8 +156,8 @@ class ServedSession:
         return session
 
 
-class SessionStore:
-    """The open sessions, least recently used first.
+class SessionStore(ABC):
+    """The sessions that this process holds, least recently used first.
 
     Args:
         limits: how many, how long, and calls in each.
@@ -159,7 +175,8 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(
+    @abstractmethod
+    async def open(
         self,
         model: ServedModel,
         query: str,
@@ -170,16 +187,144 @@ class SessionStore:
         """A new session.
 
         Raises:
-            HTTPException: too many are open.
+            HTTPException: there is no room for it.
         """
-        self.expire()
+
+    @abstractmethod
+    async def find(
+        self, identifier: str, owner: str, *, may_lack_calls: bool = False
+    ) -> ServedSession:
+        """An open session, whose time to live starts anew.
+
+        Args:
+            identifier: of the session.
+            owner: who asks.
+            may_lack_calls: whether it may lack calls that another process was told, which ``call``
+                notices.
+
+        Raises:
+            HTTPException: there is none of that id that belongs to the owner.
+        """
+
+    @abstractmethod
+    async def call(
+        self, session: ServedSession, calls: Sequence[CallLike], key: str, version: int
+    ) -> bool:
+        """Tell a session what was called; False, and nothing was told, where it has changed.
+
+        Args:
+            session: that was found.
+            calls: of one request.
+            key: of the request.
+            version: of the session that the request was read for.
+
+        Raises:
+            HTTPException: its history would grow too long or large; nothing was told.
+        """
+
+    @abstractmethod
+    async def close(self, session: ServedSession) -> None:
+        """Drop a session."""
+
+    async def expire(self) -> int:
+        """Drop the sessions that were idle for too long; returns how many."""
+        return self._expire()
+
+    @abstractmethod
+    async def shut_down(self) -> None:
+        """Close what connects this process with others."""
+
+    def forget(self, model: ServedModel) -> None:
+        """Let go of a snapshot of a model that was replaced, so that its memory is free."""
+        for session in self._open.values():
+            if session.model is model:
+                session.forget()
+
+    def _check_length(self, session: ServedSession, calls: Sequence[CallLike]) -> None:
+        if len(session.calls) + len(calls) > self._limits.history:
+            raise HTTPException(
+                422, f"the history would hold more than {self._limits.history} calls"
+            )
+
+    def _missing(self) -> HTTPException:
+        return HTTPException(
+            404,
+            "no such session is open; it was deleted, expired "
+            f"({self._limits.session_seconds:g} s without a request) or belongs to another key",
+        )
+
+    def _keep(self, session: ServedSession) -> None:
+        """Hold a session."""
+        self._open[session.id] = session
+        self._bytes[session.owner] += session.bytes
+        self._use(session)
+
+    def _use(self, session: ServedSession) -> None:
+        """Start a session's time to live anew, and let it keep what is prepared.
+
+        Sessions that were not used for longer prepare their query anew when they are used again.
+        """
+        session.used = self._clock()
+        self._open.move_to_end(session.id)
+        if session.id not in self._prepared:
+            self._prepared[session.id] = session
+            self._prepared_bytes += session.prepared_bytes
+        self._prepared.move_to_end(session.id)
+        while self._prepared_bytes > self._limits.prepared_bytes and len(self._prepared) > 1:
+            oldest = self._prepared.popitem(last=False)[1]
+            self._prepared_bytes -= oldest.prepared_bytes
+            oldest.forget()
+
+    def _add(self, session: ServedSession, calls: Sequence[CallLike], key: str) -> None:
+        """Add the calls of a request to a session."""
+        before = session.bytes
+        session.add(calls, key)
+        if self._open.get(session.id) is session:
+            self._bytes[session.owner] += session.bytes - before
+
+    def _drop(self, session: ServedSession) -> None:
+        """Hold a session no longer."""
+        if self._open.pop(session.id, None) is not None:
+            if self._prepared.pop(session.id, None) is not None:
+                self._prepared_bytes -= session.prepared_bytes
+            self._bytes[session.owner] -= session.bytes
+            if not self._bytes[session.owner]:
+                del self._bytes[session.owner]
+
+    def _expire(self) -> int:
+        limit = self._clock() - self._limits.session_seconds
+        count = 0
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            if oldest.used > limit:
+                break
+            self._drop(oldest)
+            count += 1
+        return count
+
+
+class MemorySessions(SessionStore):
+    """The sessions of one process, which end with it."""
+
+    async def open(
+        self,
+        model: ServedModel,
+        query: str,
+        calls: Sequence[CallLike],
+        owner: str,
+        before: Sequence[BeforeLike] = (),
+    ) -> ServedSession:
+        """A new session.
+
+        Raises:
+            HTTPException: too many are open, or they are too large together.
+        """
+        self._expire()
         if len(self._open) >= self._limits.sessions:
             raise self._full(f"{len(self._open)} sessions are open")
         session = ServedSession(model, query, calls, owner, before)
         self._check_bytes(owner, session.bytes)
-        self._open[session.id] = session
-        self._bytes[owner] += session.bytes
-        self._use(session)
+        self._keep(session)
         return session
 
     def _check_bytes(self, owner: str, more: int) -> None:
@@ -205,84 +350,37 @@ class SessionStore:
             {"retry-after": str(min(wait, 60))},
         )
 
-    def _use(self, session: ServedSession) -> None:
-        """Start a session's time to live anew, and let it keep what is prepared.
-
-        Sessions that were not used for longer prepare their query anew when they are used again.
-        """
-        session.used = self._clock()
-        self._open.move_to_end(session.id)
-        if session.id not in self._prepared:
-            self._prepared[session.id] = session
-            self._prepared_bytes += session.prepared_bytes
-        self._prepared.move_to_end(session.id)
-        while self._prepared_bytes > self._limits.prepared_bytes and len(self._prepared) > 1:
-            oldest = self._prepared.popitem(last=False)[1]
-            self._prepared_bytes -= oldest.prepared_bytes
-            oldest.forget()
-
-    def find(self, identifier: str, owner: str) -> ServedSession:
-        """An open session, whose time to live starts anew.
-
-        Raises:
-            HTTPException: there is none of that id that belongs to the owner.
-        """
-        self.expire()
+    async def find(
+        self, identifier: str, owner: str, *, may_lack_calls: bool = False
+    ) -> ServedSession:
+        """An open session, whose time to live starts anew; see ``SessionStore``."""
+        self._expire()
         session = self._open.get(identifier)
         if session is None or session.owner != owner:
-            raise HTTPException(
-                404,
-                "no such session is open; it was deleted, expired "
-                f"({self._limits.session_seconds:g} s without a request) or belongs to another key",
-            )
+            raise self._missing()
         self._use(session)
         return session
 
-    def call(self, session: ServedSession, calls: Sequence[CallLike]) -> None:
-        """Tell a session what was called.
+    async def call(
+        self, session: ServedSession, calls: Sequence[CallLike], key: str, version: int
+    ) -> bool:
+        """Tell a session what was called; see ``SessionStore``."""
+        if session.version != version:
+            return False
+        self._check_length(session, calls)
+        self._check_bytes(session.owner, weigh(calls))
+        self._add(session, calls, key)
+        return True
 
-        Raises:
-            HTTPException: its history would grow too long or large; nothing was added.
-        """
-        if len(session.calls) + len(calls) > self._limits.history:
-            raise HTTPException(
-                422, f"the history would hold more than {self._limits.history} calls"
-            )
-        more = _weight(calls)
-        self._check_bytes(session.owner, more)
-        session.add(calls)
-        session.bytes += more
-        self._bytes[session.owner] += more
-
-    def close(self, session: ServedSession) -> None:
+    async def close(self, session: ServedSession) -> None:
         """Drop a session."""
-        if self._open.pop(session.id, None) is not None:
-            if self._prepared.pop(session.id, None) is not None:
-                self._prepared_bytes -= session.prepared_bytes
-            self._bytes[session.owner] -= session.bytes
-            if not self._bytes[session.owner]:
-                del self._bytes[session.owner]
+        self._drop(session)
 
-    def forget(self, model: ServedModel) -> None:
-        """Let go of a snapshot of a model that was replaced, so that its memory is free."""
-        for session in self._open.values():
-            if session.model is model:
-                session.forget()
-
-    def expire(self) -> int:
-        """Drop the sessions that were idle for too long; returns how many."""
-        limit = self._clock() - self._limits.session_seconds
-        count = 0
-        while self._open:
-            oldest = next(iter(self._open.values()))
-            if oldest.used > limit:
-                break
-            self.close(oldest)
-            count += 1
-        return count
+    async def shut_down(self) -> None:
+        """Nothing is shared."""
 
 
-def _weight(items: Sequence[CallLike | BeforeLike]) -> int:
+def weigh(items: Sequence[CallLike | BeforeLike]) -> int:
     """Bytes that names, calls and messages take, and their places in a list."""
     return sum(
         8 + (getsizeof(item) if isinstance(item, str) else 500 + 3 * len(repr(item)))

@@ -77,6 +77,7 @@ class Settings:
         keys: file of API keys that ``dtdr keys create`` wrote; None: no key is asked for.
         limits: see there.
         watch_seconds: between looks at the model folders; 0 does not look.
+        session_store: address of the Redis or Valkey that keeps the sessions; None: this process.
         save_seconds: at most every so many seconds, updates by feedback are written back
             to its folder, and once more when the server stops; 0: only when asked.
         feedback_log: file that every demonstration from feedback is appended to.
@@ -90,6 +91,7 @@ class Settings:
     port: int = DEFAULT_PORT
     keys: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    session_store: str | None = None
     watch_seconds: float = 2.0
     save_seconds: float = 0.0
     feedback_log: Path | None = None

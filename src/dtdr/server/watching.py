@@ -72,7 +72,7 @@ async def _refresh_keys(service: Service) -> None:
 
 
 async def _expire_sessions(service: Service) -> None:
-    service.metrics.expired.inc(service.sessions.expire())
+    service.metrics.expired.inc(await service.sessions.expire())
 
 
 async def reload_all(service: Service) -> None:

@@ -1,0 +1,395 @@
+"""Sessions in Redis: several servers on one session, lost walks, failures of Redis."""
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import httpx2
+import pytest
+
+import dtdr
+from dtdr.cli import run
+from dtdr.errors import InputError, MissingExtraError
+from tests.server import serving
+from tests.server.redis_server import RedisServer
+from tests.server.serving import QUERY
+
+CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
+BEFORE = [
+    {"role": "user", "content": "I am Ann"},
+    {"role": "call", "id": "b1", "tool": "find_contact", "arguments": {"name": "Ann"}},
+]
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory):
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def replicas(fitted, redis_server):
+    """Two servers that share their sessions."""
+    settings = serving.settings(fitted, session_store=redis_server.url)
+    with serving.running(settings) as first, serving.running(settings) as second:
+        yield first, second
+
+
+def open_session(served, **given):
+    answer = served.post("/v1/sessions", {"query": QUERY, **given})
+    assert answer.status_code == 201, answer.text
+    return f"/v1/sessions/{answer.json()['session']}"
+
+
+def test_every_server_answers_every_step_as_one_process_does(replicas, served):
+    first, second = replicas
+    for given in ({}, {"before": BEFORE, "history": [CALL]}):
+        shared, alone = open_session(first, **given), open_session(served, **given)
+        for step, call in enumerate(["summarize", {**CALL, "id": "c"}, "send_mail", "unknown"]):
+            body = {"tools": [call], "rank": {"top_k": 5}}
+            answers = [
+                (second, first)[step % 2].post(f"{shared}/call", body).json(),
+                served.post(f"{alone}/call", body).json(),
+            ]
+            assert answers[0]["history"] == answers[1]["history"]
+            assert answers[0]["ranking"] == answers[1]["ranking"]
+            ranked = (first, second)[step % 2].post(f"{shared}/rank", {"top_k": 5}).json()
+            assert ranked == answers[1]["ranking"]
+
+
+def test_what_was_told_by_names_and_with_outputs_comes_back_whole(replicas):
+    first, second = replicas
+    path = open_session(first, before=BEFORE, history=["summarize"])
+    first.post(f"{path}/call", {"tools": [{**CALL, "status": "error", "step": 3}, "send_mail"]})
+    second.get(path)
+    one, other = (
+        server.service.sessions._open[path.rsplit("/", 1)[1]] for server in (first, second)
+    )
+    assert one.calls == other.calls
+    assert one.before == other.before
+    assert (one.ids, one.next_number, one.keys) == (other.ids, other.next_number, other.keys)
+    assert one.bytes == other.bytes
+
+
+def test_a_session_with_long_outputs_takes_about_a_kilobyte(replicas, redis_server):
+    import redis
+
+    text = json.dumps([{"title": f"Report {n}", "pages": n * 7} for n in range(200)])
+    path = open_session(replicas[0], before=BEFORE)
+    for _ in range(4):
+        replicas[0].post(f"{path}/call", {"tools": [{"tool": "read_file", "output": text}]})
+    with redis.from_url(redis_server.url) as client:
+        entries = client.lrange("dtdr:session:1:" + path.rsplit("/", 1)[1], 0, -1)
+        assert 0 < client.pttl("dtdr:session:1:" + path.rsplit("/", 1)[1]) <= 1_800_000
+    assert sum(map(len, entries)) < 3_000, "outputs of 2,000 characters each, compressed"
+
+
+def test_servers_that_tell_a_session_of_calls_at_once_lose_and_repeat_none(replicas):
+    path = open_session(replicas[0])
+    tools = [f"tool_{number}" for number in range(24)]
+
+    def tell(number):
+        body = {"tools": [tools[number]]}
+        for _ in range(20):
+            answer = replicas[number % 2].post(f"{path}/call", body)
+            if answer.status_code != 503:
+                return answer
+        raise AssertionError("it was refused again and again")
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert {answer.status_code for answer in pool.map(tell, range(24))} == {200}
+    histories = [server.get(path).json()["history"] for server in replicas]
+    assert sorted(histories[0]) == sorted(tools)
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_a_request_that_is_sent_again_adds_nothing(kind, replicas, served):
+    first, second = replicas if kind == "redis" else (served, served)
+    path = open_session(first)
+    body = {"tools": ["read_file"], "idempotency_key": "k1"}
+    for server in (first, second, first):
+        assert server.post(f"{path}/call", body).json()["history"] == ["read_file"]
+    again = second.post(f"{path}/call", {**body, "idempotency_key": "k2"}).json()
+    assert again["history"] == ["read_file"] * 2
+
+
+def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
+    first, second = replicas
+    path = open_session(first)
+    assert second.get(path).status_code == 200
+    assert first.http.delete(path).status_code == 204
+    for refused in (
+        second.post(f"{path}/rank", {}),
+        second.post(f"{path}/call", {"tools": ["read_file"]}),
+        first.post(f"{path}/call", {"tools": ["read_file"]}),
+    ):
+        assert refused.status_code == 404
+        assert "deleted, expired" in refused.json()["error"]["message"]
+    assert first.post("/v1/sessions/nonsense/rank", {}).status_code == 404
+
+
+def test_a_session_expires_everywhere(fitted, redis_server):
+    settings = serving.settings(fitted, session_store=redis_server.url, session_seconds=1.0)
+    with serving.running(settings) as first, serving.running(settings) as second:
+        path = open_session(first)
+        assert second.post(f"{path}/rank", {}).status_code == 200
+        serving.wait_until(lambda: not is_there(redis_server, path))
+        assert first.post(f"{path}/rank", {}).status_code == 404
+        assert second.post(f"{path}/call", {"tools": ["read_file"]}).status_code == 404
+        serving.wait_until(lambda: len(first.service.sessions) == 0)
+
+
+def is_there(redis_server, path):
+    import redis
+
+    with redis.from_url(redis_server.url) as client:
+        return client.exists("dtdr:session:1:" + path.rsplit("/", 1)[1])
+
+
+def test_a_process_keeps_only_the_sessions_used_last_and_reads_others_again(fitted, redis_server):
+    with serving.running(
+        serving.settings(fitted, session_store=redis_server.url, sessions=2)
+    ) as served:
+        paths = [open_session(served, history=["read_file"]) for _ in range(5)]
+        assert len(served.service.sessions) == 2
+        answers = [served.post(f"{path}/rank", {}).json() for path in paths]
+        assert all(answer == answers[0] for answer in answers)
+        assert len(served.service.sessions) == 2
+        kept = served.service.sessions
+        assert kept._bytes.total() == sum(item.bytes for item in kept._open.values())
+
+
+def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
+    monkeypatch.setattr("dtdr.server.redis_sessions._SESSION_BYTES", 4_000)
+    settings = serving.settings(fitted, session_store=redis_server.url, history=3)
+    with serving.running(settings) as served:
+        path = open_session(served, history=["read_file"])
+        refused = served.post(f"{path}/call", {"tools": ["read_file"] * 3})
+        assert refused.status_code == 422
+        large = {"tool": "read_file", "arguments": {"text": "x" * 3_000}}
+        assert served.post(f"{path}/call", {"tools": [large]}).status_code == 422
+        assert served.get(path).json()["history"] == ["read_file"]
+
+
+def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis_server):
+    import redis
+
+    for entry in (b"not JSON", b'{"model":"mail"}', b"\x78garbage", b"[]"):
+        with redis.from_url(redis_server.url) as client:
+            client.rpush("dtdr:session:1:damaged", entry)
+        refused = replicas[0].post("/v1/sessions/damaged/rank", {})
+        assert refused.status_code == 404
+        assert "open it again" in refused.json()["error"]["message"]
+        with redis.from_url(redis_server.url) as client:
+            client.delete("dtdr:session:1:damaged")
+
+
+def test_a_server_without_the_model_of_a_session_says_so(fitted, redis_server, replicas):
+    path = open_session(replicas[0])
+    settings = serving.settings(models={"home": fitted}, session_store=redis_server.url)
+    with serving.running(settings) as served:
+        refused = served.post(f"{path}/rank", {})
+    assert refused.status_code == 503
+    assert "same models" in refused.json()["error"]["message"]
+
+
+def message(answer):
+    assert answer.status_code == 503, answer.text
+    assert answer.headers["retry-after"] == "1"
+    return answer.json()["error"]["message"]
+
+
+def test_without_redis_sessions_answer_503_and_come_back_by_themselves(fitted, tmp_path):
+    server = RedisServer(tmp_path)
+    try:
+        with (
+            serving.running(serving.settings(fitted, session_store=server.url)) as served,
+            serving.running(serving.settings(fitted)) as alone,
+        ):
+            path = open_session(served, history=["read_file"])
+            server.stop()
+            for refused in (
+                served.post("/v1/sessions", {"query": QUERY}),
+                served.post(f"{path}/call", {"tools": ["summarize"]}),
+                served.post(f"{path}/rank", {}),
+                served.http.delete(path),
+            ):
+                assert "cannot be reached" in message(refused)
+                assert str(server.port) in message(refused)
+            assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
+            serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
+            server.start()
+            told = served.post(f"{path}/call", {"tools": ["summarize"], "rank": {}})
+            history = ["read_file", "summarize"]
+            assert told.json()["history"] == history
+            expected = alone.post("/v1/rank", {"query": QUERY, "history": history}).json()
+            assert told.json()["ranking"] == expected
+            serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 0)
+    finally:
+        server.stop()
+
+
+def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tmp_path):
+    import redis
+
+    server = RedisServer(tmp_path, requirepass="right")
+    try:
+        with serving.running(
+            serving.settings(
+                fitted, session_store=server.url.replace("//", "//:wrong@"), watch_seconds=0.0
+            )
+        ) as served:
+            reason = message(served.post("/v1/sessions", {"query": QUERY}))
+            assert "refused the user or password" in reason
+            assert "wrong" not in reason
+        right = server.url.replace("//", "//:right@")
+        with serving.running(serving.settings(fitted, session_store=right)) as served:
+            path = open_session(served)
+            with redis.from_url(right) as client:
+                client.config_set("maxmemory", "1mb")
+                assert "is full" in message(served.post("/v1/sessions", {"query": QUERY}))
+                assert "is full" in message(served.post(f"{path}/call", {"tools": ["read_file"]}))
+                assert served.post(f"{path}/rank", {}).status_code == 200
+                client.config_set("maxmemory", "0")
+            assert served.post(f"{path}/call", {"tools": ["read_file"]}).status_code == 200
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1", "redis://127.0.0.1:port", "somewhere", "redis://h/0?socket_timeout=x"],
+)
+def test_an_address_that_is_not_one_of_redis_stops_the_start(url, fitted, capsys):
+    pytest.importorskip("redis", reason="needs the extra 'redis'")
+    assert run(["serve", str(fitted), "--sessions", url, "--port", "0"]) == 2
+    assert "is not an address of Redis" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named_with_its_extra(fitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis.asyncio", None)
+    monkeypatch.delitem(sys.modules, "dtdr.server.redis_sessions", raising=False)
+    from dtdr.server import create_app
+
+    with pytest.raises(MissingExtraError, match=r"dtdr\[redis\]"):
+        create_app(serving.settings(fitted, session_store="redis://127.0.0.1:1"))
+
+
+def test_the_address_of_valkey_is_one_too():
+    pytest.importorskip("redis", reason="needs the extra 'redis'")
+    from dtdr.server.redis_sessions import connect, describe_address
+
+    for url in ("valkey://h:1/2", "valkeys://:secret@h:1/2", "rediss://user:secret@h", "unix:///s"):
+        client = connect(url)
+        assert "secret" not in describe_address(url)
+        asyncio.run(client.aclose())
+    with pytest.raises(InputError):
+        connect("mongodb://h")
+
+
+STEPS = ("read_file", "summarize", "find_contact", "send_mail", "weather", "read_file")
+
+
+def walk(numbers, replicas, expected):
+    """Take sessions from their first step to their last, over all replicas in turns.
+
+    Returns:
+        Steps answered at once, steps refused or lost at first, and wrong answers.
+    """
+    counts = {"answered": 0, "repeated": 0, "wrong": 0}
+
+    def ask(turn, method, path, body):
+        for attempt in range(400):
+            served = replicas[(turn + attempt) % len(replicas)]()
+            try:
+                answer = served.http.request(method, served.url + path, json=body)
+            except httpx2.TransportError:
+                answer = None
+            if answer is not None and answer.status_code < 300:
+                counts["repeated" if attempt else "answered"] += 1
+                return answer.json()
+            assert answer is None or answer.status_code == 503, answer.text
+            time.sleep(0.05)
+        raise AssertionError("no replica answered")
+
+    for number in numbers:
+        query = f"{QUERY} number {number % 7}"
+        path = "/v1/sessions/" + ask(number, "POST", "/v1/sessions", {"query": query})["session"]
+        for step in range(len(expected[number % 7])):
+            tool = STEPS[(number + step) % len(STEPS)]
+            body = {"tools": [tool], "rank": {"top_k": 5}, "idempotency_key": f"{number}-{step}"}
+            answer = ask(number + step, "POST", f"{path}/call", body)
+            right = expected[number % 7][step]
+            counts["wrong"] += answer["ranking"]["tools"] != right[number % len(STEPS)]
+            counts["wrong"] += len(answer["history"]) != step + 1
+    return counts
+
+
+def check_failures(fitted, folder, sessions, steps, threads):
+    """A replica killed in the middle and started again, and Redis restarted once."""
+    retriever = dtdr.load(fitted)
+    expected = []
+    for query in range(7):
+        by_step = []
+        for step in range(steps):
+            rankings = []
+            for start in range(len(STEPS)):
+                history = [STEPS[(start + n) % len(STEPS)] for n in range(step + 1)]
+                top = retriever.rank(f"{QUERY} number {query}", history).top(5)
+                rankings.append([{"tool": t, "probability": round(float(p), 6)} for t, p in top])
+            by_step.append(rankings)
+        expected.append(by_step)
+    server = RedisServer(folder)
+    options = ("--sessions", server.url, "--quiet", "--watch", "0")
+    try:
+        with (
+            serving.process(fitted, *options) as first,
+            serving.process(fitted, *options) as second,
+        ):
+            current = [first, second]
+            replicas = [lambda: current[0], lambda: current[1]]
+            with concurrent.futures.ThreadPoolExecutor(threads + 1) as pool:
+                parts = [range(start, sessions, threads) for start in range(threads)]
+                walks = [pool.submit(walk, part, replicas, expected) for part in parts]
+
+                def disturb():
+                    time.sleep(0.5)
+                    os.kill(second.process.pid, signal.SIGKILL)
+                    second.process.wait(30)
+                    with serving.process(fitted, *options) as third:
+                        current[1] = third
+                        time.sleep(0.5)
+                        server.stop()
+                        time.sleep(0.3)
+                        server.start()
+                        concurrent.futures.wait(walks)
+                        current[1] = first
+
+                disturbing = threading.Thread(target=disturb)
+                disturbing.start()
+                results = [item.result() for item in walks]
+                disturbing.join()
+        return {key: sum(item[key] for item in results) for key in results[0]}
+    finally:
+        server.stop()
+
+
+def test_no_step_is_lost_when_a_replica_is_killed_and_redis_restarted(fitted, tmp_path):
+    counts = check_failures(fitted, tmp_path, sessions=120, steps=6, threads=4)
+    assert counts["wrong"] == 0
+    assert counts["answered"] + counts["repeated"] == 120 * 7
+
+
+@pytest.mark.slow
+def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
+    counts = check_failures(fitted, tmp_path, sessions=2_000, steps=10, threads=4)
+    assert counts["wrong"] == 0
+    assert counts["repeated"] > 0
+    assert counts["answered"] + counts["repeated"] == 2_000 * 11

@@ -17,12 +17,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Asks the advisory database of PyPI about every installed package; not a part of CI, which may have
-# no network.
+# Asks the advisory database of PyPI about every installed package, and fails where one cannot be looked
+# up; not a part of CI, which may have no network.
 audit: $(VENV)/.dev
 	$(PYTHON) -m venv .cache/audit
 	.cache/audit/bin/pip install --quiet 'pip-audit>=2.7'
-	.cache/audit/bin/pip-audit --path $$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])') \
+	$(BIN)/pip freeze --exclude-editable > .cache/audit/installed.txt
+	.cache/audit/bin/pip-audit --strict --disable-pip --no-deps -r .cache/audit/installed.txt \
 	  --progress-spinner off
 
 format: $(VENV)/.dev

@@ -90,6 +90,7 @@ STRANGERS = [
     '[mcp]\nlearn = "learned.jsonl"',
     '[serve]\nhost = "0.0.0.0"',
     '[serve]\nkeys = "keys.json"',
+    '[serve]\nsessions = "redis://evil.example"',
     "[serve]\nlog-queries = true",
     '[keys.create]\nrole = "admin"',
     "force = true",
@@ -128,32 +129,14 @@ def test_options_that_nobody_judged_need_a_named_project_file(project):
         if name.startswith("--")
     }
     assert allowed <= options | {"verbose"}  # no name that is gone
-    # Whoever adds an option to these looks first at what a stranger's file could do with it.
-    assert sorted(options - allowed) == [
-        "allow-endpoint",
-        "always",
-        "config",
-        "feedback-log",
-        "force",
-        "host",
-        "http",
-        "keys",
-        "learn",
-        "llm",
-        "llm-command",
-        "log-queries",
-        "pin",
-        "prefetch",
-        "record",
-        "redact",
-        "redact-rules",
-        "role",
-        "save-learned",
-        "studio",
-        "upstream",
-        "value-runs",
-        "values",
-    ]
+    # An option that is in neither is refused, so that a new one is until somebody judged it.
+    dangerous = {
+        *("allow-endpoint", "config", "host", "http", "keys", "llm", "sessions", "upstream"),
+        *("llm-command", "force", "role", "log-queries", "prefetch", "redact", "redact-rules"),
+        *("feedback-log", "learn", "pin", "record", "save-learned", "value-runs", "values"),
+    }
+    assert dangerous <= options
+    assert not dangerous & allowed
 
 
 def test_another_project_file_may_be_named_or_none(project, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 import json
 import time
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from dtdr.errors import InputError
 from dtdr.traces import Importer, Redactor, find_format, read_rules
-from dtdr.traces.redaction import BUILT_IN, _is_card
+from dtdr.traces.redaction import BUILT_IN, Rule, _is_card
 from tests.secret_samples import FORMATS, ordinary_values
 from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
 
@@ -285,4 +286,61 @@ def test_the_time_grows_with_the_text_and_no_faster(name):
     small = min(seconds(20_000) for _ in range(3))
     large = seconds(160_000)
     assert large < 0.05 or large < 30 * small  # quadratic time would be 64 times as much
-    assert large < 2
+
+
+class CountingPattern:
+    """Stands in for an expression: counts the characters that are searched."""
+
+    groupindex: ClassVar[dict[str, int]] = {}
+
+    def __init__(self) -> None:
+        self.searched = 0
+
+    def sub(self, replace, text):
+        self.searched += len(text)
+        return text
+
+
+@pytest.mark.parametrize("length", [10, 1_000, 10**5, 10**5 + 1, 10**7])
+def test_what_is_searched_of_one_text_is_bounded(length):
+    pattern = CountingPattern()
+    redactor = Redactor([Rule("any", pattern)])  # type: ignore[arg-type]
+    text = "ab" * (length // 2) + "a" * (length % 2)
+    scrubbed = redactor.text(text)
+    assert pattern.searched == min(length, 100_000)
+    assert (scrubbed == text) == (length <= 100_000)
+    if length > 100_000:
+        assert scrubbed.endswith("[long-text]")
+        assert len(scrubbed) < 100_000
+        assert redactor.counts["long-text"] == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["x" * 50_000] * 400,
+        {f"key {number}": "x" * 1_000 for number in range(20_000)},
+        [[number] for number in range(500_000)],
+        [{"password": {f"k {number} {'x' * 100}": "y" for number in range(100_000)}}],
+        {"$ref": "1", "path": "".join(f"/{number:020}" for number in range(100_000))},
+        ["10 000 000 000 " * 1_000] * 2_000,
+        [10**12] * 500_000,
+    ],
+    ids=["texts", "keys", "values", "names under secrets", "path", "prose", "numbers"],
+)
+def test_what_is_searched_of_one_value_is_bounded(value):
+    pattern = CountingPattern()
+    redactor = Redactor([Rule("secret", pattern)])  # type: ignore[arg-type]
+    scrubbed = redactor.value(value)
+    assert pattern.searched <= 1_100_000
+    if isinstance(value, list):
+        assert len(scrubbed) <= 126_000
+    assert redactor.counts["long-text"]
+
+
+def test_a_secret_across_the_bound_is_not_written_in_part():
+    secret = "4111 1111 1111 1111"
+    for shift in range(25):
+        text = "ab " * 33_327 + "." * shift + f" {secret} and more " * 3
+        scrubbed = Redactor().text(text)
+        assert "1111" not in scrubbed, shift

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,45 @@ def test_feedback_is_appended_to_a_file_that_fit_reads(learning, tmp_path):
         "weather",
         "end",
     )
+
+
+SECRET_FEEDBACK = {
+    "id": "ann.lee@mail.example.org",
+    "query": "Mail ann.lee@mail.example.org the weather",
+    "calls": [
+        {
+            "id": "1",
+            "tool": "weather",
+            "arguments": {"place": "sk-proj-abcDEF123456", "password": "hunter2"},
+            "output": "token ab12cd34ef",
+        }
+    ],
+    "before": [{"role": "user", "content": "my key is ghp_0123456789abcdefghij"}],
+}
+
+
+def test_secrets_of_feedback_reach_the_model_and_not_the_file(learning, tmp_path):
+    answer = learning.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
+    assert answer.status_code == 200, answer.text
+    text = (tmp_path / "feedback.jsonl").read_text()
+    for secret in ("ann.lee", "sk-proj", "hunter2", "ab12cd34ef", "ghp_"):
+        assert secret not in text
+    (found,) = read_demonstrations(tmp_path / "feedback.jsonl")
+    assert found.query == "Mail [email] the weather"
+    assert found.plan.calls[0].arguments == {"place": "[api-key]", "password": "[secret]"}
+    again = learning.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
+    assert again.status_code == 409  # by an id that is not written as it was sent
+    other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}
+    assert learning.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
+    assert len(list(read_demonstrations(tmp_path / "feedback.jsonl"))) == 2
+
+
+def test_feedback_is_written_as_it_was_sent_where_that_is_asked_for(fitted, tmp_path):
+    path = tmp_path / "feedback.jsonl"
+    log = FeedbackLog(path, redact=False)
+    dataset = small_data.dataset(1)
+    log.append(log.scrub([replace(dataset.demonstrations[0], query="Mail ann@x.org")]))
+    assert "ann@x.org" in path.read_text()
 
 
 def test_a_repeated_id_is_refused_before_anything_is_learned(learning, tmp_path):

@@ -68,6 +68,10 @@ def serve(
             "--feedback-log", metavar="FILE", help="Append feedback to this demonstrations.jsonl."
         ),
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact/--no-redact", help="Scrub secrets and personal data from it."),
+    ] = True,
     log_queries: Annotated[
         bool, typer.Option("--log-queries", help="Let logs and spans hold the text of queries.")
     ] = False,
@@ -143,6 +147,7 @@ def serve(
         watch_seconds=watch,
         save_seconds=save,
         feedback_log=feedback_log,
+        redact=redact,
         log_queries=log_queries,
         log_requests=not quiet,
     )

@@ -93,7 +93,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
     tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
     service = Service(settings, models, _sessions(settings, models), Metrics(), tracing, keys)
     if settings.feedback_log is not None:
-        service.feedback_log = FeedbackLog(settings.feedback_log)
+        service.feedback_log = FeedbackLog(settings.feedback_log, redact=settings.redact)
     service.metrics.count_sessions(lambda: len(service.sessions))
     for model in models.values():
         model.on_replace = service.sessions.forget

@@ -14,6 +14,8 @@ from starlette.exceptions import HTTPException
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import OutputError
 from dtdr.server.logs import log
+from dtdr.traces.redaction import Redactor
+from dtdr.traces.turns import CutOptions, Cutter
 
 
 class FeedbackLog:
@@ -23,13 +25,15 @@ class FeedbackLog:
 
     Args:
         path: of the file, which is made where there is none.
+        redact: scrub secrets and personal data from what is appended.
 
     Raises:
         OutputError: it cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, redact: bool = True) -> None:
         self.path = path
+        self._cutter = Cutter(CutOptions(), Redactor(), "feedback") if redact else None
         self._ids: set[str] = set()
         self._lock = threading.Lock()
         try:
@@ -48,6 +52,12 @@ class FeedbackLog:
                         log("half a line was cut off", level=logging.WARNING, file=str(path))
         except OSError as error:
             raise self._error(error) from error
+
+    def scrub(self, demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
+        """What may be appended of demonstrations; slow for long ones, to be called in a thread."""
+        if self._cutter is None:
+            return list(demonstrations)
+        return list(map(self._cutter.scrub, demonstrations))
 
     def reserve(self, demonstrations: Sequence[Demonstration]) -> None:
         """Take the ids of demonstrations that will be appended.

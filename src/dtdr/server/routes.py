@@ -266,21 +266,23 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
             raise HTTPException(422, f"demonstrations.{number}: nested too deeply") from error
     call.log(model.name, demonstrations=len(demonstrations))
     file = service.feedback_log
+    written: list[Demonstration] = []
     if file is not None:
-        file.reserve(demonstrations)
+        written = await to_thread.run_sync(file.scrub, demonstrations)
+        file.reserve(written)
     try:
         learned = await model.learn(demonstrations)
     except BaseException:
         if file is not None:
-            file.release(demonstrations)
+            file.release(written)
         raise
     service.metrics.learned.labels(model.name).inc(learned)
     service.show_generation(model)
     if file is not None:
         try:
-            await to_thread.run_sync(file.append, demonstrations)
+            await to_thread.run_sync(file.append, written)
         except OutputError as error:
-            file.release(demonstrations)
+            file.release(written)
             raise HTTPException(500, f"{error}; the model learned all the same") from error
     return schemas.FeedbackResponse(
         model=model.name,

@@ -81,6 +81,7 @@ class Settings:
         save_seconds: at most every so many seconds, updates by feedback are written back
             to its folder, and once more when the server stops; 0: only when asked.
         feedback_log: file that every demonstration from feedback is appended to.
+        redact: whether secrets and personal data are scrubbed from what is appended there.
         log_queries: whether logs and spans may hold the text of queries.
         log_requests: whether every request is logged, or those that fail only.
         read_only: whether feedback, reloading and saving are refused to everybody.
@@ -95,6 +96,7 @@ class Settings:
     watch_seconds: float = 2.0
     save_seconds: float = 0.0
     feedback_log: Path | None = None
+    redact: bool = True
     log_queries: bool = False
     log_requests: bool = True
     read_only: bool = False

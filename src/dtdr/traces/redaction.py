@@ -1,7 +1,8 @@
 """Scrubs secrets and personal data by rule, before anything is written.
 
 Every expression takes time in proportion to the text: repetitions are bounded, or cannot be entered
-at each position of what they run over.
+at each position of what they run over. How much is searched is bounded too, and what is beyond the
+bound is replaced without being looked at.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ _IBAN_LENGTHS = {
 _IBAN = "|".join(
     rf"{country}\d\d(?: ?[A-Z0-9]){{{length - 4}}}" for country, length in _IBAN_LENGTHS.items()
 )
+
+MAX_TEXT = 100_000
+"""Characters of one text that are searched: at most 0.15 s, in which no other thread runs."""
+
+MAX_VALUE = 1_000_000
+"""Characters of one JSON value that are searched, with ``_VALUE_COST`` for each value in it."""
+
+_VALUE_COST = 8
+_BORDER = 400
+"""Characters before the bound that are replaced too: a secret may have begun there. Those that are
+longer are known by less."""
+_LONG = "long-text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +219,23 @@ BUILT_IN: tuple[Rule, ...] = (
 """In the order they are applied: what contains another kind comes before it."""
 
 
+class _Budget:
+    """What may still be searched in one call."""
+
+    def __init__(self, characters: int) -> None:
+        self.left = characters
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= 0
+
+
 class Redactor:
-    """Replaces secrets in texts and JSON values, and counts what it replaced by rule."""
+    """Replaces secrets in texts and JSON values, and counts what it replaced by rule.
+
+    Of one text ``MAX_TEXT`` characters are searched, of one value ``MAX_VALUE``; what is beyond is
+    replaced by ``[long-text]``.
+    """
 
     def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
         self.rules = tuple(rules)
@@ -218,8 +246,19 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with every match replaced by the rule's name in brackets."""
+        return self._text(text, _Budget(MAX_TEXT))
+
+    def _text(self, text: str, budget: _Budget) -> str:
         if text in self._clean:
             return text
+        most = max(0, min(MAX_TEXT, budget.left))
+        budget.left -= len(text)
+        if len(text) <= most:
+            return self._search(text)
+        self.counts[_LONG] += 1
+        return f"{self._search(text[:most])[:-_BORDER]}[{_LONG}]"
+
+    def _search(self, text: str) -> str:
         # Most rules need a digit or a mark, which most words and sentences do not have.
         if _IS_PROSE.match(text):
             rules, characters = self._on_prose, _PROSE
@@ -242,56 +281,72 @@ class Redactor:
         Whatever stands under a key such as ``password`` or ``apiKey``, or after an option such as
         ``--password`` in a list, is replaced; of objects and lists every text and number in them.
         """
+        return self._value(value, _Budget(MAX_VALUE))
+
+    def _value(self, value: Any, budget: _Budget) -> Any:
+        budget.left -= _VALUE_COST
         if isinstance(value, str):
-            return self.text(value)
+            return self._text(value, budget)
         if isinstance(value, dict):
             if is_reference(value):
-                return self._reference(value)
+                return self._reference(value, budget)
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
-                name = self._unused(self.text(key), scrubbed)
-                scrubbed[name] = self._field(key, item)
+                if budget.is_spent:
+                    scrubbed[self._unused(self._mark_long(), scrubbed)] = None
+                    break
+                name = self._unused(self._text(key, budget), scrubbed)
+                scrubbed[name] = self._field(key, item, budget)
             return scrubbed
         if isinstance(value, list):
-            return [
-                self._after(value[place - 1], item) if place else self.value(item)
-                for place, item in enumerate(value)
-            ]
+            items: list[Any] = []
+            for item in value:
+                if budget.is_spent:
+                    items.append(self._mark_long())
+                    break
+                items.append(self._after(value[len(items) - 1] if items else None, item, budget))
+            return items
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**11:
-            text = self.text(str(value))
+            text = self._text(str(value), budget)
             return value if text == str(value) else text
         return value
 
-    def _reference(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _mark_long(self) -> str:
+        self.counts[_LONG] += 1
+        return f"[{_LONG}]"
+
+    def _reference(self, value: Mapping[str, Any], budget: _Budget) -> Mapping[str, Any]:
         """A reference; without its path where that names a key that is scrubbed."""
         keys = str(value.get("path", "")).split("/")
-        if all(self.text(key) == key for key in keys):
+        if all(self._text(key, budget) == key for key in keys):
             return value
         return {"$ref": value["$ref"]}
 
-    def _field(self, key: str, value: Any) -> Any:
+    def _field(self, key: str, value: Any, budget: _Budget) -> Any:
         if self._by_field and (
             _SECRET_FIELD.fullmatch(_CAMEL.sub("_", key))
             or (isinstance(value, str) and key.casefold() == "pass")
         ):
-            return self._masked(value)
-        return self.value(value)
+            return self._masked(value, budget)
+        return self._value(value, budget)
 
-    def _after(self, former: Any, value: Any) -> Any:
+    def _after(self, former: Any, value: Any, budget: _Budget) -> Any:
         """An item of a list, which an option may come before: ``["--password", "x"]``."""
         is_value = isinstance(value, str) and isinstance(former, str)
         if is_value and self._by_field and former[:1] == "-" and _OPTION.fullmatch(former):
-            return self._masked(value)
-        return self.value(value)
+            return self._masked(value, budget)
+        return self._value(value, budget)
 
-    def _masked(self, value: Any) -> Any:
+    def _masked(self, value: Any, budget: _Budget) -> Any:
         """What stands under a secret name: every text and number in it replaced."""
         if isinstance(value, dict):
             if is_reference(value):
-                return self._reference(value)
-            return {self.text(key): self._masked(item) for key, item in value.items()}
+                return self._reference(value, budget)
+            return {
+                self._text(key, budget): self._masked(item, budget) for key, item in value.items()
+            }
         if isinstance(value, list):
-            return [self._masked(item) for item in value]
+            return [self._masked(item, budget) for item in value]
         if value is None or isinstance(value, (bool, float)) or value == "":
             return value
         self.counts["secret"] += 1

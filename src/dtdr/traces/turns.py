@@ -141,7 +141,7 @@ class Cutter:
         self.counts["unmatched results"] += trace.unmatched
         if trace.demonstration is not None:
             self.counts["runs"] += 1
-            yield self._scrub_demonstration(trace.demonstration)
+            yield self.scrub(trace.demonstration)
             return
         tags = self.options.leave_out
         earlier, turns = list(_turns(trace.earlier, tags)), list(_turns(trace.events, tags))
@@ -227,7 +227,7 @@ class Cutter:
             return mark
         return f"{name}-{number}" if number else name
 
-    def _scrub_demonstration(self, demonstration: Demonstration) -> Demonstration:
+    def scrub(self, demonstration: Demonstration) -> Demonstration:
         """A demonstration that was one already: outputs cut, and secrets taken out."""
         self.counts["calls"] += len(demonstration.plan)
         earlier: list[ToolCall] = []
@@ -240,7 +240,7 @@ class Cutter:
                 before.append(self.message(item.role, item.content))
         scrub = str if self.redactor is None else self.redactor.text
         return Demonstration(
-            id=scrub(demonstration.id),
+            id=self._identifier(demonstration.id, 0, digest([demonstration.id])),
             query=scrub(demonstration.query),
             plan=Plan(
                 tuple(map(self._rewrite, demonstration.plan.calls)),
@@ -249,7 +249,7 @@ class Cutter:
             ),
             source=scrub(demonstration.source),
             outcome=demonstration.outcome,
-            group=scrub(demonstration.group),
+            group=self._identifier(demonstration.group, 0, digest([demonstration.group])),
             before=tuple(before),
         )
 

@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -161,6 +162,11 @@ def check_target(folder: str | Path, *, force: bool) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
+    return dict(_installed_versions())
+
+
+@cache  # reading them takes 3 ms, and a lab asks for each of its runs
+def _installed_versions() -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in ("dtdr", "numpy", "scipy", "scikit-learn"):
         try:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,7 +88,11 @@ def report_is_fine_or_one_sentence(folder):
     """The report is written, or there is one sentence; soon and in little memory either way."""
     started = time.monotonic()
     said = io.StringIO()
-    with TemporaryDirectory() as place, contextlib.redirect_stderr(said):
+    with (
+        TemporaryDirectory() as place,
+        contextlib.redirect_stderr(said),
+        warnings.catch_warnings(action="error", category=RuntimeWarning),
+    ):
         code = run_command(["lab", "report", "--cache", str(folder), "-o", place])
     seconds = time.monotonic() - started
     assert code in (0, 2), said.getvalue()

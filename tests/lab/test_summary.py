@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from dtdr.errors import InputError
 from dtdr.evaluation.metrics import Mean, mean_score, metric
 from dtdr.evaluation.statistics import Interval, holm, over_splits, paired_p_value
 from dtdr.lab.summary import against_best, mean_of, plan_means, summarize
@@ -26,6 +27,11 @@ def test_a_threshold_shows_what_selecting_by_it_would(steps):
             metric(f"hit@{k}")(make_log([step]))[0] for k, step in zip(kept, steps, strict=True)
         ]
         assert hit == pytest.approx(np.mean(hits))
+
+
+def test_a_log_without_steps_has_no_summary():
+    with pytest.raises(InputError, match="no steps"):
+        summarize(make_log([]))
 
 
 def test_a_plan_that_is_held_out_twice_counts_with_its_mean():

@@ -353,7 +353,8 @@ def _shorten(text: str) -> str:
 def _markdown_cell(cell: Cell) -> str:
     if cell.best:
         return f"**{cell.text}**"
-    return f"*{cell.text}*" if cell.aside and cell.text not in ("", "-") else cell.text
+    text = cell.text.strip()  # a space after the asterisk would end the emphasis
+    return f"*{text}*" if cell.aside and text not in ("", "-") else cell.text
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

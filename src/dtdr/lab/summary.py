@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtdr.errors import InputError
 from dtdr.evaluation import metrics
 from dtdr.evaluation.run_log import LOWEST, Ints, RunHeader, RunLog
 from dtdr.evaluation.statistics import (
@@ -68,7 +69,13 @@ class RunSummary:
 
 
 def summarize(log: RunLog) -> RunSummary:
-    """The summary of a run."""
+    """The summary of a run.
+
+    Raises:
+        InputError: the log has no steps.
+    """
+    if not len(log):
+        raise InputError("the run log has no steps; run it again with an empty --cache")
     depth = max(1, min(DEEPEST, len(log.header.tools)))
     best = log.probabilities.max(axis=1, initial=0.0)
     sweep = {}
@@ -97,7 +104,7 @@ def _curve(ranks: Floats | Ints, weights: Floats | float, depth: int) -> Floats:
     spread = np.broadcast_to(np.reshape(weights, (-1, 1)), ranks.shape)
     is_near = (ranks > 0) & (ranks <= depth)
     sums = np.bincount(ranks[is_near].astype(np.int64), spread[is_near], depth + 1)
-    curve: Floats = sums[1:].cumsum() / max(1, count)
+    curve: Floats = sums[1:].cumsum() / count
     return curve
 
 

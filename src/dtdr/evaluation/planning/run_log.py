@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -17,6 +18,9 @@ from dtdr.jsonl import BadRecords, has_content, iter_json_lines
 
 FORMAT = "dtdr-planning-run"
 FORMAT_VERSION = 1
+
+SYNC_SECONDS = 1.0
+"""Between two times that a log is forced to the disk, which takes 5 to 20 ms."""
 
 Kind = Literal["selections", "plans"]
 
@@ -87,6 +91,7 @@ class PlanningLogWriter:
 
     def __init__(self, path: str | Path, header: PlanningHeader) -> None:
         self._path = Path(path)
+        self._synced = time.monotonic()
         self.records: dict[tuple[str, int], Mapping[str, Any]] = {}
         try:
             is_new = not has_content(self._path, FORMAT)
@@ -112,7 +117,10 @@ class PlanningLogWriter:
         self.header = header
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Write one record, so that an interruption loses at most the one being written."""
+        """Write one record, so that an interruption loses at most the one being written.
+
+        A machine that dies loses those of ``SYNC_SECONDS``.
+        """
         self._write(record)
         self.records[_key(record)] = record
 
@@ -121,16 +129,27 @@ class PlanningLogWriter:
         return PlanningLog(self.header, self.records)
 
     def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+        """Close the file, which is then on the disk."""
+        try:
+            self._sync()
+        finally:
+            self._stream.close()
 
     def _write(self, record: Mapping[str, Any]) -> None:
         try:
             self._stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
             self._stream.flush()
+        except OSError as error:
+            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._sync()
+
+    def _sync(self) -> None:
+        try:
             os.fsync(self._stream.fileno())
         except OSError as error:
             raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._synced = time.monotonic()
 
 
 def read_planning_log(path: str | Path) -> PlanningLog:

@@ -100,7 +100,13 @@ def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     planner, data, about, chosen = _prepare(spec, context)
     steps = choose_steps(data.test, spec.get("size"), seed=about["seed"])
     log = run_selections(planner, steps, **about)
-    return {"versions": versions(), **chosen, "records": [_selection(record) for record in log]}
+    return {
+        "versions": versions(),
+        **chosen,
+        "train": len(data.train),
+        "parameters": planner.retriever.parameters(),
+        "records": [_selection(record) for record in log],
+    }
 
 
 def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from dtdr.errors import DtdrError, InputError, unknown_choice
 from dtdr.evaluation.tables import Cell, Column, Table
 from dtdr.files import replacing_file
-from dtdr.lab.report import arguments, facts, llm, retrieval, variations
+from dtdr.lab.report import arguments, facts, llm, retrieval, thresholds, variations
 from dtdr.lab.report.advice import build_advice
 from dtdr.lab.report.claims import build_claims
 from dtdr.lab.report.page import Block, Page, Section, Text, to_html, to_markdown
@@ -21,7 +22,7 @@ from dtdr.lab.suite import names
 SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "retrieval": retrieval.build_retrieval,
     "plan_length": retrieval.build_plan_length,
-    "thresholds": retrieval.build_thresholds,
+    "thresholds": thresholds.build_thresholds,
     "peers": retrieval.build_peers,
     "ablations": variations.build_ablations,
     "encoders": variations.build_encoders,
@@ -59,10 +60,11 @@ def build_report(
         raise unknown_choice("lab", lab, labs)
     results = Results(store, lab or labs[0])
     suites = sorted(results.manifests, key=lambda name: (_place(name), name))
+    shared = _left_out_of_several(results)
     sections: list[Section] = []
     for name in suites:
         with _explained(results, f"suite {name!r}"):
-            sections.append(_section(results, name, results.manifests[name]))
+            sections.append(_section(results, name, results.manifests[name], shared))
     with _explained(results, "runs"):
         own = [name for name in suites if results.manifests[name].get("own_data")]
         if own:
@@ -71,6 +73,7 @@ def build_report(
             sections.insert(0, judged)
         if front := retrieval.build_front(results):
             sections.insert(0, front)
+        sections[0].blocks += _limits(results, shared)
         sections.append(facts.build_reproduction(results))
     if not times:
         for section in sections:
@@ -118,7 +121,31 @@ def _place(name: str) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _section(results: Results, name: str, manifest: Mapping[str, Any]) -> Section:
+def _left_out_of_several(results: Results) -> list[str]:
+    """Reasons that more than one suite gives, which are said once for all."""
+    counted = Counter(reason for item in results.manifests.values() for reason in item["left_out"])
+    return [reason for reason, suites in counted.items() if suites > 1]
+
+
+def _limits(results: Results, left_out: Sequence[str]) -> list[Block]:
+    """What holds for the report as a whole: few plans, and what was left out of several suites."""
+    blocks: list[Block] = []
+    sizes = {run.spec.get("plans") for run in results.all_runs() if run.kind != "statistics"}
+    if len(sizes) == 1 and (plans := sizes.pop()) is not None:
+        blocks.append(
+            Text(
+                f"Only the first {plans:,} plans of each set were used: enough to see that "
+                "everything works, too few to judge a method or a claim."
+            )
+        )
+    if left_out:
+        blocks.append(Text("Left out of several suites: " + "; ".join(left_out) + "."))
+    return blocks
+
+
+def _section(
+    results: Results, name: str, manifest: Mapping[str, Any], shared: Sequence[str]
+) -> Section:
     build = SECTIONS.get(str(manifest["section"]), retrieval.build_retrieval)
     blocks: list[Block] = []
     if manifest["about"]:
@@ -127,8 +154,9 @@ def _section(results: Results, name: str, manifest: Mapping[str, Any]) -> Sectio
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
     blocks += build(results, name)
     blocks += _failures(results, name)
-    if manifest["left_out"]:
-        blocks.append(Text("Left out: " + "; ".join(manifest["left_out"]) + "."))
+    left_out = [reason for reason in manifest["left_out"] if reason not in shared]
+    if left_out:
+        blocks.append(Text("Left out: " + "; ".join(left_out) + "."))
     return Section(name, str(manifest["title"]), blocks)
 
 

@@ -10,6 +10,7 @@ from dtdr.evaluation.statistics import Proportion, over_splits
 from dtdr.evaluation.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent
 from dtdr.lab.report.page import Block, Figure, Figures
 from dtdr.lab.report.results import (
+    WILSON,
     Results,
     Run,
     accuracy,
@@ -19,8 +20,6 @@ from dtdr.lab.report.results import (
     share_of,
 )
 from dtdr.lab.summary import UNSURE
-
-WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
 
 ICL = ("none", "raw", "hard", "hard-weighted", "soft", "soft-weighted", "cached", "cached-weighted")
 

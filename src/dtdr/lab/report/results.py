@@ -28,6 +28,9 @@ CITATION = (
 )
 
 
+WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
+
+
 @cache
 def paper() -> Mapping[str, Any]:
     """Figures of the paper, by the section that shows them, each with its table."""
@@ -122,6 +125,22 @@ class Results:
         """The result of any other run."""
         self._is_readable(run)
         return cast(Mapping[str, Any], self._read[run.key])
+
+    def learned_from(self, run: Run) -> int:
+        """How many plans the retriever of a run learned from."""
+        is_ranked = run.kind in RANKS
+        return int(
+            self.summary(run).header.split["train"] if is_ranked else self.result(run)["train"]
+        )
+
+    def parameters(self, run: Run) -> Mapping[str, Any]:
+        """Of a run's fitted retriever."""
+        parameters: Mapping[str, Any] = (
+            self.summary(run).header.parameters
+            if run.kind in RANKS
+            else self.result(run)["parameters"]
+        )
+        return parameters
 
     def versions(self, run: Run) -> Mapping[str, str]:
         """Versions of the packages that a run depends on; empty where it cannot be read."""

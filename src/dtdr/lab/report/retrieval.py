@@ -1,4 +1,4 @@
-"""Sections about rankings: retrieval, the front table, other packages, plan length, thresholds."""
+"""Sections about rankings: retrieval, the front table, other packages, plan length."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from dtdr.lab.report.results import NOT_RUN, Place, Results, accuracy, paper
 from dtdr.lab.summary import (
     LEVEL,
     SPLITS_ONLY,
-    THRESHOLDS,
     RunSummary,
     against_best,
     mean_of,
@@ -46,12 +45,6 @@ LIKE = "="
 
 FEWEST_STEPS = 40
 """Steps of a plan length, a split, below which its mean says little."""
-
-SHOWN = (0.05, 0.1, 0.2, 0.23, 0.3, 0.5, 0.7, 0.9)
-"""Thresholds of the table; the figure has all."""
-
-DEEP = 10
-"""Tools up to which recall is shown."""
 
 Summaries = Mapping[str, Sequence[RunSummary]]
 
@@ -125,17 +118,8 @@ def _retrieval_table(
 
 
 def _retrieval_notes(splits: Sequence[RunSummary], published: bool, has_fsa: bool) -> str:
-    steps = sum(one.steps for one in splits)
-    sizes = splits[0].header.split
-    how = (
-        f"Means over {len(splits)} splits ± half of Student's 95 % interval over the splits"
-        if len(splits) >= FEWEST_SPLITS
-        else f"Means over {len(splits)} splits ± half of the 95 % bootstrap interval over plans"
-    ).replace("Means over 1 splits", "One split,")
     notes = [
-        f"{how}; {sizes['train']:,} plans to learn from and {sizes['test']:,} held out in each, "
-        f"{steps:,} steps in all. The test sides of two splits share plans, so the intervals are "
-        "about the draw of the split, not about other data.",
+        _split_note(splits),
         "p: two-sided paired permutation test of the MRR over plans (10,000 sign flips; a plan's "
         "value is its mean over its steps and over the splits that held it out) against the best "
         f"method, adjusted by Holm's method for the rows of this table; {LIKE} marks a method that "
@@ -148,6 +132,23 @@ def _retrieval_notes(splits: Sequence[RunSummary], published: bool, has_fsa: boo
     if published:
         notes.append("The paper's figures stand in italics; what differs from it is said above.")
     return "\n".join(notes)
+
+
+def _split_note(splits: Sequence[RunSummary]) -> str:
+    sizes = splits[0].header.split
+    sides = f"{sizes['train']:,} plans to learn from and {sizes['test']:,} held out"
+    steps = sum(one.steps for one in splits)
+    over_plans = "the 95 % bootstrap interval over plans"
+    if len(splits) == 1:
+        return f"One split, ± half of {over_plans}; {sides}, {steps:,} steps."
+    over = over_plans
+    if len(splits) >= FEWEST_SPLITS:
+        over = "Student's 95 % interval over the splits"
+    return (
+        f"Means over {len(splits)} splits ± half of {over}; {sides} in each, {steps:,} steps in "
+        "all. The test sides of two splits share plans, so the intervals are about the draw of "
+        "the split, not about other data."
+    )
 
 
 def _mrr_figure(results: Results, place: Place, runs: Summaries) -> Figure:
@@ -310,104 +311,6 @@ def _published_lengths(lengths: Sequence[int]) -> list[list[Cell]]:
         for name, figures in published.items()
         if name not in ("source", "samples")
     ]
-
-
-def build_thresholds(results: Results, suite: str) -> list[Block]:
-    """What a threshold does: a curve a method, and one of recall by number of tools."""
-    sweeps, depths, tables = [], [], []
-    for place, runs in results.by_place(suite).items():
-        title = results.place_title(place)
-        sweep = {
-            name: {threshold: _shown_and_hit(splits, threshold) for threshold in THRESHOLDS}
-            for name, splits in runs.items()
-        }
-        sweeps.append(_sweep_figure(title, sweep))
-        tables.append(_sweep_table(title, sweep))
-        depths.append(_depth_figure(title, runs))
-    return [Figures(sweeps), *tables, Figures(depths)] if sweeps else []
-
-
-def _shown_and_hit(splits: Sequence[RunSummary], threshold: float) -> tuple[float, float]:
-    """Mean tools shown, and share of the steps that show an acceptable one."""
-    shown, hit = zip(*(one.sweep[threshold] for one in splits), strict=True)
-    return sum(shown) / len(shown), sum(hit) / len(hit)
-
-
-Sweep = Mapping[str, Mapping[float, tuple[float, float]]]
-
-
-def _sweep_table(title: str, sweep: Sweep) -> Table:
-    rows = [
-        [Cell(name), *(Cell(f"{row[t][1]:.3f} ({row[t][0]:.1f})") for t in SHOWN)]
-        for name, row in sweep.items()
-    ]
-    return Table(
-        [Column("Method"), *numeric(*(f"α = {threshold:g}" for threshold in SHOWN))],
-        rows,
-        f"Share of steps that show an acceptable tool (mean tools shown), {title}",
-        "Means over splits. The best tool is shown even where none is above α. "
-        "The paper's sweep has 0.2, 0.23 and 0.5.",
-    )
-
-
-def _sweep_figure(title: str, sweep: Sweep) -> Figure:
-    series = [
-        Series(
-            name,
-            [
-                Point(
-                    shown,
-                    hit,
-                    hover=f"{name}, α = {threshold:g}: {hit:.3f} of the steps with {shown:.1f} "
-                    "tools",
-                )
-                for threshold, (shown, hit) in row.items()
-            ],
-        )
-        for name, row in sweep.items()
-    ]
-    chart = line_chart(
-        series,
-        Axis("tools shown, mean (logarithmic)", lambda value: f"{value:g}", log=True),
-        Axis("steps with an acceptable tool", lambda value: f"{value:.1f}", low=0.0, high=1.0),
-        label=f"Steps with an acceptable tool by tools shown on {title}",
-    )
-    caption = (
-        f"Each dot is a threshold, from {THRESHOLDS[0]:g} (right) to {THRESHOLDS[-1]:g} (left)."
-    )
-    return Figure(title, chart, caption, list(sweep))
-
-
-def _depth_figure(title: str, runs: Summaries) -> Figure:
-    means = {
-        name: [
-            over_splits([float(one.recall[k]) for one in splits])
-            for k in range(min(DEEP, *(len(one.recall) for one in splits)))
-        ]
-        for name, splits in runs.items()
-    }
-    series = [
-        Series(name, [Point(k, m.value, m.low, m.high) for k, m in enumerate(curve, start=1)])
-        for name, curve in means.items()
-    ]
-    rows = [
-        [Cell(name), *(Cell(share(m.value)) for m in curve), *[EMPTY] * (DEEP - len(curve))]
-        for name, curve in means.items()
-    ]
-    chart = line_chart(
-        series,
-        Axis("tools shown", lambda value: f"{value:.0f}", ticks=range(1, DEEP + 1)),
-        Axis("recall", lambda value: f"{value:.1f}", low=0.0, high=1.0),
-        label=f"Recall by number of tools on {title}",
-    )
-    columns = [Column("Method"), *numeric(*(str(k) for k in range(1, DEEP + 1)))]
-    return Figure(
-        f"Recall by number of tools, {title}",
-        chart,
-        f"Share of the acceptable tools among the first k. {SPLITS_ONLY}",
-        list(runs),
-        Table(columns, rows, f"Recall@k, {title}"),
-    )
 
 
 def _published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dtdr.evaluation.charts import Axis, Point, Series, line_chart
 from dtdr.evaluation.statistics import Interval, auroc, holm, over_splits, paired_p_value
 from dtdr.evaluation.tables import (
+    EMPTY,
     Cell,
     Column,
     Table,
@@ -21,7 +23,15 @@ from dtdr.evaluation.tables import (
     significant,
 )
 from dtdr.lab.report.page import Block, Figure, Figures, Text
-from dtdr.lab.report.results import Place, Results, Run, by_method, by_place
+from dtdr.lab.report.results import (
+    WILSON,
+    Place,
+    Results,
+    Run,
+    by_method,
+    by_place,
+    share_of,
+)
 from dtdr.lab.summary import INTERVALS, mean_of, plan_means
 
 BASE_ENCODER = "lexical"
@@ -45,9 +55,27 @@ DEMONSTRATIONS = (
 Curves = dict[str, dict[float, Interval]]
 
 
+@dataclass(frozen=True)
+class Measure:
+    """What the points of a curve show.
+
+    Attributes:
+        title: of the axis.
+        runs: those that measured it.
+        of: the mean over runs that differ in their split only.
+        show: a point of a table.
+        intervals: what the bars are.
+    """
+
+    title: str
+    runs: Sequence[Run]
+    of: Callable[[Sequence[Run]], Interval]
+    show: Callable[[Interval | None], Cell]
+    intervals: str
+
+
 def build_ablations(results: Results, suite: str) -> list[Block]:
-    """Three rows of figures, one figure a data set (paper, Figure 6)."""
-    runs = results.runs(suite, "rank")
+    """Three rows of figures for each measure, one figure a data set (paper, Figure 6)."""
     blocks: list[Block] = []
     for title, make_curves, axis, text in (
         (
@@ -64,22 +92,52 @@ def build_ablations(results: Results, suite: str) -> list[Block]:
             DEMONSTRATIONS,
         ),
     ):
-        figures = []
-        for place, here in by_place(runs).items():
-            curves = make_curves(results, here)
-            if any(len(points) > 1 for points in curves.values()):
-                figures.append(_curve_figure(title, results.place_title(place), curves, axis))
-        if figures:
-            blocks += [Text(title, strong=True), Text(text), Figures(figures)]
+        rows = []
+        for measure in _measures(results, suite):
+            figures = []
+            for place, here in by_place(measure.runs).items():
+                curves = make_curves(results, here, measure)
+                if any(len(points) > 1 for points in curves.values()):
+                    data = results.place_title(place)
+                    figures.append(_curve_figure(title, data, curves, axis, measure))
+            if figures:
+                rows.append(Figures(figures))
+        if rows:
+            blocks += [Text(title, strong=True), Text(text), *rows]
     return blocks
 
 
-def _by_history(results: Results, runs: Sequence[Run]) -> Curves:
+def _measures(results: Results, suite: str) -> Iterator[Measure]:
+    """MRR, and the accuracy of each LLM that was asked."""
+
+    def mrr(runs: Sequence[Run]) -> Interval:
+        return mean_of([results.summary(run) for run in runs], "mrr")
+
+    def fsa(runs: Sequence[Run]) -> Interval:
+        records = [one for run in runs for one in results.result(run)["records"]]
+        share = share_of(records, "right")
+        return Interval(share.value, share.low, share.high)
+
+    yield Measure("MRR", results.runs(suite, "rank"), mrr, interval, INTERVALS)
+    asked = results.runs(suite, "selections")
+    for model in dict.fromkeys(str(run.spec["llm"]) for run in asked):
+        runs = [run for run in asked if run.spec["llm"] == model]
+        yield Measure(f"FSA, {model}", runs, fsa, _share, WILSON)
+
+
+def _share(mean: Interval | None) -> Cell:
+    """As ``interval``; Wilson's is not symmetric."""
+    if mean is None:
+        return EMPTY
+    return Cell(f"{mean.value:.3f} ({mean.low:.2f} to {mean.high:.2f})", value=mean.value)
+
+
+def _by_history(results: Results, runs: Sequence[Run], measure: Measure) -> Curves:
     chosen = [run for run in runs if "history" in run.spec]
-    return _curves(results, chosen, lambda run: run.spec["history"])
+    return _curves(measure, chosen, lambda run: run.spec["history"])
 
 
-def _by_demonstrations(results: Results, runs: Sequence[Run]) -> Curves:
+def _by_demonstrations(results: Results, runs: Sequence[Run], measure: Measure) -> Curves:
     limited = {run.method for run in runs if "demonstrations" in run.spec}
     chosen = [
         run
@@ -87,29 +145,29 @@ def _by_demonstrations(results: Results, runs: Sequence[Run]) -> Curves:
         if run.method in limited and not any(key in run.spec for key in ("history", "shift"))
     ]
     return _curves(
-        results,
+        measure,
         chosen,
         lambda run: run.spec.get("demonstrations", "all"),
-        place=lambda run: float(results.summary(run).header.split["train"]),
+        place=lambda run: float(results.learned_from(run)),
     )
 
 
-def _by_clusters(results: Results, runs: Sequence[Run]) -> Curves:
+def _by_clusters(results: Results, runs: Sequence[Run], measure: Measure) -> Curves:
     def name(run: Run) -> str:
         recipe = run.spec["parameters"].get("recipe")
         return f"{run.spec['retriever']} ({recipe})" if recipe else str(run.spec["retriever"])
 
     return _curves(
-        results,
+        measure,
         [run for run in runs if "clusters" in run.spec.get("parameters", {})],
         lambda run: run.spec["parameters"]["clusters"],
         name=name,
-        place=lambda run: float(results.summary(run).header.parameters["clusters"]),
+        place=lambda run: float(results.parameters(run)["clusters"]),
     )
 
 
 def _curves(
-    results: Results,
+    measure: Measure,
     runs: Sequence[Run],
     value: Callable[[Run], Any],
     *,
@@ -129,12 +187,12 @@ def _curves(
         curve = {}
         for chosen, same in points.items():
             x = float(chosen) if place is None else sum(map(place, same)) / len(same)
-            curve[round(x)] = mean_of([results.summary(run) for run in same], "mrr")
+            curve[round(x)] = measure.of(same)
         curves[method] = {x: curve[x] for x in sorted(curve)}
     return curves
 
 
-def _curve_figure(title: str, data: str, curves: Curves, axis: Axis) -> Figure:
+def _curve_figure(title: str, data: str, curves: Curves, axis: Axis, measure: Measure) -> Figure:
     series = [
         Series(
             name,
@@ -145,17 +203,18 @@ def _curve_figure(title: str, data: str, curves: Curves, axis: Axis) -> Figure:
     ]
     places = sorted({x for points in curves.values() for x in points})
     rows = [
-        [Cell(name), *(interval(points.get(x)) for x in places)] for name, points in curves.items()
+        [Cell(name), *(measure.show(points.get(x)) for x in places)]
+        for name, points in curves.items()
     ]
     chart = line_chart(
         series,
         Axis(axis.title, axis.show, axis.log, None if axis.log else places),
-        Axis("MRR", lambda value: f"{value:.2f}"),
-        label=f"MRR by {axis.title} on {data}",
+        Axis(measure.title, lambda value: f"{value:.2f}"),
+        label=f"{measure.title} by {axis.title} on {data}",
     )
     columns = [Column("Method"), *numeric(*(f"{x:,.0f}" for x in places))]
-    values = Table(columns, rows, f"MRR by {title.lower()}, {data}")
-    return Figure(f"{title}, {data}", chart, INTERVALS, list(curves), values)
+    values = Table(columns, rows, f"{measure.title} by {title.lower()}, {data}")
+    return Figure(f"{title}, {data}", chart, measure.intervals, list(curves), values)
 
 
 def _linear(title: str) -> Axis:

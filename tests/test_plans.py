@@ -19,7 +19,7 @@ from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_pla
 from dtdr.plan import END, Plan
 from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
 from dtdr.plans.features import describe_plans
-from dtdr.plans.links import Links
+from dtdr.plans.links import Links, is_in_order
 from dtdr.plans.lookahead import SHARE, HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
@@ -451,3 +451,30 @@ def test_dependencies_that_no_argument_tells_are_counted():
     assert links.complete([0], set()) == set()
     restored = Links.restore(links.arrays())
     assert restored.of([0, 1, 2]) == [(0, 1), (1, 2)]
+
+
+def test_calls_are_put_in_the_order_of_demonstrations_where_fit_found_that_better():
+    plan = Plan(tuple(ToolCall(str(number), tool) for number, tool in enumerate("aabc")))
+    index = {"a": 0, "b": 1, "c": 2}
+    links = Links.fit([plan] * 3, index, reorders=True)
+    tools = [1, -1, 0, 2, 0]
+    assert [tools[place] for place in links.order(tools)] == [-1, 0, 0, 1, 2]
+    assert Links.restore(links.arrays()).order(tools) == links.order(tools)
+    assert Links.fit([plan], index).order(tools) == [0, 1, 2, 3, 4]
+    pair = Plan(plan.calls[1:3])
+    undecided = Links.fit([pair, Plan(pair.calls[::-1])], index, reorders=True)
+    assert undecided.order([1, 0]) == [0, 1]
+    assert Links.fit([pair], index, reorders=True).order([1, 0]) == [1, 0]
+
+
+def test_a_plan_is_in_order_where_each_call_stands_after_what_it_depends_on():
+    calls = tuple(ToolCall(str(number), tool) for number, tool in enumerate("aabc"))
+    plan = Plan(calls, (("0", "2"), ("1", "2")))
+    assert is_in_order(["a", "c", "a", "b"], plan)
+    assert not is_in_order(["a", "b", "a", "c"], plan)
+
+
+def test_calls_that_give_what_others_take_come_first(model):
+    for plan in model.plans("Invite Wanda, Zoe and Yusuf to the party"):
+        if "invite" in plan.tools:
+            assert "get_address" not in plan.tools[plan.tools.index("invite") :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -93,10 +94,14 @@ class BeamSearch:
         done: dict[Multiset, Candidate] = {}
         for depth in range(self._longest + 1):
             following: dict[Multiset, _Partial] = {}
+            uses = Counter(id(partial.state) for partial in alive.values())
             for key, partial in alive.items():
                 state = partial.state
                 if partial.tools:
-                    state = state.copy()
+                    uses[id(state)] -= 1
+                    # A copy makes all calls again, so the last plan that goes on takes the state.
+                    if uses[id(state)] or state is self._state:
+                        state = state.copy()
                     state.call(partial.tools[-1])
                 logs = self._logs(state)
                 end = float(logs[-1])

@@ -1,7 +1,8 @@
-"""Which calls of a plan depend on which, where no argument says so."""
+"""Which calls of a plan depend on which, where no argument says so, and which comes first."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Self, TypeAlias
@@ -14,8 +15,10 @@ from dtdr.plan import Plan
 
 _MOSTLY = 0.8
 """What so many calls of a tool are followed up by is expected of each."""
-_LEAST = 0.05
-"""A pair of calls of which fewer depend is not completed."""
+_LEAST = 0.3
+"""A pair of calls of which fewer depend is not completed: of 237 plans of two inner folds of
+TinyAgent with the right tools, 144 have all dependencies right, with .05 139, with .15 142."""
+_PASSES = 8
 _PRIOR = 2.0
 """Pairs of tools that what is known of all pairs counts as."""
 
@@ -34,13 +37,22 @@ class Links:
         by_tool: the same of single ones: how often a tool was called, and how often another call
             depended on it.
         by_reference: the share of dependencies that an argument tells.
+        reorders: whether ``order`` changes the order of calls.
     """
 
     def __init__(
-        self, by_pair: Mapping[Pair, Count], by_tool: Mapping[int, Count], by_reference: float
+        self,
+        by_pair: Mapping[Pair, Count],
+        by_tool: Mapping[int, Count],
+        by_reference: float,
+        *,
+        reorders: bool = False,
     ) -> None:
         self._by_pair, self._by_tool = dict(by_pair), dict(by_tool)
-        self.by_reference = by_reference
+        self.by_reference, self.reorders = by_reference, reorders
+        self._before: dict[tuple[int, int], float] = {}
+        for (first, second, _), (count, _) in by_pair.items():
+            self._before[first, second] = self._before.get((first, second), 0.0) + count
         self._share: dict[bool, float] = {}
         for is_neighbour in (False, True):
             counts = [count for key, count in by_pair.items() if key[2] == is_neighbour]
@@ -48,17 +60,56 @@ class Links:
             self._share[is_neighbour] = linked / pairs if pairs else 0.0
 
     @classmethod
-    def fit(cls, plans: Iterable[Plan], index: Mapping[str, int]) -> Self:
+    def fit(
+        cls, plans: Iterable[Plan], index: Mapping[str, int], *, reorders: bool = False
+    ) -> Self:
         """Count dependencies."""
         by_pair: dict[Pair, Count] = {}
         by_tool: dict[int, Count] = {}
-        return cls(by_pair, by_tool, _count(plans, index, by_pair, by_tool))
+        by_reference = _count(plans, index, by_pair, by_tool)
+        return cls(by_pair, by_tool, by_reference, reorders=reorders)
 
     def with_plans(self, plans: Iterable[Plan], index: Mapping[str, int]) -> Links:
         """With those of further plans."""
         by_pair, by_tool = self._by_pair.copy(), self._by_tool.copy()
         _count(plans, index, by_pair, by_tool)
-        return Links(by_pair, by_tool, self.by_reference)
+        return Links(by_pair, by_tool, self.by_reference, reorders=self.reorders)
+
+    def order(self, tools: Sequence[int]) -> list[int]:
+        """The calls of a plan in the order in which their tools stand in demonstrations.
+
+        Calls move one by one to where most pairs of tools stand as they mostly do; calls of which
+        that says nothing stay where they are. Without ``reorders``, all do.
+
+        Args:
+            tools: of the calls, in their most probable order; -1 for one that is not known.
+
+        Returns:
+            Places in ``tools``.
+        """
+        if not self.reorders:
+            return list(range(len(tools)))
+        before = np.array(
+            [
+                [0.0 if a == b else math.log1p(self._before.get((a, b), 0.0)) for b in tools]
+                for a in tools
+            ]
+        )
+        gain = before - before.T  # of the one before the other
+        order = list(range(len(tools)))
+        for _ in range(_PASSES):
+            last = order.copy()
+            for call in range(len(tools)):
+                at = order.index(call)
+                rest = order[:at] + order[at + 1 :]
+                gains = np.concatenate([[0.0], np.cumsum(gain[rest, call] - gain[call, rest])])
+                if gains.max() > gains[at] + 1e-9:
+                    best = np.flatnonzero(gains > gains.max() - 1e-9)
+                    near = int(best[np.argmin(np.abs(best - at))])
+                    order = [*rest[:near], call, *rest[near:]]
+            if order == last:
+                break
+        return order
 
     def of(self, tools: Sequence[int]) -> list[tuple[int, int]]:
         """The probable dependencies of a plan: (earlier, later) places."""
@@ -110,6 +161,7 @@ class Links:
                 [self._by_tool[tool] for tool in sorted(self._by_tool)], np.float64
             ).reshape(-1, 2),
             "by_reference": np.array([self.by_reference], np.float64),
+            "reorders": np.array([self.reorders]),
         }
 
     @classmethod
@@ -137,7 +189,25 @@ class Links:
                 for tool, (count, used) in zip(tools.tolist(), by_tool.tolist(), strict=True)
             },
             float(arrays["by_reference"][0]),
+            reorders=bool(arrays["reorders"][0]),
         )
+
+
+def is_in_order(tools: Sequence[str], plan: Plan) -> bool:
+    """Whether each call stands after those that it depends on in a plan of the same tools.
+
+    Calls of one tool are taken in the order in which the plan has them.
+    """
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(tools):
+        places.setdefault(name, []).append(place)
+    taken = {name: iter(listed) for name, listed in places.items()}
+    place_of = [next(taken[name]) for name in plan.tools]
+    return all(
+        place_of[earlier] < place_of[later]
+        for later, sources in enumerate(plan.dependencies)
+        for earlier in sources
+    )
 
 
 def _nearest(tools: Sequence[int], later: int) -> list[int]:

@@ -16,7 +16,7 @@ from dtdr.errors import ModelError
 from dtdr.plans.beam import MOST_CALLS, BeamSearch, Candidate, Multiset, StepState
 from dtdr.plans.features import describe_plans
 from dtdr.plans.held_out import HeldOutFold, HeldOutPlan, calibrate, rank_halves
-from dtdr.plans.links import Links
+from dtdr.plans.links import Links, is_in_order
 from dtdr.plans.lookahead import HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.prediction import PlanPrediction, PlanWriter
@@ -129,6 +129,11 @@ class PlanModel:
             for item, one in zip(held_out, shares, strict=True)
         ]
         model.lookahead = choose_share(candidates, demonstrations, tools)
+        model.links = Links.fit(
+            (item.plan for item in demonstrations),
+            index,
+            reorders=_orders_better(held_out, demonstrations, folds, tools),
+        )
         return model
 
     def _held_out(
@@ -238,7 +243,9 @@ class PlanModel:
         for one, probability in zip(
             found.candidates[:k], found.probabilities.tolist(), strict=False
         ):
-            names = [vocabulary[tool] for tool in one.tools]
+            found_order = [vocabulary[tool] for tool in one.tools]
+            order = self.links.order([self._index.get(name, -1) for name in found_order])
+            names = [found_order[place] for place in order]
             calls, links = writer.write(names)
             every = [*made, *(self._index.get(name, -1) for name in names)]
             shifted = {(earlier + len(made), later + len(made)) for earlier, later in links}
@@ -391,6 +398,35 @@ class PlanModel:
             arrays.get("confidence"),
             lookahead,
         )
+
+
+def _orders_better(
+    held_out: Sequence[HeldOutPlan],
+    demonstrations: Sequence[Demonstration],
+    folds: Iterable[HeldOutFold],
+    tools: Sequence[str],
+) -> bool:
+    """Whether more held-out plans follow their dependencies in the order of demonstrations.
+
+    Otherwise calls stay in the order that is most probable step by step.
+    """
+    index = {name: number for number, name in enumerate(tools)}
+    gain = 0
+    for fold in folds:
+        inside = set(fold.positions)
+        links = Links.fit(
+            (item.plan for place, item in enumerate(demonstrations) if place not in inside),
+            index,
+            reorders=True,
+        )
+        for item in held_out:
+            if item.right < 0 or item.position not in inside:
+                continue
+            plan, order = demonstrations[item.position].plan, item.candidates[item.right].tools
+            moved = [order[place] for place in links.order(order)]
+            gain += is_in_order([tools[tool] for tool in moved], plan)
+            gain -= is_in_order([tools[tool] for tool in order], plan)
+    return gain > 0
 
 
 def _some(places: Sequence[int], most: int, rng: np.random.Generator) -> list[int]:

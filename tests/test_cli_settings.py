@@ -133,7 +133,8 @@ def test_options_that_nobody_judged_need_a_named_project_file(project):
     dangerous = {
         *("allow-endpoint", "config", "host", "http", "keys", "llm", "sessions", "upstream"),
         *("llm-command", "force", "role", "log-queries", "prefetch", "redact", "redact-rules"),
-        *("feedback-log", "learn", "pin", "record", "save-learned", "value-runs", "values"),
+        *("feedback-log", "learn", "pin", "record", "value-runs", "values"),
+        *("held-out", "keep", "metrics", "roll-back", "share", "tolerance"),
     }
     assert dangerous <= options
     assert not dangerous & allowed

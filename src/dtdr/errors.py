@@ -29,6 +29,10 @@ class OutputError(DtdrError):
     """A result could not be written; what was there before is intact."""
 
 
+class UnavailableError(DtdrError):
+    """Another server, such as Redis, does not do now what it is asked for; later it may."""
+
+
 class MissingExtraError(DtdrError, ImportError):
     """A capability needs packages that the base install does not bring."""
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import IO
 
 from dtdr.demonstrations import Demonstration
+from dtdr.feedback import FileLog
 from dtdr.gateway.learning import Recorder
 from dtdr.plan import Plan, ToolCall
-from dtdr.server.feedback_log import FeedbackLog
 from dtdr.traces.base import TracedCall
 
 
 def write(kind: str, path: Path, kill: int, acknowledge: IO[bytes]) -> None:
     """Write until killed, and say of each write when it is done."""
-    log = FeedbackLog(path) if kind == "feedback" else None
+    log = FileLog(path) if kind == "feedback" else None
     recorder = Recorder(path, stand_in="x") if kind == "gateway" else None
     for number in range(10_000):
         size = random.randrange(1, 20_000)
@@ -60,7 +60,7 @@ def main(kind: str, path: Path, kills: int) -> dict[str, object]:
             lines = stream.read().split(b"\n")
         acknowledged += [line.decode() for line in lines[:-1]]  # the last one may be cut off
     if kind == "feedback":
-        FeedbackLog(path)  # as the next start does
+        FileLog(path).prepare()  # as the next start does
     found: Counter[str] = Counter()
     broken = 0
     for line in path.read_bytes().splitlines():

@@ -78,9 +78,9 @@ def test_the_command_line_of_the_container_is_one(dtdr, fitted, tmp_path):
     service = compose["services"]["dtdr"]
     for command in (json.loads(default.group(1)), service["command"]):
         arguments = [
-            item.replace("/models/model", str(fitted)).replace(
-                "/run/dtdr/keys.json", str(tmp_path / "keys.json")
-            )
+            item.replace("/models/model", str(fitted))
+            .replace("/models/", f"{tmp_path}/")
+            .replace("/run/dtdr/keys.json", str(tmp_path / "keys.json"))
             for item in [*json.loads(entry.group(1))[1:], *command]
         ]
         code, _, said = dtdr(*arguments, "--check")

@@ -1,4 +1,4 @@
-"""Feedback: learned on a copy that takes the model's place, logged, and saved when asked."""
+"""Feedback: learned on a copy that takes the model's place and saved when asked, or logged."""
 
 import concurrent.futures
 import json
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.exceptions import HTTPException
 
 import dtdr
-from dtdr.errors import OutputError
+from dtdr.errors import InputError, OutputError
+from dtdr.feedback import DuplicateError, FileLog
 from dtdr.jsonl import read_demonstrations
 from dtdr.server import create_app
-from dtdr.server.feedback_log import FeedbackLog
 from dtdr.server.models import _apply_updates, _UpdateRequest
 from tests import small_data
 from tests.server import serving
@@ -27,13 +26,21 @@ DEMONSTRATION = {"query": QUERY, "calls": ["weather", "weather", "weather"]}
 
 
 @pytest.fixture
-def learning(fitted, tmp_path):
+def learning(fitted):
     """A server whose model learns on."""
-    settings = serving.settings(fitted, feedback_log=tmp_path / "feedback.jsonl")
+    settings = serving.settings(fitted)
     with serving.running(settings) as served:
         dataset = small_data.dataset(6)
         learner = Learner().fit(dataset.demonstrations, dataset.tools)
         served.service.models["mail"]._install(learner)
+        yield served
+
+
+@pytest.fixture
+def logging(fitted, tmp_path):
+    """A server that logs feedback."""
+    settings = serving.settings(fitted, feedback_log=str(tmp_path / "feedback.jsonl"))
+    with serving.running(settings) as served:
         yield served
 
 
@@ -49,6 +56,7 @@ def test_what_was_taught_is_ranked_with_at_once(learning):
     assert answer == {
         "model": "mail",
         "learned": 1,
+        "logged": 0,
         "generation": generation + 1,
         "unsaved": 1,
     }
@@ -78,7 +86,7 @@ def test_failures_are_not_learned(learning):
     assert answer.json()["learned"] == 1
 
 
-def test_feedback_is_appended_to_a_file_that_fit_reads(learning, tmp_path):
+def test_feedback_is_appended_to_a_file_that_fit_reads(logging, tmp_path):
     full = {
         "id": "mine",
         "query": "Mail Zoë the notes",
@@ -87,8 +95,10 @@ def test_feedback_is_appended_to_a_file_that_fit_reads(learning, tmp_path):
             {"id": "2", "tool": "send_mail", "arguments": {"body": {"$ref": "1"}}},
         ],
     }
-    learning.post("/v1/feedback", {"demonstrations": [full]})
-    learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
+    answer = logging.post("/v1/feedback", {"demonstrations": [full]}).json()
+    assert (answer["learned"], answer["logged"], answer["generation"]) == (0, 1, 1)
+    assert logging.metric('dtdr_logged_demonstrations_total{model="mail"}') == 1
+    logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
     found = list(read_demonstrations(tmp_path / "feedback.jsonl"))
     assert [item.query for item in found] == ["Mail Zoë the notes", QUERY]
     assert found[0].id == "mine"
@@ -117,8 +127,8 @@ SECRET_FEEDBACK = {
 }
 
 
-def test_secrets_of_feedback_reach_the_model_and_not_the_file(learning, tmp_path):
-    answer = learning.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
+def test_secrets_of_feedback_do_not_reach_the_file(logging, tmp_path):
+    answer = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
     assert answer.status_code == 200, answer.text
     text = (tmp_path / "feedback.jsonl").read_text()
     for secret in ("ann.lee", "sk-proj", "hunter2", "ab12cd34ef", "ghp_"):
@@ -126,47 +136,66 @@ def test_secrets_of_feedback_reach_the_model_and_not_the_file(learning, tmp_path
     (found,) = read_demonstrations(tmp_path / "feedback.jsonl")
     assert found.query == "Mail [email] the weather"
     assert found.plan.calls[0].arguments == {"place": "[api-key]", "password": "[secret]"}
-    again = learning.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
+    again = logging.post("/v1/feedback", {"demonstrations": [SECRET_FEEDBACK]})
     assert again.status_code == 409  # by an id that is not written as it was sent
     other = {**SECRET_FEEDBACK, "id": "bob.lee@mail.example.org"}
-    assert learning.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [other]}).status_code == 200
     assert len(list(read_demonstrations(tmp_path / "feedback.jsonl"))) == 2
 
 
 def test_feedback_is_written_as_it_was_sent_where_that_is_asked_for(fitted, tmp_path):
     path = tmp_path / "feedback.jsonl"
-    log = FeedbackLog(path, redact=False)
+    log = FileLog(path, redact=False)
     dataset = small_data.dataset(1)
-    log.append(log.scrub([replace(dataset.demonstrations[0], query="Mail ann@x.org")]))
+    log.append([replace(dataset.demonstrations[0], query="Mail ann@x.org")])
     assert "ann@x.org" in path.read_text()
 
 
-def test_a_repeated_id_is_refused_before_anything_is_learned(learning, tmp_path):
+def test_a_repeated_id_is_refused_before_anything_is_logged(logging, tmp_path):
     demonstration = {**DEMONSTRATION, "id": "mine"}
-    assert learning.post("/v1/feedback", {"demonstrations": [demonstration]}).status_code == 200
-    generation = learning.service.models["mail"].current.generation
+    assert logging.post("/v1/feedback", {"demonstrations": [demonstration]}).status_code == 200
     for body in (
         [demonstration],
         [DEMONSTRATION, demonstration],
         [{**DEMONSTRATION, "id": "new"}] * 2,
     ):
-        refused = learning.post("/v1/feedback", {"demonstrations": body})
+        refused = logging.post("/v1/feedback", {"demonstrations": body})
         assert refused.status_code == 409
         assert "id" in refused.json()["error"]["message"]
-    assert learning.service.models["mail"].current.generation == generation
-    bad = {"id": "new", "query": "q", "calls": ["no_such_tool"]}
-    assert learning.post("/v1/feedback", {"demonstrations": [bad]}).status_code == 422
+    bad = {"id": "new", "query": "q", "calls": ["end"]}
+    assert logging.post("/v1/feedback", {"demonstrations": [bad]}).status_code == 422
     good = {**DEMONSTRATION, "id": "new"}
-    assert learning.post("/v1/feedback", {"demonstrations": [good]}).status_code == 200
+    assert logging.post("/v1/feedback", {"demonstrations": [good]}).status_code == 200
     assert [item.id for item in read_demonstrations(tmp_path / "feedback.jsonl")] == ["mine", "new"]
+
+
+def test_a_server_that_logs_learns_nothing_itself(logging):
+    before = logging.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
+    for _ in range(3):
+        assert logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION] * 5}).json()[
+            "logged"
+        ]
+    assert logging.post("/v1/rank", {"query": QUERY, "top_k": 100}).json() == before
+
+
+def test_several_models_have_a_file_each(fitted, tmp_path):
+    models = {"mail": fitted, "home": fitted}
+    with pytest.raises(InputError, match=r"\{model\}"):
+        create_app(serving.settings(models=models, feedback_log=str(tmp_path / "f.jsonl")))
+    settings = serving.settings(models=models, feedback_log=str(tmp_path / "f" / "{model}.jsonl"))
+    with serving.running(settings) as served:
+        body = {"model": "home", "demonstrations": [DEMONSTRATION]}
+        assert served.post("/v1/feedback", body).json()["logged"] == 1
+    assert (tmp_path / "f" / "mail.jsonl").read_bytes() == b""
+    assert len((tmp_path / "f" / "home.jsonl").read_bytes().splitlines()) == 1
 
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_half_a_line_that_a_crash_left_is_cut_off(tmp_path, cut):
     path = tmp_path / "feedback.jsonl"
-    FeedbackLog(path).append([small_data.demonstration(number) for number in (0, 1)])
+    FileLog(path).append([small_data.demonstration(number) for number in (0, 1)])
     path.write_bytes(path.read_bytes()[:-cut])
-    FeedbackLog(path).append([small_data.demonstration(2)])
+    FileLog(path).append([small_data.demonstration(2)])
     found = [item.id for item in read_demonstrations(path)]
     whole = [small_data.demonstration(number).id for number in ((0, 1, 2) if cut == 1 else (0, 2))]
     assert found == whole
@@ -175,9 +204,10 @@ def test_half_a_line_that_a_crash_left_is_cut_off(tmp_path, cut):
 def test_the_ids_of_an_earlier_log_are_known(tmp_path):
     path = tmp_path / "feedback.jsonl"
     demonstration = small_data.demonstration(0)
-    FeedbackLog(path).append([demonstration])
-    with pytest.raises(HTTPException, match="sent before"):
-        FeedbackLog(path).reserve([demonstration])
+    FileLog(path).append([demonstration])
+    with pytest.raises(DuplicateError, match="sent before"):
+        FileLog(path).append([small_data.demonstration(1), demonstration])
+    assert [item.id for item in read_demonstrations(path)] == [demonstration.id]
 
 
 @pytest.mark.slow
@@ -202,14 +232,14 @@ def test_no_acknowledged_demonstration_is_lost_or_glued_when_its_writer_is_kille
 
 def test_a_write_that_fails_leaves_no_half_of_it(tmp_path, monkeypatch):
     path = tmp_path / "feedback.jsonl"
-    log = FeedbackLog(path)
+    log = FileLog(path)
     log.append([small_data.demonstration(0)])
     before = path.read_bytes()
 
     def fail(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dtdr.server.feedback_log.os.fsync", fail)
+    monkeypatch.setattr("dtdr.feedback.file_log.os.fsync", fail)
     with pytest.raises(OutputError, match="no space left"):
         log.append([small_data.demonstration(1)])
     assert path.read_bytes() == before
@@ -239,17 +269,17 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, demonst
     assert learning.service.models["mail"].current.generation == generation
 
 
-def test_a_feedback_log_that_cannot_be_written_is_said(learning, tmp_path):
+def test_a_feedback_log_that_cannot_be_written_is_said(logging, tmp_path):
     (tmp_path / "feedback.jsonl").unlink()
     (tmp_path / "feedback.jsonl").mkdir()
-    answer = learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
+    answer = logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
     assert answer.status_code == 500
     assert "feedback.jsonl" in answer.json()["error"]["message"]
 
 
 def test_a_feedback_log_that_cannot_be_written_stops_the_start(fitted, tmp_path):
     with pytest.raises(OutputError, match="cannot write"):
-        create_app(serving.settings(fitted, feedback_log=tmp_path))
+        create_app(serving.settings(fitted, feedback_log=str(tmp_path)))
 
 
 def test_ranking_goes_on_while_a_model_learns(learning, monkeypatch):
@@ -318,15 +348,6 @@ def test_saving_never_overwrites_what_somebody_else_wrote(model):
         assert refused.status_code == 409
         assert "was changed since it was loaded" in refused.json()["error"]["message"]
         assert dtdr.load(model).name == "dr"
-
-
-def test_what_was_learned_is_saved_when_the_server_stops(model):
-    before = (model / "config.json").stat().st_ino
-    with serving.running(serving.settings(model, save_seconds=1_000)) as served:
-        served.service.models["mail"].unsaved = 1
-        assert (model / "config.json").stat().st_ino == before
-    assert (model / "config.json").stat().st_ino != before
-    assert json.loads((model / "config.json").read_text())["retriever"] == "dtdr-l"
 
 
 def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):

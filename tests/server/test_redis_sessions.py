@@ -15,8 +15,8 @@ import pytest
 import dtdr
 from dtdr.cli import run
 from dtdr.errors import InputError, MissingExtraError
+from tests.redis_server import RedisServer
 from tests.server import serving
-from tests.server.redis_server import RedisServer
 from tests.server.serving import QUERY
 
 CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
@@ -275,7 +275,6 @@ def test_an_address_that_is_not_one_of_redis_stops_the_start(url, fitted, capsys
 
 def test_a_missing_package_is_named_with_its_extra(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    monkeypatch.delitem(sys.modules, "dtdr.server.redis_sessions", raising=False)
     from dtdr.server import create_app
 
     with pytest.raises(MissingExtraError, match=r"dtdr\[redis\]"):
@@ -284,10 +283,10 @@ def test_a_missing_package_is_named_with_its_extra(fitted, monkeypatch):
 
 def test_the_address_of_valkey_is_one_too():
     pytest.importorskip("redis", reason="needs the extra 'redis'")
-    from dtdr.server.redis_sessions import connect, describe_address
+    from dtdr.redis_client import connect, describe_address
 
     for url in ("valkey://h:1/2", "valkeys://:secret@h:1/2", "rediss://user:secret@h", "unix:///s"):
-        client = connect(url)
+        client = connect(url, asynchronous=True)
         assert "secret" not in describe_address(url)
         asyncio.run(client.aclose())
     with pytest.raises(InputError):

@@ -101,11 +101,11 @@ def test_outputs_of_a_session_count_as_its_bytes(fitted):
 
 
 def test_feedback_keeps_what_calls_returned_cut_to_a_length(tmp_path):
-    folder = serving.fit(tmp_path / "mail", retriever="dtdr-f", arguments=False)
+    folder = serving.fit(tmp_path / "mail", arguments=False)
     log = tmp_path / "feedback.jsonl"
     call = {"id": "1", "tool": "read_file", "output": ["word"] * 5_000, "status": "ok", "step": 1}
     given = serving.settings(folder)
-    settings = type(given)(**{**vars(given), "feedback_log": log})
+    settings = type(given)(**{**vars(given), "feedback_log": str(log)})
     with serving.running(settings) as served:
         body = {"demonstrations": [{"query": QUERY, "calls": [call], "before": BEFORE}]}
         answer = served.post("/v1/feedback", body)

@@ -26,6 +26,7 @@ from dtdr.cli import (
     import_,
     inspect,
     lab,
+    learn,
     mcp,
     plan,
     predict,
@@ -71,6 +72,7 @@ app.command("mcp")(mcp.mcp)
 app.add_typer(data.app, name="data")
 app.add_typer(lab.app, name="lab")
 app.command("serve")(serve.serve)
+app.command("learn")(learn.learn)
 app.add_typer(serve.keys, name="keys")
 app.command("studio")(studio.studio)
 

@@ -21,19 +21,19 @@ VARIABLE = "DTDR_CONFIG"
 # An option stands in none of the three unless somebody looked at what a stranger could do with it:
 # run a program, choose where data or keys go, replace files, or turn a protection off.
 _PLAIN = frozenset((
-    "alpha", "arguments", "budget", "by", "calibration", "called", "calls", "chat", "check",
-    "confidence", "coverage", "dataset", "demonstrations", "dry-run", "empty", "fail-under",
-    "failed", "fill", "folds", "format", "full", "gap", "history", "icl", "input-price",
-    "json", "kind", "layout", "leave-out", "limit", "llm-context", "llm-threads", "markdown",
-    "max-body", "max-connections", "max-history", "max-session-bytes", "max-sessions",
-    "max-steps", "max-tools", "metric", "min-probability", "minimum-prefix", "name", "note",
-    "only-known-tools", "open", "order", "output-length", "outputs", "parameters",
-    "permutations", "plans", "port", "prefetch-probability", "prices", "query", "quick",
-    "quiet", "ranking-seconds", "read-price", "recipe", "reference-length", "references",
-    "result-tokens", "resume", "seed", "seeds", "select", "session-seconds", "skip-bad",
-    "steps", "sticky", "system-tokens", "test", "threshold", "times", "tool", "tool-tokens",
-    "top", "turns", "verbose", "wait", "watch", "weight", "why", "window", "workers",
-    "write-price",
+    "alpha", "arguments", "batch", "budget", "by", "calibration", "called", "calls", "chat",
+    "check", "confidence", "coverage", "dataset", "demonstrations", "dry-run", "empty",
+    "fail-under", "failed", "fill", "folds", "format", "full", "gap", "history", "icl",
+    "input-price", "json", "kind", "layout", "leave-out", "limit", "llm-context", "llm-threads",
+    "markdown", "max-body", "max-connections", "max-history", "max-session-bytes",
+    "max-sessions", "max-steps", "max-tools", "metric", "min-probability", "minimum-prefix",
+    "name", "note", "once", "only-known-tools", "open", "order", "output-length", "outputs",
+    "parameters", "permutations", "plans", "port", "prefetch-probability", "prices", "query",
+    "quick", "quiet", "ranking-seconds", "read-price", "recipe", "reference-length",
+    "references", "result-tokens", "resume", "seconds", "seed", "seeds", "select",
+    "session-seconds", "skip-bad", "steps", "sticky", "system-tokens", "test", "threshold",
+    "times", "tool", "tool-tokens", "top", "turns", "verbose", "versions", "wait", "watch",
+    "weight", "why", "window", "workers", "write-price",
 ))  # fmt: skip
 """Numbers, choices, switches and words that only change what is computed and shown."""
 _NAMES = frozenset({"encoder", "retriever", "set"})

@@ -53,19 +53,14 @@ def serve(
             "--watch", metavar="S", help="Reload a changed model folder within S seconds; 0: never."
         ),
     ] = 2.0,
-    save: Annotated[
-        float,
-        typer.Option(
-            "--save-learned",
-            metavar="S",
-            help="Save updates by feedback to the folder every S seconds and at the end; "
-            "0: only when asked.",
-        ),
-    ] = 0.0,
     feedback_log: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--feedback-log", metavar="FILE", help="Append feedback to this demonstrations.jsonl."
+            "--feedback-log",
+            metavar="LOG",
+            envvar="DTDR_FEEDBACK_LOG",
+            help="Append feedback to this file, or in this Redis, for dtdr learn; {model} stands "
+            "for the model's name.",
         ),
     ] = None,
     redact: Annotated[
@@ -145,7 +140,6 @@ def serve(
         ),
         session_store=sessions,
         watch_seconds=watch,
-        save_seconds=save,
         feedback_log=feedback_log,
         redact=redact,
         log_queries=log_queries,

@@ -123,6 +123,7 @@ class FeedbackResult:
 
     Attributes:
         learned: demonstrations.
+        logged: demonstrations that wait in a log, which ``dtdr learn`` applies.
         generation: of the model that learned them.
         unsaved: demonstrations that the model learned and that are not in its folder.
     """
@@ -130,11 +131,17 @@ class FeedbackResult:
     learned: int
     generation: int
     unsaved: int
+    logged: int = 0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
         """The server's JSON."""
-        return cls(int(answer["learned"]), int(answer["generation"]), int(answer["unsaved"]))
+        return cls(
+            int(answer["learned"]),
+            int(answer["generation"]),
+            int(answer["unsaved"]),
+            int(answer.get("logged", 0)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from dtdr.errors import InputError
+from dtdr.feedback import FileLog, open_log
 from dtdr.server.endpoints import Endpoint
-from dtdr.server.feedback_log import FeedbackLog
 from dtdr.server.keys import KeyFile
 from dtdr.server.logs import log
 from dtdr.server.metrics import Metrics
@@ -29,7 +29,7 @@ from dtdr.server.service import Service
 from dtdr.server.sessions import MemorySessions, SessionStore
 from dtdr.server.settings import Settings
 from dtdr.server.tracing import Tracing
-from dtdr.server.watching import reload_all, save_all, watch
+from dtdr.server.watching import reload_all, watch
 
 
 def create_app(
@@ -65,8 +65,6 @@ def create_app(
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
-                if settings.save_seconds:
-                    await save_all(service)
                 await service.sessions.shut_down()
                 await to_thread.run_sync(service.tracing.shut_down)
                 log("stopped")
@@ -93,7 +91,16 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
     tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
     service = Service(settings, models, _sessions(settings, models), Metrics(), tracing, keys)
     if settings.feedback_log is not None:
-        service.feedback_log = FeedbackLog(settings.feedback_log, redact=settings.redact)
+        for name in models:
+            feedback = open_log(
+                settings.feedback_log,
+                name,
+                one_of_several=len(models) > 1,
+                redact=settings.redact,
+            )
+            if isinstance(feedback, FileLog):
+                feedback.prepare()  # what cannot be written is known now
+            service.feedback_logs[name] = feedback
     service.metrics.count_sessions(lambda: len(service.sessions))
     for model in models.values():
         model.on_replace = service.sessions.forget

@@ -84,6 +84,18 @@ class Metrics:
             ["model"],
             registry=registry,
         )
+        self.logged = Counter(
+            "dtdr_logged_demonstrations",
+            "Demonstrations from feedback appended to the log.",
+            ["model"],
+            registry=registry,
+        )
+        self.written = Gauge(
+            "dtdr_model_written_timestamp_seconds",
+            "When the model folder that is served was written; time() minus this is its age.",
+            ["model"],
+            registry=registry,
+        )
         self.reloads = Counter(
             "dtdr_reloads", "Reloads of a model folder.", ["model", "outcome"], registry=registry
         )
@@ -98,7 +110,7 @@ class Metrics:
         )
         self.failing = Gauge(
             "dtdr_failing",
-            "1 where a folder, the keys or saving could not be looked after the last time.",
+            "1 where a folder, the keys or the sessions could not be looked after the last time.",
             ["task"],
             registry=registry,
         )

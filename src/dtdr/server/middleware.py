@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dtdr.errors import DtdrError, EncoderError, InputError, ModelError
+from dtdr.errors import DtdrError, EncoderError, InputError, ModelError, UnavailableError
+from dtdr.feedback import DuplicateError
 from dtdr.server.endpoints import Call, error_body
 from dtdr.server.keys import ApiKey
 from dtdr.server.logs import Tally, log, log_failure
@@ -129,8 +130,13 @@ def refuse(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException():
             status, message = error.status_code, _reason(request.method, error)
+        case DuplicateError():
+            status, message = 409, str(error)
         case InputError():
             status, message = 422, str(error)
+        case UnavailableError():
+            status, message = 503, str(error)
+            headers["retry-after"] = "1"
         case EncoderError():
             status, message = 502, str(error)
         case ModelError():

@@ -209,6 +209,11 @@ class ServedModel:
     # -- reloading -----------------------------------------------------------------------------
 
     @property
+    def written(self) -> float:
+        """When the folder that was loaded was written, in seconds since 1970."""
+        return max((item[0] for item in self._stamp or ()), default=0) / 1e9
+
+    @property
     def changed(self) -> bool:
         """Whether the folder is another than the one that was loaded, or tried, last."""
         stamp = _stamp(self.folder)

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 
 from dtdr import json_codec
 from dtdr.demonstrations import before_record, parse_before
-from dtdr.errors import InputError, MissingExtraError
 from dtdr.plan import ToolCall
+from dtdr.redis_client import connect, describe_address, explain_errors
 from dtdr.run import BeforeLike, CallLike
 from dtdr.server.models import ModelRegistry, ServedModel
 from dtdr.server.sessions import ServedSession, SessionStore, weigh
 from dtdr.server.settings import Limits
 
-try:
-    import redis.asyncio as redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import ConstantBackoff
-    from redis.exceptions import (
-        AuthenticationError,
-        BusyLoadingError,
-        NoPermissionError,
-        OutOfMemoryError,
-        ReadOnlyError,
-        RedisError,
-    )
-except ImportError as error:
-    raise MissingExtraError("keeping sessions in Redis", "redis", str(error.name)) from error
-
 _PREFIX = "dtdr:session:1:"
 """Of the names of all lists; the number changes with what they hold."""
-
-_SECONDS = 1.0
-"""For connecting, and for each answer; a session's lists are read in less than a millisecond."""
-
-_CONNECTIONS = 32
-"""At a time; further requests wait for one, no longer than for an answer."""
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
@@ -67,13 +45,13 @@ class RedisSessions(SessionStore):
     reads whole those that it does not have. Lists expire by themselves.
 
     Args:
-        url: ``redis://[[user]:password@]host[:port][/number]``, ``rediss://`` with TLS, or
-            ``unix://path``; ``valkey://`` and ``valkeys://`` are the same.
+        url: see ``dtdr.redis_client.connect``.
         limits: how long a session lives, and how many this process keeps at hand.
         models: that sessions may be of.
 
     Raises:
         InputError: the address is not one of Redis.
+        MissingExtraError: the package redis is not installed.
     """
 
     def __init__(self, url: str, limits: Limits, models: ModelRegistry) -> None:
@@ -81,7 +59,7 @@ class RedisSessions(SessionStore):
         self._models = models
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
         self._address = describe_address(url)
-        self._client = connect(url)
+        self._client = connect(url, asynchronous=True)
         self._append = self._client.register_script(_APPEND)
 
     async def open(
@@ -197,7 +175,7 @@ class RedisSessions(SessionStore):
             0: a session that was not used here may have been used elsewhere.
 
         Raises:
-            HTTPException: Redis is not there.
+            UnavailableError: Redis is not there.
         """
         self._expire()
         with self._explain_errors():
@@ -208,6 +186,9 @@ class RedisSessions(SessionStore):
         """Close all connections."""
         await self._client.aclose()
 
+    def _explain_errors(self) -> AbstractContextManager[None]:
+        return explain_errors("sessions", self._address)
+
     def _keep(self, session: ServedSession) -> None:
         super()._keep(session)
         while len(self._open) > 1 and (
@@ -215,71 +196,6 @@ class RedisSessions(SessionStore):
             or self._bytes.total() > self._limits.session_bytes
         ):
             self._drop(next(iter(self._open.values())))
-
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        """Answer 503 with the reason when Redis does not do what it was asked for."""
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            raise HTTPException(
-                503,
-                f"sessions are unavailable: Redis at {self._address} {_reason(error)}; "
-                "try again, or use /v1/rank",
-                {"retry-after": "1"},
-            ) from error
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case OutOfMemoryError():
-            return "is full (maxmemory)"
-        case AuthenticationError():
-            return "refused the user or password"
-        case NoPermissionError():
-            return "does not permit this user what sessions need"
-        case BusyLoadingError():
-            return "is still loading its data"
-        case ReadOnlyError():
-            return "is a replica that takes no writes"
-        case redis.ConnectionError() | redis.TimeoutError() | OSError():
-            return "cannot be reached"
-        case _:
-            return f"failed ({type(error).__name__})"
-
-
-def connect(url: str) -> Any:
-    """A client with short limits of time, which connects when it is first used.
-
-    Raises:
-        InputError: the address is not one of Redis.
-    """
-    address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-    try:
-        pool = redis.BlockingConnectionPool.from_url(
-            address,
-            max_connections=_CONNECTIONS,
-            timeout=_SECONDS,
-            socket_timeout=_SECONDS,
-            socket_connect_timeout=_SECONDS,
-            retry=Retry(ConstantBackoff(0.02), 1),
-        )
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{describe_address(url)!r} is not an address of Redis; write redis://HOST:PORT/0, "
-            "rediss:// for TLS, or unix://PATH"
-        ) from error
-    return redis.Redis.from_pool(pool)
-
-
-def describe_address(url: str) -> str:
-    """The address without user, password and parameters."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "the given address"
-    return f"{parts.hostname or ''}{port}{parts.path}" or "the given address"
 
 
 def _records(calls: Sequence[CallLike]) -> list[Any]:

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 import dtdr
 from dtdr.demonstrations import Demonstration
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.outputs import bound_output, parse_output
 from dtdr.run import CallLike, as_run
 from dtdr.server import openapi, schemas
@@ -245,7 +245,7 @@ async def _session_response(
 
 
 async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.FeedbackResponse:
-    """Learn from demonstrations; the next request is ranked with what was learned. Role: admin."""
+    """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
     call.require_admin()
     service = call.service
     model = service.models.find(body.model)
@@ -265,28 +265,20 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
         except RecursionError as error:
             raise HTTPException(422, f"demonstrations.{number}: nested too deeply") from error
     call.log(model.name, demonstrations=len(demonstrations))
-    file = service.feedback_log
-    written: list[Demonstration] = []
-    if file is not None:
-        written = await to_thread.run_sync(file.scrub, demonstrations)
-        file.reserve(written)
-    try:
+    feedback_log = service.feedback_logs.get(model.name)
+    learned = logged = 0
+    if feedback_log is not None:
+        await to_thread.run_sync(feedback_log.append, demonstrations)
+        logged = len(demonstrations)
+        service.metrics.logged.labels(model.name).inc(logged)
+    else:
         learned = await model.learn(demonstrations)
-    except BaseException:
-        if file is not None:
-            file.release(written)
-        raise
-    service.metrics.learned.labels(model.name).inc(learned)
-    service.show_generation(model)
-    if file is not None:
-        try:
-            await to_thread.run_sync(file.append, written)
-        except OutputError as error:
-            file.release(written)
-            raise HTTPException(500, f"{error}; the model learned all the same") from error
+        service.metrics.learned.labels(model.name).inc(learned)
+        service.show_generation(model)
     return schemas.FeedbackResponse(
         model=model.name,
         learned=learned,
+        logged=logged,
         generation=model.current.generation,
         unsaved=model.unsaved,
     )

@@ -460,10 +460,13 @@ class FeedbackRequest(Request, kw_only=True):
 
 
 class FeedbackResponse(Response, kw_only=True):
-    """What was learned."""
+    """What was learned, or logged."""
 
     model: str
     learned: Annotated[int, Meta(description="Demonstrations; failures are left out.")]
+    logged: Annotated[
+        int, Meta(description="Demonstrations that wait in the log of feedback for dtdr learn.")
+    ] = 0
     generation: int
     unsaved: Annotated[
         int, Meta(description="Demonstrations that were learned and not saved to the folder yet.")

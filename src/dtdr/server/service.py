@@ -16,12 +16,12 @@ from starlette.exceptions import HTTPException
 
 from dtdr.arguments.model import CallPrediction
 from dtdr.errors import DtdrError, InputError, ModelError
+from dtdr.feedback import FeedbackLog
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.run import Run, as_run
 from dtdr.selection import Selection
 from dtdr.server import schemas
-from dtdr.server.feedback_log import FeedbackLog
 from dtdr.server.keys import KeyFile
 from dtdr.server.logs import log
 from dtdr.server.metrics import Metrics
@@ -44,7 +44,8 @@ class Service:
     is_stopping: bool = False
     failures: dict[str, str] = field(default_factory=dict)
     """What is looked after and fails, such as ``model mail`` or ``keys``, with the reason."""
-    feedback_log: FeedbackLog | None = None
+    feedback_logs: dict[str, FeedbackLog] = field(default_factory=dict)
+    """By model, where feedback is logged for ``dtdr learn``."""
     open_paths: frozenset[str] = frozenset()
     """Paths that need no key."""
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -275,6 +276,7 @@ class Service:
         """Show the snapshot that is served in the metrics."""
         self.metrics.generation.labels(model.name).set(model.current.generation)
         self.metrics.unsaved.labels(model.name).set(model.unsaved)
+        self.metrics.written.labels(model.name).set(model.written)
 
 
 def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:

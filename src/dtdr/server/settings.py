@@ -78,9 +78,9 @@ class Settings:
         limits: see there.
         watch_seconds: between looks at the model folders; 0 does not look.
         session_store: address of the Redis or Valkey that keeps the sessions; None: this process.
-        save_seconds: at most every so many seconds, updates by feedback are written back
-            to its folder, and once more when the server stops; 0: only when asked.
-        feedback_log: file that every demonstration from feedback is appended to.
+        feedback_log: file, with ``{model}`` in its name where there are several models, or address
+            of Redis, that feedback is appended to for ``dtdr learn``; None: models learn from it in
+            memory.
         redact: whether secrets and personal data are scrubbed from what is appended there.
         log_queries: whether logs and spans may hold the text of queries.
         log_requests: whether every request is logged, or those that fail only.
@@ -94,8 +94,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     session_store: str | None = None
     watch_seconds: float = 2.0
-    save_seconds: float = 0.0
-    feedback_log: Path | None = None
+    feedback_log: str | None = None
     redact: bool = True
     log_queries: bool = False
     log_requests: bool = True
@@ -106,8 +105,8 @@ class Settings:
             raise InputError("there is no model to serve; name at least one model folder")
         if not 0 <= self.port <= 65_535:
             raise InputError(f"the port is {self.port}; it must be between 0 and 65535")
-        if self.watch_seconds < 0 or self.save_seconds < 0:
-            raise InputError("seconds between looks, and between saves, must not be negative")
+        if self.watch_seconds < 0:
+            raise InputError("seconds between looks must not be negative")
         if self.keys is None and not is_loopback(self.host):
             raise InputError(
                 f"{self.host} can be reached from other machines; pass --keys FILE "

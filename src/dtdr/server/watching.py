@@ -1,4 +1,4 @@
-"""Keeping models as their folders are, folders as their models are, and keys as their file is."""
+"""Keeping models as their folders are, and keys as their file is."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ async def watch(service: Service) -> None:
         for model in service.models.values():
             if service.settings.watch_seconds:
                 repeat(f"model {model.name}", seconds, partial(_follow, service, model))
-            if service.settings.save_seconds:
-                pause = service.settings.save_seconds
-                repeat(f"saving {model.name}", pause, partial(_save, service, model))
 
 
 async def _repeat(
@@ -61,11 +58,6 @@ async def _follow(service: Service, model: ServedModel) -> None:
         raise DtdrError(model.reload_error)
 
 
-async def _save(service: Service, model: ServedModel) -> None:
-    if model.unsaved:
-        await service.save(model)
-
-
 async def _refresh_keys(service: Service) -> None:
     if service.keys is not None and service.keys.refresh():
         log("keys changed", keys=len(service.keys.keys))
@@ -80,15 +72,6 @@ async def reload_all(service: Service) -> None:
     for model in service.models.values():
         with contextlib.suppress(DtdrError):
             await service.reload(model)
-
-
-async def save_all(service: Service) -> None:
-    """Save every model that learned something; what fails is logged."""
-    for model in service.models.values():
-        try:
-            await _save(service, model)
-        except (DtdrError, HTTPException) as error:
-            service.show_failure(f"saving {model.name}", _text(error))
 
 
 def _text(error: Exception) -> str:

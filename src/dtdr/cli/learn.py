@@ -1,0 +1,250 @@
+"""``dtdr learn``: feedback of servers in, the next version of their model out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dtdr.cli.output import console, note, print_json
+from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableError
+
+_PAUSE_SECONDS = 1.0
+"""Between two looks at the log."""
+
+
+def learn(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The model folder that servers watch.")
+    ],
+    log: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LOG",
+            envvar="DTDR_FEEDBACK_LOG",
+            help="What dtdr serve --feedback-log names: a file, or an address of Redis.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="The model's name on the servers.  [default: its folder]"
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            metavar="FILE",
+            help="Measure on these demonstrations too; never learned from.",
+        ),
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--share", metavar="P", help="Hold this share of the feedback out.")
+    ] = 0.1,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", metavar="D", help="Publish nothing whose MRR falls by more."),
+    ] = 0.005,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", help="Learn when so many demonstrations wait.")
+    ] = 32,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="Learn from fewer after S seconds.")
+    ] = 60.0,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", help="Keep so many versions to roll back to.")
+    ] = 10,
+    once: Annotated[
+        bool, typer.Option("--once", help="Learn from what is in the log now, and exit.")
+    ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Answer Prometheus here; on loopback without HOST.",
+        ),
+    ] = None,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List the versions, and exit.")
+    ] = False,
+    roll_back: Annotated[
+        str | None,
+        typer.Option("--roll-back", metavar="VERSION", help="Serve this version again, and exit."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each change as a JSON object.")
+    ] = False,
+) -> None:
+    """Apply the feedback that servers log: learn, measure, and publish what is not worse.
+
+    Servers that watch the folder reload it without dropping a request.
+
+    Example: dtdr learn models/mail feedback.jsonl
+    """
+    from dtdr.learning import LearnOptions, Trainer, Versions
+
+    if versions:
+        _list_versions(Versions(model), as_json)
+        return
+    if roll_back is not None:
+        change = Versions(model).roll_back(roll_back)
+        _tell(change, as_json)
+        return
+    if log is None:
+        raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
+    from dtdr.feedback import open_log
+    from dtdr.jsonl import read_demonstrations
+
+    options = LearnOptions(batch, seconds, share, tolerance, keep)
+    feedback = open_log(log, name or model.resolve().name)
+    given = [] if held_out is None else list(read_demonstrations(held_out))
+    show = _serve_metrics(metrics)
+    with Versions(model).locked():
+        trainer = Trainer(model, feedback, options, given)
+        said = ""
+        while True:
+            reason = ""
+            is_done = False
+            try:
+                outcome = trainer.step(flush=once)
+            except (UnavailableError, OutputError) as error:
+                if once:
+                    raise
+                reason = str(error)
+            else:
+                show(outcome)
+                if outcome.change is not None:
+                    _tell(outcome.change, as_json)
+                    continue
+                reason = outcome.reason
+                if once and not reason:
+                    note("all feedback in the log is decided on")
+                is_done = once
+            if reason and reason != said:
+                note(reason)
+            said = reason
+            if is_done:
+                return
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _tell(change: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(_record(change))
+        return
+    measured = (
+        f": MRR {change.before:.3f} before and {change.after:.3f} after, on "
+        f"{change.held_out:,} held-out demonstrations"
+        if change.before is not None and change.after is not None
+        else ""
+    )
+    match change.outcome:
+        case "published":
+            text = f"published {change.version}, with {change.demonstrations:,} demonstrations more"
+        case "refused":
+            text = f"kept {change.version}; {change.demonstrations:,} demonstrations were refused"
+        case _:
+            text = f"serving {change.version} again; feedback up to now is not learned again"
+    typer.echo(text + measured)
+
+
+def _record(change: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(change)
+
+
+def _list_versions(versions: Any, as_json: bool) -> None:
+    from dtdr.evaluation.tables import Column, Table
+    from dtdr.learning.versions import checksum_of
+
+    kept = set(versions.kept())
+    served = checksum_of(versions.model)
+    history = versions.history()
+    rows = [
+        {
+            **_record(change),
+            "before": "" if change.before is None else f"{change.before:.3f}",
+            "after": "" if change.after is None else f"{change.after:.3f}",
+            "kept": "yes" if change.version in kept else "no",
+        }
+        for change in history
+    ]
+    now_served = next((c.version for c in reversed(history) if c.checksum == served), None)
+    if as_json:
+        print_json({"served": now_served, "history": [_record(change) for change in history]})
+        return
+    columns = [
+        Column("Version", "version"),
+        Column("Outcome", "outcome"),
+        Column("Time", "time"),
+        Column("Demonstrations", "demonstrations", str, numeric=True),
+        Column("Held out", "held_out", str, numeric=True),
+        Column("MRR before", "before", str, numeric=True),
+        Column("after", "after", str, numeric=True),
+        Column("Kept", "kept"),
+    ]
+    console().print(Table(columns, rows).to_rich())
+    typer.echo(f"{versions.model} is version {now_served or 'none of these: it was fitted anew'}")
+
+
+def _serve_metrics(address: str | None) -> Callable[[Any], None]:
+    """Starts to answer Prometheus, and returns what shows an outcome there.
+
+    Raises:
+        InputError: the address cannot be listened on.
+        MissingExtraError: prometheus_client is not installed.
+    """
+    if address is None:
+        return lambda _: None
+    try:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+    except ImportError as error:
+        raise MissingExtraError("metrics", "server", "prometheus_client") from error
+    registry = CollectorRegistry()
+
+    def gauge(name: str, about: str) -> Any:
+        return Gauge(f"dtdr_learn_{name}", about, registry=registry)
+
+    waiting = gauge("waiting_demonstrations", "Read from the log and in no version yet.")
+    lag = gauge("lag_seconds", "Age of the oldest demonstration that waits.")
+    held_out = gauge("held_out_demonstrations", "That versions are measured on.")
+    unusable = gauge("unusable_demonstrations", "Entries that cannot be learned from.")
+    mrr = gauge("mrr", "Of the version that is served, on what is held out.")
+    published = gauge("published_timestamp_seconds", "When the last version was published.")
+    changes = Counter(
+        "dtdr_learn_versions", "Versions by what became of them.", ["outcome"], registry=registry
+    )
+    learned = Counter(
+        "dtdr_learn_demonstrations",
+        "Demonstrations decided on, by what became of them.",
+        ["outcome"],
+        registry=registry,
+    )
+    host, _, port = address.rpartition(":")
+    try:
+        server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"metrics cannot be served on {address!r}; give a free PORT or HOST:PORT"
+        ) from error
+    note(f"metrics on http://{server.server_name}:{server.server_port}/metrics")
+
+    def show(outcome: Any) -> None:
+        waiting.set(outcome.waiting)
+        lag.set(outcome.oldest)
+        held_out.set(outcome.held_out)
+        unusable.set(outcome.unusable)
+        if (change := outcome.change) is not None:
+            changes.labels(change.outcome).inc()
+            learned.labels(change.outcome).inc(change.demonstrations)
+            mrr.set(change.after if change.outcome == "published" else change.before)
+            if change.outcome == "published":
+                published.set_to_current_time()
+
+    return show

@@ -1,0 +1,114 @@
+"""Clients of Redis or Valkey: addresses, short limits of time, errors as one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from dtdr.errors import InputError, MissingExtraError, UnavailableError
+
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+
+_SECONDS = 1.0
+"""For connecting, and for each answer, which takes less than a millisecond."""
+
+_CONNECTIONS = 32
+"""At a time; further requests wait for one, no longer than for an answer."""
+
+
+def is_redis_url(address: str) -> bool:
+    """Whether an address is one of Redis or Valkey, and not a file."""
+    return address.partition("://")[0] in SCHEMES and "://" in address
+
+
+def connect(url: str, *, asynchronous: bool = False) -> Any:
+    """A client with short limits of time, which connects when it is first used.
+
+    Args:
+        url: ``redis://[[user]:password@]host[:port][/number]``, ``rediss://`` with TLS, or
+            ``unix://path``; ``valkey://`` and ``valkeys://`` are the same.
+        asynchronous: whether its methods are coroutines.
+
+    Raises:
+        InputError: the address is not one of Redis.
+        MissingExtraError: the package redis is not installed.
+    """
+    try:
+        import redis.asyncio
+        from redis.asyncio.retry import Retry as AsyncRetry
+        from redis.backoff import ConstantBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise MissingExtraError("Redis", "redis", str(error.name)) from error
+    module: Any = redis.asyncio if asynchronous else redis
+    retry: Any = AsyncRetry if asynchronous else Retry
+    try:
+        if not is_redis_url(url):
+            raise ValueError(url)
+        pool = module.BlockingConnectionPool.from_url(
+            url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
+            max_connections=_CONNECTIONS,
+            timeout=_SECONDS,
+            socket_timeout=_SECONDS,
+            socket_connect_timeout=_SECONDS,
+            retry=retry(ConstantBackoff(0.02), 1),
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{describe_address(url)!r} is not an address of Redis; write redis://HOST:PORT/0, "
+            "rediss:// for TLS, or unix://PATH"
+        ) from error
+    return module.Redis.from_pool(pool)
+
+
+def describe_address(url: str) -> str:
+    """The address without user, password and parameters."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "the given address"
+    return f"{parts.hostname or ''}{port}{parts.path}" or "the given address"
+
+
+@contextlib.contextmanager
+def explain_errors(what: str, address: str) -> Iterator[None]:
+    """Say in one sentence why Redis did not do what it was asked for.
+
+    Args:
+        what: is unavailable, in the plural.
+        address: of Redis, without a password.
+
+    Raises:
+        UnavailableError: it did not.
+    """
+    from redis.exceptions import RedisError
+
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise UnavailableError(
+            f"{what} are unavailable: Redis at {address} {_reason(error)}; try again later"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    from redis import exceptions
+
+    match error:
+        case exceptions.OutOfMemoryError():
+            return "is full (maxmemory)"
+        case exceptions.AuthenticationError():
+            return "refused the user or password"
+        case exceptions.NoPermissionError():
+            return "does not permit this user what is needed"
+        case exceptions.BusyLoadingError():
+            return "is still loading its data"
+        case exceptions.ReadOnlyError():
+            return "is a replica that takes no writes"
+        case exceptions.ConnectionError() | exceptions.TimeoutError() | OSError():
+            return "cannot be reached"
+        case _:
+            return f"failed ({type(error).__name__})"

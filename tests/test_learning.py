@@ -1,0 +1,397 @@
+"""``dtdr learn``: feedback applied by one process, measured, published, rolled back."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("msgspec", reason="servers need the extra 'server'")
+
+import dtdr
+from dtdr.cli import run
+from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import DtdrError, InputError, ModelError, UnavailableError
+from dtdr.feedback import DuplicateError, FileLog, open_log
+from dtdr.learning import LearnOptions, Trainer, Versions
+from dtdr.learning.trainer import mean_reciprocal_rank
+from dtdr.learning.versions import checksum_of
+from dtdr.plan import Plan, ToolCall
+from tests.redis_server import RedisServer
+from tests.server import serving
+
+OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=0.02)
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    """A dtdr-f that learned from few demonstrations, and so has much to learn."""
+    folder = tmp_path_factory.mktemp("learned") / "mail"
+    retriever = dtdr.fit(
+        list(generate(40, seed=1)), tools(), retriever="dtdr-f", width=16, ranker_seeds=1
+    )
+    retriever.save(folder)
+    return folder
+
+
+@pytest.fixture
+def model(small_model, tmp_path):
+    import shutil
+
+    return Path(shutil.copytree(small_model, tmp_path / "mail"))
+
+
+def feedback(number, seed=2):
+    return [
+        Demonstration(f"f{seed}-{place}", item.query, item.plan)
+        for place, item in enumerate(generate(number, seed=seed))
+    ]
+
+
+def test_feedback_makes_the_next_version_which_is_not_worse(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    before = dtdr.load(model)
+    trainer = Trainer(model, log, OPTIONS)
+    assert trainer.step().waiting == 0
+    log.append(feedback(120))
+    change = trainer.step().change
+    assert change is not None
+    assert (change.outcome, change.version) == ("published", "000002")
+    assert change.demonstrations + change.held_out == 120
+    assert 20 <= change.held_out < 60
+    assert change.before is not None
+    assert change.after is not None
+    assert change.after >= change.before
+    after = dtdr.load(model)
+    assert after.training_.demonstrations == before.training_.demonstrations + change.demonstrations
+    assert checksum_of(model) == change.checksum
+    logged = dtdr.read_demonstrations(tmp_path / "f.jsonl")  # scrubbed
+    held_out = [item for item in logged if trainer._is_held_out(item)]
+    assert len(held_out) == change.held_out
+    assert mean_reciprocal_rank(after, held_out) == pytest.approx(change.after, abs=1e-6)
+    assert trainer.step().change is None, "nothing is learned twice"
+
+
+def test_what_makes_the_model_worse_is_not_published(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    names = [tool.name for tool in tools()]
+    draw = random.Random(0)
+    nonsense = [
+        Demonstration(
+            f"n{place}",
+            item.query,
+            Plan(tuple(ToolCall(str(n), draw.choice(names)) for n in range(6))),
+        )
+        for place, item in enumerate(generate(300, seed=9))
+    ]
+    held_out = list(generate(60, seed=5))
+    served = checksum_of(model)
+    trainer = Trainer(model, log, LearnOptions(batch=8, share=0.0, tolerance=0.0), held_out)
+    log.append(nonsense)
+    change = trainer.step().change
+    assert change is not None
+    assert change.outcome == "refused"
+    assert change.before is not None
+    assert change.after is not None
+    assert change.after < change.before
+    assert change.version == "000001"
+    assert checksum_of(model) == served
+    assert trainer.step().change is None, "what was refused is not tried again"
+    assert Trainer(model, log, OPTIONS, held_out).step().waiting == 0, "nor by the next process"
+
+
+def test_it_waits_for_a_batch_or_for_some_time(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    now = [1_000.0]
+    held_out = list(generate(30, seed=5))
+    options = LearnOptions(batch=8, seconds=60, share=0.0, tolerance=1.0)
+    trainer = Trainer(model, log, options, held_out, clock=lambda: now[0])
+    log.append(feedback(3))
+    outcome = trainer.step()
+    assert (outcome.change, outcome.waiting) == (None, 3)
+    now[0] += 59
+    assert trainer.step().oldest == 59
+    now[0] += 1
+    change = trainer.step().change
+    assert change is not None
+    assert change.demonstrations == 3
+
+
+def test_without_enough_held_out_nothing_is_published_and_the_reason_is_said(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    log.append(feedback(30))
+    trainer = Trainer(model, log, LearnOptions(batch=8, share=0.1))
+    outcome = trainer.step()
+    assert outcome.change is None
+    assert "20 are needed" in outcome.reason
+    log.append(feedback(250, seed=3))
+    assert trainer.step().change is not None, "what waited is learned once there are enough"
+
+
+def test_entries_that_are_no_demonstration_are_counted_and_stop_nothing(model, tmp_path):
+    path = tmp_path / "f.jsonl"
+    log = FileLog(path)
+    log.append(feedback(10))
+    with path.open("ab") as stream:
+        stream.write(b'not JSON\n{"id": "x"}\n\n')
+    FileLog(path).append(feedback(10, seed=3))
+    with path.open("ab") as stream:
+        stream.write(b'{"id": "half')
+    trainer = Trainer(
+        model, FileLog(path), LearnOptions(batch=8, share=0.0, tolerance=1.0), feedback(30, 4)
+    )
+    outcome = trainer.step()
+    assert outcome.unusable == 2
+    assert outcome.change is not None
+    assert outcome.change.demonstrations == 20
+
+
+def test_a_process_that_was_killed_between_history_and_folder_learns_the_batch_again(
+    model, tmp_path, monkeypatch
+):
+    log = FileLog(tmp_path / "f.jsonl")
+    log.append(feedback(120))
+    served = checksum_of(model)
+    trainer = Trainer(model, log, OPTIONS)
+
+    def killed(self, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Versions, "publish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.step()
+    monkeypatch.undo()
+    assert checksum_of(model) == served
+    with (Versions(model).folder / "history.jsonl").open("ab") as stream:
+        stream.write(b'{"version": "0000')  # half a line
+    again = Trainer(model, log, OPTIONS).step().change
+    assert again is not None
+    assert again.outcome == "published"
+    learned = dtdr.load(model).training_.demonstrations
+    assert learned == 40 + again.demonstrations, "once, and not twice"
+    assert Trainer(model, log, OPTIONS).step().waiting == 0
+
+
+def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsys):
+    log = FileLog(tmp_path / "f.jsonl")
+    options = LearnOptions(batch=8, share=0.3, tolerance=1.0, keep=2)
+    trainer = Trainer(model, log, options)
+    checksums = [checksum_of(model)]
+    for seed in (2, 3, 4):
+        log.append(feedback(100, seed))
+        assert trainer.step().change is not None
+        checksums.append(checksum_of(model))
+    assert len(set(checksums)) == 4
+    assert Versions(model).kept() == ["000003", "000004"]
+    assert run(["learn", str(model), "--roll-back", "000001"]) == 2
+    assert "those kept are: 000003, 000004" in capsys.readouterr().err
+    assert run(["learn", str(model), "--roll-back", "000003"]) == 0
+    assert checksum_of(model) == checksums[2]
+    assert "serving 000003 again" in capsys.readouterr().out
+    outcome = trainer.step()
+    assert (outcome.change, outcome.waiting) == (None, 0), "a running trainer goes on from there"
+    log.append(feedback(100, 5))
+    change = trainer.step().change
+    assert change is not None
+    assert change.version == "000005"
+    assert run(["learn", str(model), "--versions"]) == 0
+    shown = capsys.readouterr().out
+    assert "rolled back" in shown
+    assert "is version 000005" in shown
+    assert run(["learn", str(model), "--versions", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["served"] == "000005"
+
+
+def test_a_model_that_was_fitted_anew_is_taken_over(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    trainer = Trainer(model, log, OPTIONS)
+    log.append(feedback(120))
+    trainer.step()
+    anew = dtdr.fit(list(generate(50, seed=7)), tools(), retriever="dtdr-f", width=16)
+    anew.save(model, force=True)
+    assert trainer.step().change is None, "the log so far is taken to be in it"
+    history = Versions(model).history()
+    assert (history[-1].outcome, history[-1].version) == ("begun", "000003")
+    assert history[-1].position == history[-2].position
+
+
+def test_what_cannot_be_learned_on_is_said(tmp_path, small_model, capsys):
+    folder = serving.fit(tmp_path / "linear")
+    log = FileLog(tmp_path / "f.jsonl")
+    with pytest.raises(InputError, match="cannot learn after it was fitted"):
+        Trainer(folder, log)
+    with pytest.raises(ModelError, match="does not exist"):
+        Trainer(tmp_path / "nothing", log)
+    assert run(["learn", str(folder)]) == 2
+    assert "name the log" in capsys.readouterr().err
+    with pytest.raises(InputError, match="share"):
+        LearnOptions(share=1.0)
+    with pytest.raises(InputError, match="batch"):
+        LearnOptions(batch=0)
+
+
+def test_a_log_that_was_replaced_is_noticed(model, tmp_path):
+    log = FileLog(tmp_path / "f.jsonl")
+    log.append(feedback(120))
+    Trainer(model, log, OPTIONS).step()
+    (tmp_path / "f.jsonl").write_text("")
+    with pytest.raises(InputError, match="shorter than what was read"):
+        Trainer(model, log, OPTIONS).step()
+
+
+def test_one_trainer_works_at_a_time(model, tmp_path, capsys):
+    with Versions(model).locked():
+        assert run(["learn", str(model), str(tmp_path / "f.jsonl"), "--once"]) == 2
+    assert "another dtdr learn" in capsys.readouterr().err
+
+
+def test_a_damaged_history_is_refused(model, tmp_path):
+    Trainer(model, FileLog(tmp_path / "f.jsonl"))
+    with (Versions(model).folder / "history.jsonl").open("ab") as stream:
+        stream.write(b'{"nonsense": 1}\n')
+    with pytest.raises(InputError, match=r"history.jsonl:2 is not a line"):
+        Trainer(model, FileLog(tmp_path / "f.jsonl"))
+
+
+def test_the_command_learns_what_is_there_and_ends(model, tmp_path, capsys):
+    path = tmp_path / "f.jsonl"
+    FileLog(path).append(feedback(120))
+    command = ["learn", str(model), str(path), "--once", "--share", "0.3", "--tolerance", "1"]
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert "published 000002, with" in shown.out
+    assert "held-out demonstrations" in shown.out
+    assert run(command) == 0
+    assert "all feedback in the log is decided on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_trainer_that_is_killed_again_and_again_learns_each_demonstration_once(model, tmp_path):
+    path = tmp_path / "f.jsonl"
+    items = feedback(240)
+    log = FileLog(path)
+    command = [sys.executable, "-m", "dtdr", "learn", str(model), str(path), "--share", "0.3"]
+    command += ["--tolerance", "1", "--batch", "8", "--seconds", "0.1", "--keep", "2"]
+    draw = random.Random(0)
+    for start in range(0, 240, 20):
+        log.append(items[start : start + 20])
+        trainer = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        time.sleep(draw.uniform(0.5, 4.0))
+        trainer.kill()
+        trainer.wait(30)
+        dtdr.load(model)  # a whole one, whenever it was killed
+    subprocess.run([*command, "--once"], check=True, timeout=300)
+    ended = Trainer(model, log, LearnOptions(share=0.3))
+    expected = [item for item in items if not ended._is_held_out(item)]
+    assert dtdr.load(model).training_.demonstrations == 40 + len(expected)
+
+
+# -- Redis -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory):
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+def test_a_log_in_redis_keeps_order_and_refuses_ids_that_were_sent(redis_server):
+    log = open_log(redis_server.url, "order", redact=False)
+    log.append(feedback(7))
+    log.append(feedback(5, seed=3))
+    first = log.read("", 4)
+    rest = log.read(first[-1].position, 100)
+    found = [entry.demonstration for entry in (*first, *rest)]
+    assert found == [*feedback(7), *feedback(5, seed=3)]
+    assert first[0].time is not None
+    assert abs(time.time() - first[0].time) < 60
+    assert log.order("") < log.order(first[0].position) < log.order(rest[0].position)
+    with pytest.raises(DuplicateError, match=r"demonstrations\.1"):
+        log.append([*feedback(1, seed=4), *feedback(1)])
+    with pytest.raises(DuplicateError, match=r"demonstrations\.1"):
+        log.append(feedback(1, seed=5) * 2)
+    assert len(log.read("", 100)) == 12
+    assert open_log(redis_server.url, "other").read("", 10) == []
+
+
+def test_a_log_in_redis_that_is_away_is_waited_for(tmp_path):
+    server = RedisServer(tmp_path)
+    log = open_log(server.url, "mail")
+    server.stop()
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        log.append(feedback(1))
+    server.start()
+    try:
+        log.append(feedback(1))
+        assert len(log.read("", 10)) == 1
+    finally:
+        server.stop()
+
+
+def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request(
+    model, tmp_path, redis_server
+):
+    """Feedback to either server is learned by the trainer, and both servers reload it."""
+    from tests.server.serving import wait_until
+
+    options = ("--feedback-log", redis_server.url, "--watch", "0.2", "--quiet")
+    learn = [sys.executable, "-m", "dtdr", "learn", str(model), redis_server.url]
+    with serving.process(model, *options) as first, serving.process(model, *options) as second:
+        trainer = subprocess.Popen(
+            [*learn, "--share", "0.3", "--tolerance", "1", "--seconds", "2", "--metrics", "0"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert trainer.stderr is not None
+            assert trainer.stdout is not None
+            address = trainer.stderr.readline().split("metrics on ")[1].strip()
+            items = [item.to_dict() for item in feedback(120, seed=8)]
+            keys = ("id", "query", "calls")
+            for place in range(0, 120, 10):
+                body = [{key: item[key] for key in keys} for item in items[place : place + 10]]
+                served = (first, second)[place // 10 % 2]
+                answer = served.post("/v1/feedback", {"demonstrations": body})
+                assert answer.json()["logged"] == 10, answer.text
+            repeated = second.post("/v1/feedback", {"demonstrations": body})
+            assert repeated.status_code == 409
+            statuses = set()
+
+            def is_reloaded():
+                for one in (first, second):
+                    statuses.add(one.post("/v1/rank", {"query": items[0]["query"]}).status_code)
+                described = [one.get("/v1/models/mail").json() for one in (first, second)]
+                return all(item["demonstrations"] > 40 for item in described)
+
+            assert "published 000002" in trainer.stdout.readline()
+            wait_until(is_reloaded, 60)
+            assert statuses == {200}
+            serving.wait_until(
+                lambda: "dtdr_learn_waiting_demonstrations 0.0" in first.http.get(address).text, 60
+            )
+            shown = first.http.get(address).text
+            assert 'dtdr_learn_versions_total{outcome="published"}' in shown
+            assert first.metric('dtdr_model_written_timestamp_seconds{model="mail"}') > (
+                time.time() - 300
+            )
+        finally:
+            trainer.send_signal(signal.SIGTERM)
+            assert trainer.wait(30) == 143
+            trainer.communicate()
+
+
+def test_an_address_that_is_not_one_is_misuse(model, capsys):
+    assert run(["learn", str(model), "redis://h:port", "--once"]) == 2
+    assert "is not an address of Redis" in capsys.readouterr().err
+    assert run(["learn", str(model), "f.jsonl", "--metrics", "nowhere", "--once"]) == 2
+    assert "HOST:PORT" in capsys.readouterr().err
+    assert issubclass(UnavailableError, DtdrError)

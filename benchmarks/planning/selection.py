@@ -43,7 +43,11 @@ from dtdr.prompting import Examples
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 
-GROUPS = (("none", "hard", "cached"), ("soft", "hard-weighted", "soft-weighted"), ("raw",))
+GROUPS = (
+    ("none", "hard", "cached"),
+    ("soft", "hard-weighted", "soft-weighted", "cached-weighted"),
+    ("raw",),
+)
 """ICL methods in the order in which they are run: cheap prompts first."""
 
 FIRST_RETRIEVERS = 2
@@ -77,7 +81,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long and print what is there")
     parser.add_argument("--table-only", action="store_true", help="ask nothing")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
-    return parser.parse_args()
+    given = parser.parse_args()
+    known = {name for group in GROUPS for name in group}
+    if unknown := set(given.icl.split(",")) - known:
+        parser.error(f"unknown --icl {', '.join(sorted(unknown))}; choose of {', '.join(known)}")
+    return given
 
 
 @dataclass(frozen=True)

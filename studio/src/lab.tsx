@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { usePost } from "./api";
 import type { Schemas } from "./api";
-import { about, address, go, param, percent, runChanges } from "./state";
+import { about, address, count, go, param, percent, runChanges } from "./state";
 import { Name, Select, Waiting } from "./widgets";
 
 const NAMES: Record<string, string> = {
@@ -17,7 +17,7 @@ function Sides({ of }: { of: Schemas["CompareResponse"] }) {
   const sides = second ? [first, second] : [first];
   return (
     <>
-      <div class="scroll">
+      <div class="scroll sides">
         <table>
           <thead><tr><th>Metric</th>{sides.map((_, at) => (
             <th class="num" key={at}>Run {at + 1}</th>))}</tr></thead>
@@ -32,7 +32,7 @@ function Sides({ of }: { of: Schemas["CompareResponse"] }) {
                 })}
               </tr>
             ))}
-            <tr><td>Steps</td>{sides.map((side, at) => <td class="num" key={at}>{side.steps}</td>)}
+            <tr><td>Steps</td>{sides.map((side, at) => <td class="num" key={at}>{count(side.steps)}</td>)}
             </tr>
           </tbody>
         </table>
@@ -47,12 +47,83 @@ function Sides({ of }: { of: Schemas["CompareResponse"] }) {
   );
 }
 
+const WIDTH = 420, HEIGHT = 230, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 40;
+
+/** One line a run: means from 0 to 1 over whole numbers, of which the ends are labelled. */
+function Curves(props: { title: string; x: string; lines: [number, number, string][][] }) {
+  const places = props.lines.flat().map(([x]) => x);
+  const low = Math.min(...places), high = Math.max(...places, low + 1);
+  const across = (x: number) => LEFT + (x - low) / (high - low) * (WIDTH - LEFT - RIGHT);
+  const up = (y: number) => TOP + (1 - y) * (HEIGHT - TOP - BOTTOM);
+  const every = Math.ceil((high - low + 1) / 10);
+  const ticks = Array.from({ length: high - low + 1 }, (_, at) => low + at)
+    .filter((x) => (x - low) % every === 0);
+  const values = props.lines.map((line, at) =>
+    `run ${at + 1}: ${line.map(([x, y]) => `${x}: ${y.toFixed(3)}`).join(", ")}`).join("; ");
+  if (!places.length) return null;
+  return (
+    <figure class="curves">
+      <figcaption>{props.title}</figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img"
+        aria-label={`${props.title} by ${props.x}. ${values}`}>
+        {[0, 0.25, 0.5, 0.75, 1].map((y) => (
+          <g key={y}>
+            <line class="grid" x1={LEFT} x2={WIDTH - RIGHT} y1={up(y)} y2={up(y)} />
+            <text class="tick" x={LEFT - 6} y={up(y) + 4} text-anchor="end">{y}</text>
+          </g>
+        ))}
+        {ticks.map((x) => (
+          <text class="tick" key={x} x={across(x)} y={HEIGHT - BOTTOM + 16} text-anchor="middle">
+            {x}</text>
+        ))}
+        <text class="tick" x={(LEFT + WIDTH - RIGHT) / 2} y={HEIGHT - 6} text-anchor="middle">
+          {props.x}</text>
+        {props.lines.map((line, at) => (
+          <g key={at} class={`run-${at + 1}`}>
+            <polyline points={line.map(([x, y]) => `${across(x)},${up(y)}`).join(" ")} />
+            {line.map(([x, y, hover]) => (
+              <g key={x}>
+                {at ? <rect x={across(x) - 4} y={up(y) - 4} width="8" height="8" />
+                  : <circle cx={across(x)} cy={up(y)} r="4" />}
+                <title>{hover}</title>
+              </g>
+            ))}
+          </g>
+        ))}
+      </svg>
+    </figure>
+  );
+}
+
+function Charts({ of }: { of: Schemas["CompareResponse"] }) {
+  const sides = of.second ? [of.first, of.second] : [of.first];
+  return (
+    <section class="panel" aria-label="Charts">
+      <h2>{sides.length > 1 ? "Side by side" : "In charts"}</h2>
+      {sides.length > 1 && (
+        <p class="legend">{sides.map((side, at) => (
+          <span key={at}><i class={`run-mark run-${at + 1}`} /> Run {at + 1}:{" "}
+            <bdi>{side.label}</bdi></span>
+        ))}</p>
+      )}
+      <div class="two">
+        <Curves title="Recall" x="tools shown" lines={sides.map((side, at) =>
+          side.recall.map((value, place) => [place + 1, value,
+            `Run ${at + 1}: ${value.toFixed(3)} with ${place + 1} shown`]))} />
+        <Curves title="Right tool first (top-1)" x="calls before" lines={sides.map((side, at) =>
+          side.by_step.map((one) => [one.calls, one.top1,
+            `Run ${at + 1}: ${one.top1.toFixed(3)} at ${one.steps} steps`]))} />
+      </div>
+    </section>
+  );
+}
+
 function Worst({ steps, isCompared }: { steps: Schemas["StepOfRun"][]; isCompared: boolean }) {
   return (
     <section class="panel" aria-label="Worst steps">
       <h2>{isCompared ? "Where run 2 loses most" : "The worst steps"}</h2>
       {steps.length ? (
-        <div class="scroll">
+        <div class="scroll steps">
           <table>
             <thead><tr><th>Step</th><th>Right</th><th class="num">Rank</th>
               {isCompared && <th class="num">Run 1</th>}<th>Ranked first</th></tr></thead>
@@ -157,6 +228,7 @@ export function LabView() {
         {!runs.length && <p class="empty">This lab has no run that ranks.</p>}
         {answer.data ? <Sides of={answer.data} /> : question && <Waiting answer={answer} />}
       </section>
+      {answer.data && <Charts of={answer.data} />}
       {answer.data && (
         <Worst steps={answer.data.worst} isCompared={answer.data.difference !== null} />
       )}

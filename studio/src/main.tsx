@@ -93,4 +93,6 @@ function App() {
   );
 }
 
-render(<App />, document.getElementById("app") as HTMLElement);
+const root = document.getElementById("app") as HTMLElement;
+root.replaceChildren(); // render() adds to what is there
+render(<App />, root);

@@ -63,7 +63,8 @@ export function PromptView() {
               {data.previous ? <>of which <b>{count(data.cached_tokens)}</b> are as in the step
                 before, and can be cached</> : "the first step: nothing is cached yet"}
             </span>
-            <span>the LLM may answer with {count(data.choices.length)} names</span>
+            <span>the LLM may answer with {data.choices.length === 1 ? "one name"
+              : `${count(data.choices.length)} names`}</span>
           </p>
           <p class="legend">
             <mark>as before</mark> <ins>new</ins> <del>gone since the step before</del>

@@ -152,7 +152,7 @@ export function WhyView() {
       {!!of?.similar?.length && (
         <section class="panel" aria-label="Similar demonstrations">
           <h2>The most similar demonstrations</h2>
-          <div class="scroll">
+          <div class="scroll similar">
             <table>
               <thead><tr><th class="num">Similarity</th><th>Run</th><th>Same words</th></tr></thead>
               <tbody>{of.similar.map((item) => <Similar key={item.position} of={item} />)}</tbody>

@@ -173,7 +173,7 @@ def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch)
             monkeypatch.delenv(name)
         code, out, err = dtdr(
             *("lab", "run", "paper", "--full", "--skip-bad", "--only-known-tools"),
-            *("--encoder", "lexical", "--llm", f"openai:m@{server.url}", "--json"),
+            *("--encoder", "lexical", "--llm", f"openai:m@{server.url}", "--json", "--seeds", "2"),
             *("--cache", nothing_here / "lab", "-o", nothing_here / "report"),
         )
     assert code == 0, err

@@ -126,7 +126,7 @@ MARKS = {
     "run": ".ranking li",
     "why": ".panel table",
     "prompt": "pre.prompt mark",
-    "lab": ".panel table",
+    "lab": ".curves polyline",
 }
 
 
@@ -144,6 +144,7 @@ def test_each_view_on_a_real_model_is_accessible_and_logs_no_error(browser, tiny
     if AXE.exists():
         assert browser.violations(AXE.read_text(encoding="utf-8")) == []
     assert browser.errors() == []
+    assert "Loading the studio" not in browser.text("body")
     assert browser.driver.title.lower().startswith(view)
 
 
@@ -353,6 +354,34 @@ def test_dtdr_c_is_explained_by_its_chains(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("why", q=QUERY, model="c")
     browser.wait(lambda: browser.count("section[aria-label='Chains'] tbody tr") == 5)
+
+
+def test_two_runs_of_a_lab_are_drawn_side_by_side(browser, tinyagent):
+    visit(browser, tinyagent)
+    runs = {
+        run["method"].split()[0]: run["key"]
+        for run in tinyagent.post("/v1/studio/lab", {}).json()["runs"]
+    }
+    browser.open("lab", first=runs["dr"], second=runs["bm25"])
+    browser.wait(lambda: browser.count(".curves .run-2 polyline") == 2)
+    body = {"first": runs["dr"], "second": runs["bm25"]}
+    found = tinyagent.post("/v1/studio/lab/compare", body).json()
+    recall, top1 = browser.run(
+        "return [...document.querySelectorAll('.curves svg')]"
+        ".map((drawing) => drawing.getAttribute('aria-label'))"
+    )
+    for number, side in enumerate((found["first"], found["second"]), start=1):
+        drawn = ", ".join(f"{at}: {value:.3f}" for at, value in enumerate(side["recall"], start=1))
+        assert f"run {number}: {drawn}" in recall
+        assert f"run {number}: 0: {side['by_step'][0]['top1']:.3f}" in top1
+    assert browser.count(".curves .run-1 circle") == len(found["first"]["recall"]) + len(
+        found["first"]["by_step"]
+    )
+    if AXE.exists():
+        assert browser.violations(AXE.read_text(encoding="utf-8")) == []
+    browser.open("lab", first=runs["dr"])
+    browser.wait(lambda: browser.count(".curves .run-1 polyline") == 2)
+    assert browser.count(".curves .run-2") == 0
 
 
 def test_worst_steps_of_a_lab_open_in_the_run_view(browser, tinyagent):

@@ -321,6 +321,12 @@ def test_two_runs_of_a_lab_stand_side_by_side(lab):
     means = [found[side]["means"]["mrr"] for side in ("first", "second")]
     assert means[0] != means[1]
     assert found["difference"]["low"] <= found["difference"]["difference"]
+    for side in (found["first"], found["second"]):
+        assert side["recall"] == sorted(side["recall"])
+        assert side["recall"][4] == pytest.approx(side["means"]["recall@5"])
+        assert side["by_step"][0]["steps"] == side["plans"]
+        assert sum(one["steps"] for one in side["by_step"]) <= side["steps"]
+        assert all(0 <= one["top1"] <= 1 and one["steps"] >= 5 for one in side["by_step"])
     same = lab.post("/v1/studio/lab/compare", {**body, "first": body["second"]}).json()
     assert same["difference"]["difference"] == 0
     assert lab.post("/v1/studio/lab/compare", {"first": "none"}).status_code == 422

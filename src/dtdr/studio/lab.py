@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from dtdr.errors import InputError, unknown_choice
-from dtdr.evaluation.metrics import mean_score
+from dtdr.evaluation.metrics import by_step, mean_score
 from dtdr.evaluation.run_log import RunLog
 from dtdr.evaluation.tables import Table
 from dtdr.lab.kinds import RANKS
@@ -19,6 +19,10 @@ from dtdr.lab.report.results import Results, Run
 from dtdr.lab.store import Store
 
 SHOWN_METRICS = ("mrr", "top1", "f1", "recall@5", "log_mrr")
+DEEPEST = 10
+"""Tools up to which recall is drawn."""
+FEWEST_STEPS = 5
+"""Steps after so many calls below which their mean says little."""
 _WORST = 25
 
 
@@ -44,14 +48,35 @@ class LabRun:
 
 
 @dataclass(frozen=True, slots=True)
+class StepMean:
+    """How often the best tool was right after so many calls, and at how many steps."""
+
+    calls: int
+    top1: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
-    """Means of a run over its steps, by metric."""
+    """Means of a run over its steps.
+
+    Attributes:
+        key: of the run.
+        label: what it is of.
+        steps: how many.
+        plans: how many.
+        means: by metric.
+        recall: the share of the acceptable tools among the first 1, 2, ... 10.
+        by_step: by the number of calls before.
+    """
 
     key: str
     label: str
     steps: int
     plans: int
     means: dict[str, float]
+    recall: list[float]
+    by_step: list[StepMean]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +222,15 @@ def metrics_of(run: LabRun, log: RunLog) -> Metrics:
         len(log),
         len(log.plan_ids),
         {name: round(mean_score(log, name), 6) for name in SHOWN_METRICS},
+        [
+            round(mean_score(log, f"recall@{depth}"), 6)
+            for depth in range(1, min(DEEPEST, len(log.header.tools)) + 1)
+        ],
+        [
+            StepMean(calls, round(mean.value, 6), mean.steps)
+            for calls, mean in sorted(by_step(log, "top1").items())
+            if mean.steps >= FEWEST_STEPS
+        ],
     )
 
 

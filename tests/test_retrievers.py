@@ -193,8 +193,24 @@ def test_batches_and_sessions_rank_as_single_calls(retriever):
 
 
 def test_static_retrievers_keep_their_ranking_and_the_others_follow_the_history(name, retriever):
-    before, after = retriever.rank(QUERY), retriever.rank(QUERY, ["read_file", "summarize"])
-    assert same(before, after) is retriever_class(name).static
+    first, second, third = (
+        retriever.rank(QUERY, history)
+        for history in ([], ["read_file"], ["read_file", "summarize"])
+    )
+    is_static = retriever_class(name).static
+    assert same(second, third) is is_static
+    # Before the first call too, but for the end of plan, which cannot come yet.
+    assert not is_static or first.calls == second.calls
+
+
+@pytest.mark.parametrize("query", [QUERY, "", "abc xx", "Danke, das ist alles."])
+def test_a_plan_ends_at_once_only_where_one_was_demonstrated(name, retriever, query):
+    for ranking in (retriever.rank(query), retriever.session(query).rank()):
+        assert ranking.probability(END) == 0
+    assert retriever.rank(query, ["read_file"]).probability(END) > 0
+    empty = [Demonstration(f"empty-{n}", "Danke, das ist alles.", Plan(())) for n in range(6)]
+    fitted = make(name, [*SET.demonstrations, *empty])
+    assert fitted.rank(query).probability(END) > 0
 
 
 def test_failures_are_not_learned_from(name, retriever):

@@ -230,6 +230,8 @@ def test_the_openai_agents_snippet_masks():
 @pytest.mark.parametrize("name", ["llama-index", "llama-index-retriever"])
 def test_the_llama_index_snippets_mask(name):
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
+    from llama_index.core.memory import ChatMemoryBuffer
+
     from tests.integrations.test_llama_index import Script, tools
 
     llm = Script(steps=[("read_file",)], seen=[])
@@ -237,7 +239,7 @@ def test_the_llama_index_snippets_mask(name):
 
     async def started():
         if "answer" in found:
-            return await found["answer"](QUERY)
+            return await found["answer"](QUERY, ChatMemoryBuffer.from_defaults())
         return await found["agent"].run(QUERY)
 
     asyncio.run(started())

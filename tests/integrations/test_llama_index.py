@@ -11,7 +11,8 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.schema import QueryBundle
-from llama_index.core.tools import FunctionTool
+from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata
+from llama_index.core.workflow import Context
 
 from dtdr.errors import InputError
 from dtdr.integrations.llama_index import ToolMaskAgent, ToolMaskRetriever, transcript
@@ -24,6 +25,7 @@ from tests.integrations.tools import (
     check_two_turns,
     mask,
     noting_mask,
+    told,
 )
 from tests.mask_strategies import outline
 
@@ -49,8 +51,9 @@ class Script(FunctionCallingLLM):
         step = len(self.seen) - 1
         calls = self.steps[step] if step < len(self.steps) else ()
         blocks = [
-            CallBlock(tool_call_id=f"c{step}-{number}", tool_name=name, tool_kwargs={})
-            for number, name in enumerate(calls)
+            CallBlock(tool_call_id=f"c{step}-{number}", tool_name=name, tool_kwargs=arguments)
+            for number, call in enumerate(calls)
+            for name, arguments in [(call, {}) if isinstance(call, str) else call]
         ]
         message = ChatMessage(role="assistant", blocks=blocks or [TextBlock(text="There you are.")])
         return ChatResponse(message=message)
@@ -67,7 +70,9 @@ class Script(FunctionCallingLLM):
     def get_tool_calls_from_response(self, response, error_on_no_tool_call=True, **keywords):
         return [
             ToolSelection(
-                tool_id=str(block.tool_call_id), tool_name=block.tool_name, tool_kwargs={}
+                tool_id=str(block.tool_call_id),
+                tool_name=block.tool_name,
+                tool_kwargs=block.tool_kwargs,
             )
             for block in response.message.blocks
             if isinstance(block, CallBlock)
@@ -259,3 +264,79 @@ def test_what_calls_returned_and_what_was_said_before_is_told():
     for query in (QUERY, SECOND):
         run(found, query, memory=memory)
     check_two_turns(noting.retriever.runs, SCRIPT, SECOND)
+
+
+def test_a_session_is_told_what_calls_returned_and_what_the_memory_holds():
+    noting = noting_mask()
+    retriever = ToolMaskRetriever(noting, tools())
+    memory = ChatMemoryBuffer.from_defaults()
+    found = FunctionAgent(tool_retriever=retriever, llm=Script(steps=[*SCRIPT, ()], seen=[]))
+
+    async def started(query):
+        with retriever.session(await memory.aget_all()):
+            await found.run(query, memory=memory)
+
+    for query in (QUERY, SECOND):
+        asyncio.run(started(query))
+    check_two_turns(noting.retriever.runs, SCRIPT, SECOND)
+
+
+def test_a_session_of_several_questions_remembers_them():
+    noting = noting_mask()
+    retriever = ToolMaskRetriever(noting, tools())
+    found = FunctionAgent(tool_retriever=retriever, llm=Script(steps=[*SCRIPT, ()], seen=[]))
+
+    async def started():
+        with retriever.session():
+            await found.run(QUERY)
+            await found.run(SECOND)
+
+    asyncio.run(started())
+    last = noting.retriever.runs[-1]
+    assert last.query == SECOND
+    assert last.before[0].content == QUERY
+    assert [(item.tool, item.output) for item in last.before[1:]] == [
+        (name, "fine") for step in SCRIPT for name in step
+    ]
+
+
+class Refuses(BaseTool):
+    """A tool of somebody's own class, without asyncio, that fails."""
+
+    @property
+    def metadata(self):
+        return ToolMetadata("It refuses", name="weather")
+
+    def __call__(self, input):
+        raise ValueError("closed today")
+
+
+def test_a_session_is_told_which_calls_failed_and_with_which_arguments():
+    noting = noting_mask()
+
+    def find(name: str, ctx: Context) -> str:
+        assert isinstance(ctx, Context)
+        return f'{{"name": "{name}", "phone": []}}'
+
+    async def text(to: list) -> str:
+        raise TimeoutError("no answer")
+
+    given = [
+        FunctionTool.from_defaults(find, name="find_contact"),
+        FunctionTool.from_defaults(async_fn=text, name="send_text"),
+        Refuses(),
+    ]
+    steps = [("find_contact", {"name": "Ann"})], [("send_text", {"to": [1]}), ("weather", {"input": "Rome"})]
+    script = Script(steps=steps, seen=[])
+    retriever = ToolMaskRetriever(noting, given)
+
+    async def started():
+        with retriever.session():
+            await FunctionAgent(tool_retriever=retriever, llm=script).run(QUERY)
+
+    asyncio.run(started())
+    assert sorted(told(noting.retriever.runs[-1])) == [
+        ("find_contact", {"name": "Ann"}, {"name": "Ann", "phone": []}, "ok", 1),
+        ("send_text", {"to": [1]}, "no answer", "error", 2),
+        ("weather", {"input": "Rome"}, "closed today", "error", 2),
+    ]

@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from dtdr.errors import MissingExtraError
-from dtdr.integrations.mask import ToolMask, ToolRun
-from dtdr.integrations.policy import ToolSelection
+from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.requests import as_json, check_names, token_costs
-from dtdr.integrations.transcript import Transcript, read_items
+from dtdr.integrations.transcript import Transcript, Turn, read_items
+from dtdr.plan import Status, ToolCall
+from dtdr.traces.messages import looks_failed
 
 try:
     from llama_index.core.agent.workflow import AgentOutput, FunctionAgent
@@ -22,7 +25,7 @@ try:
     from llama_index.core.memory import BaseMemory
     from llama_index.core.objects import ObjectRetriever
     from llama_index.core.schema import QueryBundle
-    from llama_index.core.tools import AsyncBaseTool, BaseTool
+    from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
 except ImportError as error:
     raise MissingExtraError(
         "the LlamaIndex integration", "llama-index", "llama-index-core"
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
 
     from dtdr.traces.messages import Item, ToolCallRequest
+
+_JSON = (str, int, float, bool, list, dict, NoneType)
 
 
 class ToolMaskAgent(FunctionAgent):
@@ -78,12 +83,12 @@ class ToolMaskRetriever(ObjectRetriever[BaseTool]):
     """What any workflow agent takes as ``tool_retriever``: tools ranked by a session of the run.
 
     An agent asks its retriever twice a step: with the user's message before it asks the model,
-    and with a tool's name before it calls that tool. The second tells the session what was called;
-    what it returned, an agent does not tell its retriever, but ``ToolMaskAgent`` reads it.
+    and with a tool's name before it calls that tool. The tool that it gets in a session is a copy
+    that tells the session its arguments and what it returned.
     A session is one run's own, in its task and those that it starts:
 
-    >>> with retriever.session():          # doctest: +SKIP
-    ...     await agent.run("Mail Ann")    # doctest: +SKIP
+    >>> with retriever.session(await memory.aget_all()):     # doctest: +SKIP
+    ...     await agent.run("Mail Ann", memory=memory)       # doctest: +SKIP
 
     Outside a session every request is ranked by its text alone.
 
@@ -104,9 +109,13 @@ class ToolMaskRetriever(ObjectRetriever[BaseTool]):
         self._session: ContextVar[_Session | None] = ContextVar("dtdr session", default=None)
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[None]:
-        """The scope of one run: what is called in it counts as its history."""
-        token = self._session.set(_Session(self._mask))
+    def session(self, messages: Iterable[ChatMessage] = ()) -> Iterator[None]:
+        """The scope of one run: what is called in it counts as its history.
+
+        Args:
+            messages: what was said and called before, such as the agent's memory.
+        """
+        token = self._session.set(_Session(transcript(messages)))
         try:
             yield
         finally:
@@ -118,11 +127,11 @@ class ToolMaskRetriever(ObjectRetriever[BaseTool]):
         if isinstance(text, QueryBundle):
             text = text.query_str
         session = self._session.get()
-        if text in self._tools and (session is None or session.run is not None):
-            if session is not None and session.run is not None:
-                session.run.call(text)
-            return [self._tools[text]]
-        selection = (session or _Session(self._mask)).select(text, self._names, self._costs)
+        if text in self._tools and (session is None or session.is_asked):
+            tool = self._tools[text]
+            return [tool if session is None else session.observe(tool)]
+        conversation = (session or _Session()).ask(text)
+        selection = self._mask.select(self._names, conversation, costs=self._costs)
         return [self._tools[name] for name in selection.shown]
 
     async def aretrieve(self, str_or_query_bundle: str | QueryBundle) -> list[BaseTool]:
@@ -131,18 +140,69 @@ class ToolMaskRetriever(ObjectRetriever[BaseTool]):
 
 
 class _Session:
-    """One run: the user's message, and the calls since."""
+    """A conversation: what came before, the user's message, and the calls since."""
 
-    def __init__(self, mask: ToolMask) -> None:
-        self._mask = mask
-        self.run: ToolRun | None = None
+    def __init__(self, conversation: Transcript | None = None) -> None:
+        self._conversation = conversation or Transcript()
+        self._step = 0
+        self._count = len(self._conversation.called)
+        self.is_asked = False
 
-    def select(
-        self, query: str, names: tuple[str, ...], costs: dict[str, int] | None
-    ) -> ToolSelection:
-        if self.run is None or self.run.query != query:
-            self.run = self._mask.run(query)
-        return self.run.select(names, costs=costs)
+    def ask(self, query: str) -> Transcript:
+        """The conversation once the user has said that, which goes on where it was said before."""
+        turns = self._conversation.turns
+        if not self.is_asked or turns[-1].query != query:
+            self._conversation, self._step = Transcript((*turns, Turn(query))), 0
+            self.is_asked = True
+        self._step += 1
+        return self._conversation
+
+    def observe(self, tool: BaseTool) -> BaseTool:
+        """A copy of a tool that tells this session of its calls; the tool where that cannot be."""
+        original = adapt_to_async_tool(tool)
+        call, acall, observed = original.call, original.acall, copy(original)
+
+        def observe_call(*positional: Any, **arguments: Any) -> ToolOutput:
+            with self._note_failure(tool, arguments):
+                output = call(*positional, **arguments)
+            return self._note(tool, arguments, output)
+
+        async def observe_acall(*positional: Any, **arguments: Any) -> ToolOutput:
+            with self._note_failure(tool, arguments):
+                output = await acall(*positional, **arguments)
+            return self._note(tool, arguments, output)
+
+        try:
+            vars(observed).update(call=observe_call, acall=observe_acall)
+        except TypeError:
+            self._add(tool, {}, None, "unknown")
+            return tool
+        return observed
+
+    @contextlib.contextmanager
+    def _note_failure(self, tool: BaseTool, arguments: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            # A tool that waits for a person is called again once they have answered.
+            if type(error).__name__ != "WaitingForEvent":
+                self._add(tool, arguments, str(error), "error")
+            raise
+
+    def _note(self, tool: BaseTool, arguments: dict[str, Any], output: ToolOutput) -> ToolOutput:
+        """As the messages of an agent tell it, and with the mark of failure that they lack."""
+        failed = output.is_error or looks_failed(output.content)
+        self._add(tool, arguments, output.content, "error" if failed else "ok")
+        return output
+
+    def _add(self, tool: BaseTool, arguments: dict[str, Any], output: Any, status: Status) -> None:
+        self._count += 1
+        # An agent adds its context to the arguments of a tool that asks for it.
+        known = {key: value for key, value in arguments.items() if isinstance(value, _JSON)}
+        call = ToolCall(str(self._count), _name(tool), known, output, status, self._step)
+        *earlier, turn = self._conversation.turns
+        turn = replace(turn, events=(*turn.events, call))
+        self._conversation = Transcript((*earlier, turn))
 
 
 def transcript(messages: Iterable[ChatMessage]) -> Transcript:
@@ -154,7 +214,7 @@ def transcript(messages: Iterable[ChatMessage]) -> Transcript:
 
 def _items(message: ChatMessage) -> Iterator[Item]:
     from dtdr.traces.base import AssistantMessage, UserMessage
-    from dtdr.traces.messages import ToolResult, looks_failed
+    from dtdr.traces.messages import ToolResult
 
     text = message.content or ""
     if message.role == "user" and text.strip():

@@ -75,7 +75,8 @@ class Retriever(Estimator):
     Any number of threads may rank while others fit or update; see ``Estimator``.
 
     Attributes:
-        static: ranks once a query and keeps that ranking for the whole plan.
+        static: ranks once a query and keeps that ranking for the whole plan; only the end of plan
+            has another probability after the first call than before it.
         needs_descriptions: cannot work without tool descriptions.
         uses_encoder: takes an ``encoder``.
         uses_calls: ranks by what calls were given and returned, and by what came before the query;
@@ -569,10 +570,10 @@ class Retriever(Estimator):
         """Whether the end of plan is possible before the first call.
 
         Only where a demonstration called no tool; a request that is unlike all others would end
-        at once otherwise. Rankings of the whole plan and the paper's recipes are left as they are.
+        at once otherwise. The paper's recipes are left as they are.
         """
         is_papers = getattr(self, "recipe", None) == "paper"
-        return self.static or is_papers or self.training_.empty_plans != 0
+        return is_papers or self.training_.empty_plans != 0
 
     def _familiarity(self, prepared: Sequence[Any]) -> Sequence[float | None]:
         """How much each query is like the demonstrations' queries; None where it cannot tell."""

@@ -91,7 +91,7 @@ class RankedStep:
     after_failure: bool
 
 
-def ranked(
+def rank_steps(
     name: str,
     options: dict[str, Any],
     tools: Sequence[Tool],
@@ -164,7 +164,7 @@ def airline(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         sides = [([replace(item, outcome="success") for item in a], b) for a, b in sides]
     first: list[RankedStep] = []
     for told, telling in TELLINGS.items():
-        steps = ranked(given.retriever, options, tools, sides, telling, by_log=True)
+        steps = rank_steps(given.retriever, options, tools, sides, telling, by_log=True)
         first = first or steps
         yield row(told, steps, first)
 
@@ -182,7 +182,7 @@ def traject(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     first: list[RankedStep] = []
     for told in ("names only", "everything"):
         telling = replace(TELLINGS[told], order=False)
-        steps = ranked("dtdr-f", {"grouped": True}, tools, sides, telling, by_log=False)
+        steps = rank_steps("dtdr-f", {"grouped": True}, tools, sides, telling, by_log=False)
         first = first or steps
         yield row(told, steps, first)
 

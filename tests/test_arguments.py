@@ -164,7 +164,7 @@ def test_what_is_kept_of_a_run_is_not_mixed_up_between_models(model):
     state = RunState.from_run(run)
     for one in (model, other, model):
         assert one.fill("find_user", state) == one.fill("find_user", run)
-    updated = model.updated(DEMONSTRATIONS[:30])
+    updated = model.update(DEMONSTRATIONS[:30])
     assert updated.fill("find_user", state) == updated.fill("find_user", run)
 
 
@@ -313,13 +313,12 @@ def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     assert "red" not in held
     assert "blue" not in held
     loaded = ArgumentModel.restore(json.loads(held), model.arrays())
-    updated = loaded.updated(runs_with(["red", "green"], ["other", "other"]))
+    updated = loaded.update(runs_with(["red", "green"], ["other", "other"]))
     assert updated.finder.constants.values[key] == (("red", "red"),)
     assert loaded.finder.constants.values.get(key, ()) == ()
     none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
     assert (
-        none.updated(runs_with(["red"] * 4, list("abcd"))).finder.constants.values.get(key, ())
-        == ()
+        none.update(runs_with(["red"] * 4, list("abcd"))).finder.constants.values.get(key, ()) == ()
     )
     assert not len(none.arrays()["seen.counts"])
 

@@ -187,7 +187,7 @@ def test_a_confident_set_changes_only_for_a_more_probable_one(walk, k, tolerance
     former = None
     for names, ranking, _ in walk:
         found = selector.select(names, ranking)
-        fresh = policy.ranked(ranking, names)
+        fresh = policy.choose_ranked(ranking, names)
         if former is not None:
             still = former & set(names)
             mass = sum(ranking.probability(name) for name in still)
@@ -401,7 +401,7 @@ def test_outputs_are_read_and_cut_as_the_importer_does():
         ToolCall(str(number), "t", {}, output, "unknown" if output is None else "ok")
         for number, output in enumerate(outputs)
     ]
-    conversation = Transcript((Turn("q", (Message("assistant", "y" * 3_000), *calls)),)).bounded()
+    conversation = Transcript((Turn("q", (Message("assistant", "y" * 3_000), *calls)),)).bound()
     none, text, letters, unknown = conversation.run().calls
     assert (none.output, none.status) == ({"flights": []}, "empty")
     assert (len(text.output), text.output_length, text.status) == (2_000, 5_000, "ok")
@@ -414,7 +414,7 @@ def test_outputs_are_read_and_cut_as_the_importer_does():
 @pytest.mark.parametrize("output", ["[" * 100_000, b"\x00".decode() * 10_000, "\ud800", '{"a":'])
 def test_outputs_of_any_kind_are_read(output):
     call = ToolCall("1", "t", {}, output, "ok")
-    (read,) = Transcript((Turn("q", (call,)),)).bounded().run().calls
+    (read,) = Transcript((Turn("q", (call,)),)).bound().run().calls
     assert len(read.output) <= 2_000
 
 
@@ -423,7 +423,7 @@ def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named(retriever):
     for _ in range(500):
         deep = [deep]
     conversation = Transcript((Turn(QUERY, (ToolCall("1", "t", {"a": deep, "b": 1}),)),))
-    assert conversation.bounded().run().calls[0].arguments["b"] == 1
+    assert conversation.bound().run().calls[0].arguments["b"] == 1
     assert conversation.by_name().run().calls == [ToolCall("1", "t")]
     assert not ToolMask(retriever).select(SMALL, conversation).failure
 

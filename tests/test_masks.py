@@ -270,7 +270,7 @@ ANSWERED: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("api", sorted(ANSWERED))
 def test_outputs_statuses_steps_and_what_was_said_are_read(api):
     conversation = MODULE[api].transcript({SPEAK[api][0]: ANSWERED[api]})
-    run = conversation.bounded().run()
+    run = conversation.bound().run()
     assert told(run) == [
         ("weather", {"city": "Rome"}, {"days": []}, "empty", 1),
         ("open", {}, "Error: no such file", "error", 1),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import dtdr
-from dtdr import Demonstration, Plan, Tool, ToolCall
+from dtdr import Demonstration, Message, Plan, Tool, ToolCall
 from dtdr.errors import DtdrError, ModelError, OutputError
 from dtdr.model_folder import describe
 from dtdr.retrievers import NAMES, create
@@ -381,3 +381,41 @@ def load_crafted(models, data):
         assert len(message) < 1_000
         assert "\n" not in message
         assert all(ranking.probabilities.sum() == pytest.approx(1) for ranking in rankings)
+
+
+# -- models of earlier versions ------------------------------------------------------------------
+
+
+OLD_MODEL = Path(__file__).with_name("old_model")
+"""A dtdr-f that was learned and saved before runs told more than names, and how it ranked then."""
+
+
+def test_a_model_from_before_runs_told_more_than_names_ranks_as_it_did():
+    retriever = dtdr.load(OLD_MODEL / "dtdr-f")
+    for step in json.loads((OLD_MODEL / "rankings.json").read_text()):
+        # Whoever tells it more is ranked for by the names, as it learned.
+        calls = [ToolCall(name, name, {}, {"ok": True}) for name in step["history"]]
+        before = [Message("assistant", "Shall I?")]
+        for ranking in (
+            retriever.rank(step["query"], step["history"]),
+            retriever.rank(step["query"], calls, before=before),
+        ):
+            if not step["history"]:  # it could end at once then
+                expected = {
+                    tool: value
+                    for tool, value in zip(step["tools"], step["probabilities"], strict=True)
+                    if tool != "end"
+                }
+                assert ranking.probability("end") == 0
+            else:
+                expected = dict(zip(step["tools"], step["probabilities"], strict=True))
+            total = sum(expected.values())
+            assert [tool for tool in ranking.tools if tool in expected] == list(expected)
+            for tool, value in expected.items():
+                assert ranking.probability(tool) == pytest.approx(value / total, rel=1e-5)
+
+
+def test_a_model_from_before_dtdr_f_had_blocks_is_refused(folder):
+    change_config(folder, retriever="dtdr-f", parameters={"alignment": True, "need": True})
+    with pytest.raises(ModelError, match="'alignment' of another version; fit it again"):
+        dtdr.load(folder)

@@ -324,7 +324,7 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
     largest = max(len(line) for line in log.read_bytes().splitlines())
     importer = importer_of(log, options=ImportOptions(window_bytes=10_000))
     for _ in importer.steps():
-        list(importer.taken())
+        list(importer.take_ended())
         assert importer.window.size <= 10_000 + largest
         assert len(importer.format._marks) == len(importer.window)
 

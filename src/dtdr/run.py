@@ -178,7 +178,7 @@ def as_run(query: str, history: Iterable[CallLike], before: Sequence[BeforeLike]
         raise InputError(f"'before' must be a list, not {kind_of(before)}")
     earlier = [item for item in before if isinstance(item, (Message, ToolCall))]
     if len(earlier) < len(before):
-        earlier = [*map(_bounded, parse_before([before_record(item) for item in before]))]
+        earlier = [*map(_bound, parse_before([before_record(item) for item in before]))]
     calls: list[ToolCall] = []
     taken = (item.id for item in earlier if isinstance(item, ToolCall))
     for item in number_calls(history, taken):
@@ -191,13 +191,13 @@ def as_run(query: str, history: Iterable[CallLike], before: Sequence[BeforeLike]
 
 
 def _read_call(record: object) -> ToolCall:
-    call: ToolCall = _bounded(ToolCall.from_dict(record))
+    call: ToolCall = _bound(ToolCall.from_dict(record))
     if call.output is not None and call.status == "unknown":
         return replace(call, status=_status_of(call.output))
     return call
 
 
-def _bounded(item: Any) -> Any:
+def _bound(item: Any) -> Any:
     """A call with its output cut to what a run keeps; a message as it is."""
     if not isinstance(item, ToolCall) or item.output is None:
         return item

@@ -45,7 +45,7 @@ def test_new_tools_of_a_pinned_server_are_pinned_too(tmp_path):
         pins.accept("a", definitions)
         pins.save()
 
-    assert sorted(Pins(path).offered()) == [("a", "read"), ("a", "send")]
+    assert sorted(Pins(path).iter_tools()) == [("a", "read"), ("a", "send")]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"send": 1}}'])

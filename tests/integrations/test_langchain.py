@@ -167,7 +167,7 @@ def test_outputs_and_failures_are_read():
         ToolMessage('{"days": []}', tool_call_id="weather"),
         ToolMessage("no such mail", tool_call_id="send", status="error"),
     ]
-    run = transcript(messages).bounded().run()
+    run = transcript(messages).bound().run()
     assert told(run) == [
         ("weather", {"to": "Rome"}, {"days": []}, "empty", 1),
         ("send", {"to": "Rome"}, "no such mail", "error", 1),

@@ -72,7 +72,7 @@ class Script(FunctionCallingLLM):
             ToolSelection(
                 tool_id=str(block.tool_call_id),
                 tool_name=block.tool_name,
-                tool_kwargs=block.tool_kwargs,
+                tool_kwargs=block.tool_kwargs,  # type: ignore[arg-type]
             )
             for block in response.message.blocks
             if isinstance(block, CallBlock)
@@ -326,7 +326,10 @@ def test_a_session_is_told_which_calls_failed_and_with_which_arguments():
         FunctionTool.from_defaults(async_fn=text, name="send_text"),
         Refuses(),
     ]
-    steps = [("find_contact", {"name": "Ann"})], [("send_text", {"to": [1]}), ("weather", {"input": "Rome"})]
+    steps: list = [
+        [("find_contact", {"name": "Ann"})],
+        [("send_text", {"to": [1]}), ("weather", {"input": "Rome"})],
+    ]
     script = Script(steps=steps, seen=[])
     retriever = ToolMaskRetriever(noting, given)
 

@@ -159,7 +159,7 @@ def test_a_call_that_has_to_be_made_again_failed():
         return isinstance(part, ToolCallPart)
 
     result = Agent(FunctionModel(answer), tools=[Tool(look)]).run_sync(QUERY)
-    first, second = told(transcript(result.all_messages()).bounded().turns[0])
+    first, second = told(transcript(result.all_messages()).bound().turns[0])
     assert (first[1], first[3]) == ({"city": "Rom"}, "error")
     assert second == ("look", {"city": "Rome"}, {"days": [1]}, "ok", 2)
 

@@ -161,9 +161,9 @@ class Constants:
     ) -> Constants:
         """Count values; ``min_runs`` 0 keeps none."""
         none = SeenValues(min_runs, min_groups) if min_runs else None
-        return cls({}, {}, seen=none).updated(demonstrations)
+        return cls({}, {}, seen=none).update(demonstrations)
 
-    def updated(self, demonstrations: Sequence[Demonstration]) -> Constants:
+    def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The parameters and values of further demonstrations too."""
         given: dict[str, Counter[str]] = defaultdict(Counter)
         lists: set[Parameter] = set()

@@ -179,7 +179,7 @@ class ArgumentModel:
             model._train(second, seed + 1)
         return model
 
-    def updated(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
+    def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
         """A model that learned from further demonstrations too; this one stays as it is.
 
         Calibration stays that of ``fit``. A value becomes a constant once it stands in enough
@@ -187,7 +187,7 @@ class ArgumentModel:
         """
         demonstrations = [self._with_learned_names(item) for item in demonstrations]
         finder = CandidateFinder(
-            self.finder.constants.updated(demonstrations), self.finder.associations
+            self.finder.constants.update(demonstrations), self.finder.associations
         )
         tools = tuple(self.tools.values())
         model = ArgumentModel(finder, self.ranker.copy(), tools, self.confidence, self.names)

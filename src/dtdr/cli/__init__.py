@@ -124,7 +124,7 @@ def _log_to_standard_error(log_format: LogFormat) -> None:
 def main() -> None:
     """The ``dtdr`` program: user errors are one sentence on standard error, never a traceback."""
     # As for Ctrl-C, what was begun is ended in order: worker processes, files half written.
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -132,7 +132,7 @@ class _Terminated(KeyboardInterrupt):
     """The process was asked to end."""
 
 
-def _terminated(*_: object) -> NoReturn:
+def _terminate(*_: object) -> NoReturn:
     raise _Terminated
 
 

@@ -299,12 +299,12 @@ def _write(
         raise OutputError(f"{tools_out} exists; pass --force to replace it")
     called: set[str] = set()
 
-    def noted() -> Iterator[Demonstration]:
+    def note_each() -> Iterator[Demonstration]:
         for demonstration in track(demonstrations, label, total):
             called.update(demonstration.plan.tools)
             yield demonstration
 
-    return save_demonstrations(output, noted(), force=force), called
+    return save_demonstrations(output, note_each(), force=force), called
 
 
 def _complete(described: Iterable[Tool], called: set[str]) -> list[Tool]:

@@ -125,7 +125,7 @@ class _References:
         if not isinstance(value, str):
             return value
         if not _NODE.search(value):
-            target = self._named(value)
+            target = self._find_call(value)
             if target is not None:
                 self._counts[NAMED_OUTPUTS] += 1
                 return {"$ref": str(target)}
@@ -144,7 +144,7 @@ class _References:
     def _target(self, match: re.Match[str]) -> int | None:
         numbered = _NODE.fullmatch(match[0])
         if numbered is None:
-            target = self._named(match[0])
+            target = self._find_call(match[0])
             self._counts[NAMED_OUTPUTS] += target is not None
             return target
         number = int(numbered[1])
@@ -158,7 +158,7 @@ class _References:
         self._counts[OWN_OUTPUTS] += 1
         return self._linked[0]
 
-    def _named(self, text: str) -> int | None:
+    def _find_call(self, text: str) -> int | None:
         """The call whose output a text names; of several, the one linked to this, or the nearest.
 
         Only an earlier or a linked one: a later one would turn the plan around.

@@ -228,7 +228,7 @@ class _WatchedStream:
 
 
 @asynccontextmanager
-async def watched(
+async def watch(
     transport: AbstractAsyncContextManager[Any], closed: anyio.Event
 ) -> AsyncIterator[Any]:
     """The transport; ``closed`` is set when nothing more can come from it."""

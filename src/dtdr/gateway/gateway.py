@@ -77,7 +77,7 @@ class Gateway:
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
         # A tool named like the end of a plan would be the end of a plan to the model.
-        names = Names([spec.name for spec in specs], (SEARCH_TOOL, END), self.pins.offered())
+        names = Names([spec.name for spec in specs], (SEARCH_TOOL, END), self.pins.iter_tools())
         self.catalog = Catalog(self.ranker.knows, names)
         self._definitions: dict[str, list[Definition]] = {spec.name: [] for spec in specs}
         self._has_started = False

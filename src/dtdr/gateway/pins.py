@@ -52,7 +52,7 @@ class Pins:
                 f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin anew'
             ) from error
 
-    def offered(self) -> Iterator[tuple[str, str]]:
+    def iter_tools(self) -> Iterator[tuple[str, str]]:
         """``(server, tool)`` of everything that is pinned."""
         for upstream, tools in self._digests.items():
             for tool in tools:

@@ -49,7 +49,7 @@ class GatewayServer(Server[Any]):
             ("logging/setLevel", types.SetLevelRequestParams, rest.set_level),
         )
         for method, params, handler in handlers:
-            self.add_request_handler(method, params, partial(_completed, handler))
+            self.add_request_handler(method, params, partial(_complete, handler))
         self.add_notification_handler(
             "notifications/roots/list_changed", types.NotificationParams, rest.roots_changed
         )
@@ -72,7 +72,7 @@ class GatewayServer(Server[Any]):
         )
 
 
-async def _completed(handler: Any, context: Context, params: Any) -> Any:
+async def _complete(handler: Any, context: Context, params: Any) -> Any:
     """A handler's result with what 2026-07-28 requires; earlier protocols leave it out again."""
     result = await handler(context, params)
     if not isinstance(result, dict):

@@ -22,7 +22,7 @@ from dtdr.gateway.connection import (
     RawResult,
     UnavailableError,
     transport_to,
-    watched,
+    watch,
 )
 
 logger = logging.getLogger("dtdr.mcp")
@@ -174,7 +174,7 @@ class Upstream:
 
     def _client(self, closed: anyio.Event) -> Client:
         return Client(
-            watched(transport_to(self.spec), closed),
+            watch(transport_to(self.spec), closed),
             mode="auto",
             cache=None,
             message_handler=self._handle,
@@ -199,7 +199,7 @@ class Upstream:
         """
         for _ in range(MAX_TRIES):
             connection = await self._ready()
-            sent = self.subscriptions.stamped(params, connection)
+            sent = self.subscriptions.stamp(params, connection)
             try:
                 return await connection.send(method, sent, progress)
             except NotDeliveredError:
@@ -324,7 +324,7 @@ class Subscriptions:
         if connection.capabilities.logging is not None:
             await connection.send("logging/setLevel", {"level": level})
 
-    def stamped(self, params: Mapping[str, Any], connection: Connection) -> dict[str, Any]:
+    def stamp(self, params: Mapping[str, Any], connection: Connection) -> dict[str, Any]:
         """A request's parameters; 2026-07-28 asks for log messages in each request."""
         if not connection.is_modern or self._log_level is None:
             return dict(params)

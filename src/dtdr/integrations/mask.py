@@ -141,7 +141,7 @@ class ToolMask:
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""
         transcript = transcript.without_blocks(self.leave_out)
-        return transcript.bounded() if self.retriever.uses_calls else transcript.by_name()
+        return transcript.bound() if self.retriever.uses_calls else transcript.by_name()
 
     def _rank(self, runs: Sequence[Run]) -> list[Ranking]:
         queries = [run.query for run in runs]

@@ -125,7 +125,7 @@ def allowed_tools(
     shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
     hidden = len(shown) < len(tools)
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        mode, listed = _allowed(choice)
+        mode, listed = _read_allowed(choice)
         given = [tool for tool in listed if selection.shows(tool_name(tool))]
         return _choice(given, mode, api) if given and hidden else choice
     if not hidden or choice not in (None, "auto", "required"):
@@ -308,11 +308,11 @@ def _forced_names(choice: Any) -> frozenset[str]:
     if not isinstance(choice, Mapping):
         return frozenset()
     if choice.get("type") == "allowed_tools":
-        return frozenset(filter(None, map(tool_name, _allowed(choice)[1])))
+        return frozenset(filter(None, map(tool_name, _read_allowed(choice)[1])))
     return frozenset(filter(None, (tool_name(choice),)))
 
 
-def _allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
+def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """The mode and the tools of an ``allowed_tools`` choice of either API."""
     inner = choice.get("allowed_tools", choice)
     if not isinstance(inner, Mapping):

@@ -66,7 +66,7 @@ class ToolPolicy(Selection):
         if not 0 <= self.tolerance <= 1:
             raise InputError(f"tolerance is {self.tolerance}; it must be in [0, 1]")
 
-    def ranked(
+    def choose_ranked(
         self,
         ranking: Ranking,
         names: Collection[str],
@@ -193,7 +193,7 @@ class ToolSelector:
         )
         fixed.update(dict.fromkeys(available.intersection(called), "called"))
         fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
-        ranked = self.policy.ranked(ranking, available, costs=costs, shown=fixed)
+        ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
         shown: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))

@@ -91,13 +91,13 @@ class Transcript:
             turns.append(Turn(last.query, (*last.events, *events)))
         return Transcript(tuple(turns))
 
-    def bounded(self) -> Transcript:
+    def bound(self) -> Transcript:
         """The transcript with outputs and texts read and cut as ``dtdr import`` does it.
 
         An output that is JSON written as text is read, 2,000 characters stay of each, and a call
         that returned nothing has the status ``empty``.
         """
-        return self._with_events(_bounded)
+        return self._with_events(_bound)
 
     def by_name(self) -> Transcript:
         """The transcript with nothing of its calls but their names."""
@@ -219,7 +219,7 @@ def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
     return ToolCall(identifier, call.tool, arguments, call.output, status, step)
 
 
-def _bounded(event: Message | ToolCall) -> Message | ToolCall:
+def _bound(event: Message | ToolCall) -> Message | ToolCall:
     if isinstance(event, Message):
         return replace(event, content=bound_output(event.content, OUTPUT_LENGTH)[0])
     return bound_call(event)

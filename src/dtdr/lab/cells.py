@@ -44,7 +44,7 @@ class Cell:
         text = json.dumps([self.spec, self.code], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
-    def described(self, result: RunLog | Mapping[str, Any]) -> RunLog | dict[str, Any]:
+    def describe(self, result: RunLog | Mapping[str, Any]) -> RunLog | dict[str, Any]:
         """What the run measured, with the description of the run."""
         spec = dict(self.spec)
         if isinstance(result, RunLog):

@@ -53,7 +53,7 @@ def compute(cell: Cell, context: Context, store: Store) -> Done:
         try:
             module, _, name = KINDS[cell.kind].partition(":")
             measure = getattr(importlib.import_module(module), name)
-            store.write(cell.key, cell.described(measure(cell.spec, context)))
+            store.write(cell.key, cell.describe(measure(cell.spec, context)))
         except DtdrError as error:
             reason = str(error)
         except MemoryError:

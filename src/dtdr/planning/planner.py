@@ -140,7 +140,7 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked.
         """
-        run = _GoldRun(self, query, gold=_numbered(calls))
+        run = _GoldRun(self, query, gold=_number_calls(calls))
         while not run.stopped:
             self._step(run)
         return run.result()
@@ -364,7 +364,7 @@ class _GoldRun(_Run):
         )
 
 
-def _numbered(calls: Sequence[ToolCall]) -> list[ToolCall]:
+def _number_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """The calls under the ids that a planner gives, so that both refer to outputs alike."""
     ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
 

@@ -298,7 +298,7 @@ class PlanModel:
 
     # -- changes -------------------------------------------------------------------------------
 
-    def updated(self, demonstrations: Sequence[Demonstration], *, seed: int = 0) -> PlanModel:
+    def update(self, demonstrations: Sequence[Demonstration], *, seed: int = 0) -> PlanModel:
         """A model that knows further demonstrations too; this one stays as it is.
 
         Their plans, dependencies and spans are learned; how candidates are weighed, and the
@@ -314,13 +314,13 @@ class PlanModel:
             max(self.longest, min(longest + longest // 2 + 1, MOST_CALLS)),
             self.memory.with_plans([item.query for item in demonstrations], plans),
             self.links.with_plans((item.plan for item in demonstrations), index),
-            self.tagger.updated([SpanExample.of(item) for item in demonstrations], seed=seed),
+            self.tagger.update([SpanExample.of(item) for item in demonstrations], seed=seed),
             self.ranker,
             self.confidence,
             self.lookahead,
         )
 
-    def renamed(self, old: str, new: str) -> PlanModel:
+    def rename_tool(self, old: str, new: str) -> PlanModel:
         """A model that knows a tool by another name."""
         if old not in self._index:
             return self
@@ -330,7 +330,7 @@ class PlanModel:
             self.longest,
             self.memory,
             self.links,
-            self.tagger.renamed(old, new),
+            self.tagger.rename_tool(old, new),
             self.ranker,
             self.confidence,
             self.lookahead,

@@ -56,7 +56,7 @@ class PlanRanker:
 
         usable = [(one, place) for one, place in zip(queries, right, strict=True) if place >= 0]
         if not usable:
-            return cls._untrained(tools)
+            return cls._by_beam(tools)
         design = _Design([one for one, _ in usable], tools)
         first = design.starts + np.array([place for _, place in usable])
 
@@ -81,7 +81,7 @@ class PlanRanker:
         return cls(design.mean, design.scale, *design.split(found.x))
 
     @classmethod
-    def _untrained(cls, tools: int) -> Self:
+    def _by_beam(cls, tools: int) -> Self:
         """By the probability of the beam alone."""
         dense = np.zeros(len(DENSE))
         dense[DENSE.index("log_probability")] = 1

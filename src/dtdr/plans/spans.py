@@ -76,7 +76,7 @@ class SpanTagger:
         model._train(examples, seed)
         return model
 
-    def updated(self, examples: Sequence[SpanExample], *, seed: int = 0) -> SpanTagger:
+    def update(self, examples: Sequence[SpanExample], *, seed: int = 0) -> SpanTagger:
         """A tagger that learned from further demonstrations too; no tools and features are new."""
         model = SpanTagger(
             self.tools, self._hashes, self._weights.copy(), np.maximum(self._squares, 1.0)
@@ -84,7 +84,7 @@ class SpanTagger:
         model._train(examples, seed)
         return model
 
-    def renamed(self, old: str, new: str) -> SpanTagger:
+    def rename_tool(self, old: str, new: str) -> SpanTagger:
         """With another name for a tool."""
         tools = [new if name == old else name for name in self.tools]
         return SpanTagger(tools, self._hashes, self._weights, self._squares)

@@ -320,16 +320,16 @@ class ToolGraph:
         )
         for at in strongest[:limit]:
             columns[0 if before[at] >= after[at] else 2].append(at)
-        return self._placed([column for column in columns if column])
+        return self._place([column for column in columns if column])
 
     def _in_columns(self, chosen: Sequence[int]) -> tuple[list[Node], list[Edge]]:
         mean = {at: self._counts[at].places / max(self._counts[at].calls, 1) for at in chosen}
         tools = sorted(chosen[1:-1], key=lambda at: (mean[at], self.names[at]))
         count = max(1, round((len(tools) / 3) ** 0.5))
         parts = [part.tolist() for part in np.array_split(np.array(tools, int), count)]
-        return self._placed([[START], *[part for part in parts if part], [END_OF_RUN]])
+        return self._place([[START], *[part for part in parts if part], [END_OF_RUN]])
 
-    def _placed(self, columns: list[list[int]]) -> tuple[list[Node], list[Edge]]:
+    def _place(self, columns: list[list[int]]) -> tuple[list[Node], list[Edge]]:
         chosen = {at for column in columns for at in column}
         edges = [edge for edge in self.edges if edge.source in chosen and edge.target in chosen]
         weights = {(edge.source, edge.target): edge.order + edge.dependency for edge in edges}

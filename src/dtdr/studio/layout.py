@@ -45,7 +45,9 @@ def spread(nodes: int, links: Sequence[tuple[int, int, float]]) -> Places:
     # A place on a spiral each, nudged: nodes at one place could not be told apart.
     turns = np.arange(nodes) * 2.399963
     radius = np.sqrt((np.arange(nodes) + 0.5) / nodes)
-    places = _ranked(places) + 0.05 * np.stack([np.cos(turns), np.sin(turns)], 1) * radius[:, None]
+    places = (
+        _mix_ranks(places) + 0.05 * np.stack([np.cos(turns), np.sin(turns)], 1) * radius[:, None]
+    )
     degree = np.maximum(weights.sum(axis=1), 1e-9)
     ideal = 1 / np.sqrt(nodes)
     count = min(_NEIGHBOURS, nodes - 1)
@@ -59,7 +61,7 @@ def spread(nodes: int, links: Sequence[tuple[int, int, float]]) -> Places:
         push = (away / length * np.maximum(2 * ideal - length, 0)).sum(axis=1)
         centre = 0.01 * (places.mean(axis=0) - places)
         places = places + step * (0.35 * pull + 0.6 * push + centre)
-    return _ranked(places, share=0.15)
+    return _mix_ranks(places, share=0.15)
 
 
 def _adjacency(nodes: int, links: Sequence[tuple[int, int, float]]) -> csr_array:
@@ -100,7 +102,7 @@ def _spectral(weights: csr_array) -> Places:
     return np.asarray(places / max(float(np.abs(places).max()), 1e-9) + offset)
 
 
-def _ranked(places: Places, share: float = 0.5) -> Places:
+def _mix_ranks(places: Places, share: float = 0.5) -> Places:
     """Places in [0, 1], mixed with their ranks: crowds are spread, and gaps closed."""
     low, high = places.min(axis=0), places.max(axis=0)
     scaled = (places - low) / np.maximum(high - low, 1e-9)

@@ -204,7 +204,7 @@ class Studio:
         """Which tools a policy shows along a run, and what they cost."""
         model, run = await _read(call, body)
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
-        return await _in_thread(model, lambda: _shown(model.current.retriever, run, policy))
+        return await _in_thread(model, lambda: _select_shown(model.current.retriever, run, policy))
 
     async def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
         """The prompt of a step, and what of it the step before began with."""
@@ -330,7 +330,7 @@ def numbered_calls(item: Demonstration) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(retriever: Retriever, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
+def _select_shown(retriever: Retriever, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
     tools = retriever.tools_[:-1]
     names = [tool.name for tool in tools]
     costs = {tool.name: count_tokens(tool.to_dict()) for tool in tools}

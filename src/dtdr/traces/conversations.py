@@ -84,7 +84,7 @@ class ConversationFormat(TraceFormat):
         if marks[-1] in self._inner or marks[-1] in self._last:
             self.counts["superseded requests"] += 1
             return
-        key = self._continued(marks, asked, compared)
+        key = self._find_continued(marks, asked, compared)
         if key is None:
             key = f"{self._next}"
             self._next += 1
@@ -125,7 +125,7 @@ class ConversationFormat(TraceFormat):
                     compared.append(message)
         return marks, asked, compared
 
-    def _continued(self, marks: list[int], asked: int, compared: list[Any]) -> str | None:
+    def _find_continued(self, marks: list[int], asked: int, compared: list[Any]) -> str | None:
         """The open conversation that a request goes on with."""
         last, inner = self._last, self._inner
         for index in range(len(marks) - 1, -1, -1):

@@ -98,7 +98,7 @@ class Importer:
             InputError: a record cannot be used and ``bad`` is None.
         """
         for _ in self.steps():
-            yield from self.taken()
+            yield from self.take_ended()
 
     def steps(self) -> Iterator[None]:
         """Read record by record; ``taken`` gives what each step finished."""
@@ -113,13 +113,13 @@ class Importer:
                 self._leave_out(place, self._sentence(error))
                 continue
             yield
-        self._finished = list(self.window.finished(everything=True))
+        self._finished = list(self.window.pop_finished(everything=True))
         yield
 
-    def taken(self) -> Iterator[Demonstration]:
+    def take_ended(self) -> Iterator[Demonstration]:
         """Demonstrations of the conversations that have ended."""
         ended, self._finished = self._finished, []
-        for key, group in (*ended, *self.window.finished()):
+        for key, group in (*ended, *self.window.pop_finished()):
             try:
                 demonstrations = [
                     demonstration

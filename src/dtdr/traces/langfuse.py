@@ -69,7 +69,7 @@ class Langfuse(SpanFormat):
             for span in spans:
                 if span.kind == "" and span.tool in asked:
                     span.kind = "tool"
-        yield from super().traces([span.packed() for span in spans], key)
+        yield from super().traces([span.pack() for span in spans], key)
 
     def _span(self, item: Mapping[str, Any], trace: str) -> Span:
         kind = str(item.get("type", "")).upper()

@@ -44,7 +44,7 @@ class LangSmith(SpanFormat):
                 yield from self._tree(child, span.id, trace)
 
     def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
-        start = nanoseconds(run.get("start_time")) or _dotted(run.get("dotted_order"))
+        start = nanoseconds(run.get("start_time")) or _read_dotted_order(run.get("dotted_order"))
         span = Span(
             trace,
             str(run.get("id", "")),
@@ -84,7 +84,7 @@ class LangSmith(SpanFormat):
         return span
 
 
-def _dotted(value: object) -> int:
+def _read_dotted_order(value: object) -> int:
     """Start time out of ``20240501T120000000000Z<id>.20240501T120001000000Z<id>``."""
     if not isinstance(value, str):
         return 0

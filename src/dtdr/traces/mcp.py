@@ -41,7 +41,7 @@ class MCP(TraceFormat):
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it is, or holds, a JSON-RPC message."""
-        return _opened(record)[0] is not None
+        return _open_envelope(record)[0] is not None
 
     def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
         super().__init__(window, idle_gap=idle_gap)
@@ -62,7 +62,7 @@ class MCP(TraceFormat):
             for item in record:
                 self.add(item, raw, place)
             return
-        message, envelope = _opened(record)
+        message, envelope = _open_envelope(record)
         if message is None:
             raise InputError("no JSON-RPC message: it has neither 'method' nor 'result' or 'error'")
         method = message.get("method")
@@ -179,7 +179,7 @@ def read_line(line: bytes) -> Any:
     }
 
 
-def _opened(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+def _open_envelope(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
     """The JSON-RPC message of a record, and what its envelope says."""
     if not isinstance(record, dict):
         return None, {}

@@ -200,7 +200,7 @@ def _items(record: Any) -> Iterator[Item]:
     identifier = str(record.get("call_id") or record.get("id") or "")
     if kind.endswith("_call_output"):
         output = output_of(record.get("output"))
-        yield ToolResult(identifier, output, failed=_failed(record, output))
+        yield ToolResult(identifier, output, failed=_has_failed(record, output))
     elif kind.endswith("_call"):
         named = record.get("name")
         tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
@@ -210,13 +210,13 @@ def _items(record: Any) -> Iterator[Item]:
         yield ToolCallRequest(identifier, tool, arguments)
         output = record.get("output", record.get("results"))
         if record.get("error") or output is not None:
-            failed = bool(record.get("error")) or _failed(record, output)
+            failed = bool(record.get("error")) or _has_failed(record, output)
             yield ToolResult(identifier, output_of(output), failed=failed)
     else:
         yield from items_of(record)  # a message of another API, or nothing
 
 
-def _failed(record: Mapping[str, Any], output: Any) -> bool:
+def _has_failed(record: Mapping[str, Any], output: Any) -> bool:
     return record.get("status") in ("failed", "incomplete") or looks_failed(output)
 
 

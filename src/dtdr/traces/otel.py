@@ -91,8 +91,8 @@ class OpenTelemetry(SpanFormat):
             nested = unflatten(
                 {key: value for key, value in attributes.items() if key.startswith("gen_ai.")}
             )["gen_ai"]
-            span.inputs += map(_numbered, message_list(nested.get("prompt")))
-            span.outputs += map(_numbered, message_list(nested.get("completion")))
+            span.inputs += map(_read_parts, message_list(nested.get("prompt")))
+            span.outputs += map(_read_parts, message_list(nested.get("completion")))
         definitions = []
         for number in count():
             prefix = f"llm.request.functions.{number}"
@@ -133,7 +133,7 @@ def _event_message(role: str, body: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _numbered(message: Any) -> Any:
+def _read_parts(message: Any) -> Any:
     if not isinstance(message, dict):
         return message
     content = message.get("content")

@@ -327,26 +327,26 @@ class Redactor:
             _SECRET_FIELD.fullmatch(_CAMEL.sub("_", key))
             or (isinstance(value, str) and key.casefold() == "pass")
         ):
-            return self._masked(value, budget)
+            return self._mask(value, budget)
         return self._value(value, budget)
 
     def _after(self, former: Any, value: Any, budget: _Budget) -> Any:
         """An item of a list, which an option may come before: ``["--password", "x"]``."""
         is_value = isinstance(value, str) and isinstance(former, str)
         if is_value and self._by_field and former[:1] == "-" and _OPTION.fullmatch(former):
-            return self._masked(value, budget)
+            return self._mask(value, budget)
         return self._value(value, budget)
 
-    def _masked(self, value: Any, budget: _Budget) -> Any:
+    def _mask(self, value: Any, budget: _Budget) -> Any:
         """What stands under a secret name: every text and number in it replaced."""
         if isinstance(value, dict):
             if is_reference(value):
                 return self._reference(value, budget)
             return {
-                self._text(key, budget): self._masked(item, budget) for key, item in value.items()
+                self._text(key, budget): self._mask(item, budget) for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self._masked(item, budget) for item in value]
+            return [self._mask(item, budget) for item in value]
         if value is None or isinstance(value, (bool, float)) or value == "":
             return value
         self.counts["secret"] += 1

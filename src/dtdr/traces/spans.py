@@ -60,7 +60,7 @@ class Span:
     text: str = ""
     group: str = ""
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """As a line of JSON."""
         return json_codec.dumps([getattr(self, name) for name in _FIELDS])
 
@@ -90,7 +90,7 @@ class SpanFormat(TraceFormat):
         for span in self.spans(record):
             if not span.trace:
                 raise InputError("a span has no trace id")
-            self.window.append(span.trace, span.packed(), place)
+            self.window.append(span.trace, span.pack(), place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The trace that a group of spans tells."""

@@ -72,7 +72,7 @@ class Window:
             self.on_leave(key)
         self._finished.append((key, group))
 
-    def finished(self, *, everything: bool = False) -> Iterator[tuple[str, Group]]:
+    def pop_finished(self, *, everything: bool = False) -> Iterator[tuple[str, Group]]:
         """Groups that have left since the last call: finished ones, and what is over budget."""
         while self._groups and (everything or self.size > self.budget):
             self.finish(next(iter(self._groups)))

@@ -51,11 +51,11 @@ def import_traces(
             "with it or --force to begin again"
         )
     try:
-        with work.opened(resume=resume) as stream:
+        with work.open(resume=resume) as stream:
             next_checkpoint = importer.reader.read_bytes + checkpoint_bytes
             told = 0
             for _ in importer.steps():
-                for demonstration in importer.taken():
+                for demonstration in importer.take_ended():
                     stream.write(json_codec.dumps(demonstration.to_dict()) + b"\n")
                 read = importer.reader.read_bytes
                 if read - told >= 1_000_000:
@@ -94,7 +94,7 @@ class _Work:
         self.partial = output.with_name(output.name + ".partial")
         self.checkpoint = output.with_name(output.name + ".checkpoint")
 
-    def opened(self, *, resume: bool) -> IO[bytes]:
+    def open(self, *, resume: bool) -> IO[bytes]:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         if not resume:
             self.checkpoint.unlink(missing_ok=True)

@@ -121,14 +121,14 @@ class Scene:
         """The calls in order: clause by clause, or any other order that dependencies allow."""
         calls = self._calls
         if len(calls) > 2 and self.chance(SHUFFLED):
-            calls = self._shuffled()
+            calls = self._shuffle()
         for number, (_, _, output) in enumerate(calls, start=1):
             output["$ref"] = str(number)
         return Plan(
             tuple(ToolCall(output["$ref"], tool, arguments) for tool, arguments, output in calls)
         )
 
-    def _shuffled(self) -> list[tuple[str, dict[str, Any], Output]]:
+    def _shuffle(self) -> list[tuple[str, dict[str, Any], Output]]:
         needs = [set(_used(arguments)) for _, arguments, _ in self._calls]
         done: set[int] = set()
         order: list[tuple[str, dict[str, Any], Output]] = []

@@ -63,9 +63,9 @@ def build_report(
     shared = _left_out_of_several(results)
     sections: list[Section] = []
     for name in suites:
-        with _explained(results, f"suite {name!r}"):
+        with _explain_damage(results, f"suite {name!r}"):
             sections.append(_section(results, name, results.manifests[name], shared))
-    with _explained(results, "runs"):
+    with _explain_damage(results, "runs"):
         own = [name for name in suites if results.manifests[name].get("own_data")]
         if own:
             sections.insert(0, build_advice(results, own))
@@ -100,7 +100,7 @@ def write_report(page: Page, folder: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _explained(results: Results, what: str) -> Iterator[None]:
+def _explain_damage(results: Results, what: str) -> Iterator[None]:
     """Say in one sentence that what is kept is not what a lab keeps.
 
     Files of a cache have a format and a version, but no schema that would tell each value's type.

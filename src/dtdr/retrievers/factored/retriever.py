@@ -256,9 +256,9 @@ class DTDRFactored(Retriever):
         if new:
             self._change_tools([*self.tools_[:-1], *map(Tool, new)], self._names)
         if self.arguments_ is not None:
-            self.arguments_ = self.arguments_.updated(usable, seed=self.seed)
+            self.arguments_ = self.arguments_.update(usable, seed=self.seed)
         if self.plans_ is not None:
-            self.plans_ = self.plans_.updated(usable, seed=self.seed)
+            self.plans_ = self.plans_.update(usable, seed=self.seed)
         self._install(
             self.model_.update(
                 [item.query for item in usable],
@@ -303,7 +303,7 @@ class DTDRFactored(Retriever):
             tools = [new if item.name == old else item for item in draft.tools_[:-1]]
             draft._change_tools(tools, [new.name if name == old else name for name in draft._names])
             if draft.plans_ is not None:
-                draft.plans_ = draft.plans_.renamed(old, new.name)
+                draft.plans_ = draft.plans_.rename_tool(old, new.name)
 
     def _require_tool(self, name: str) -> None:
         if name not in self._index or name == END:

@@ -94,7 +94,7 @@ class Alignment(Block):
         return cls(
             learn_weights(
                 training.queries.word_vectors,
-                _used(training.plans, training.seen),
+                _count_used(training.plans, training.seen),
                 training.plans.weights,
                 training.seed,
             ),
@@ -106,7 +106,7 @@ class Alignment(Block):
         training = update.training
         if update.is_complete:
             return self.fit(training)
-        used = _used(update.plans, training.seen)
+        used = _count_used(update.plans, training.seen)
         mean = training.plans.share[training.seen].astype(np.float32)
         weights = correct_weights(self.weights, update.queries.word_vectors, used, mean)
         return Alignment(weights, training)
@@ -123,9 +123,9 @@ class Alignment(Block):
 
     def align(self, query: QueryFeatures, tools: Indices | None = None) -> QueryAlignment:
         """What each word of a query says about some tools, rising; None for all."""
-        learned = _spread(self._learned(query))
+        learned = _spread(self._read_learned(query))
         words = len(learned)
-        described = _spread(self._described(query.stems[:_MAX_WORDS]))
+        described = _spread(self._read_descriptions(query.stems[:_MAX_WORDS]))
         trust = self._trust
         if tools is not None:
             learned = learned.take(self._slots[tools], axis=1, mode="wrap")
@@ -145,7 +145,7 @@ class Alignment(Block):
         evidence[:-1, -1] = 0
         return QueryAlignment(evidence)
 
-    def _learned(self, query: QueryFeatures) -> Matrix:
+    def _read_learned(self, query: QueryFeatures) -> Matrix:
         """What each word, alone and with its neighbours, says; shape (words, seen + 1)."""
         terms, length = query.terms, len(query.stems)
         cut = min(length, _MAX_WORDS)
@@ -158,7 +158,7 @@ class Alignment(Block):
             rows[1:] += pairs
         return rows
 
-    def _described(self, stems: Sequence[int]) -> Matrix:
+    def _read_descriptions(self, stems: Sequence[int]) -> Matrix:
         """What the descriptions with each word's stem say; shape (words, tools)."""
         by_stem = self._by_stem
         none = by_stem.shape[0] - 1
@@ -234,7 +234,7 @@ class QueryAlignment:
             return min(max(pointer - _BACK, BINS * moment / mass), BINS)
         return pointer
 
-    def unexplained(self) -> Matrix:
+    def count_unexplained(self) -> Matrix:
         """How far what is described is not explained by other tools; shape (tools,).
 
         Of each part of the query, the share that speaks for a tool, weighted by how much it does;
@@ -320,7 +320,7 @@ class _AlignmentState:
         described = self._scores[2]
         ahead = described.take(columns, out=out[0], mode="clip")
         np.subtract(ahead, best_of_others(described, columns), out=out[1])
-        self._alignment.unexplained().take(columns, out=out[2], mode="clip")
+        self._alignment.count_unexplained().take(columns, out=out[2], mode="clip")
 
 
 # -- windows of a query ------------------------------------------------------------------------
@@ -382,6 +382,6 @@ def _spread(rows: Matrix) -> Matrix:
     return rows
 
 
-def _used(plans: EncodedPlans, seen: Indices) -> csr_array:
+def _count_used(plans: EncodedPlans, seen: Indices) -> csr_array:
     """Shape (plans, seen): 1 where the plan calls the tool."""
     return csr_array(plans.called[:, seen] > 0, dtype=np.float64)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,8 @@ from dtdr.prompting import Prompt
 
 PROMPT = Prompt("You name functions.", "Request: mail Ann.\nFunctions: send_mail, end", "Function:")
 OTHER = Prompt("You name functions.", "Request: nothing.\nFunctions: send_mail, end", "Function:")
+ONE_MESSAGE = replace(PROMPT, is_one_message=True)
+WITH_EXAMPLE = replace(PROMPT, example=("Request: wait.", "end"))
 CHOICES = ("send_mail", "send_mail_later", 'odd "name".x', "發郵件")
 
 
@@ -20,7 +23,7 @@ def run(llm: LLM, *, context: int | None = None, scores: bool = True) -> None:
     assert first.text == llm.complete(PROMPT, max_tokens=6).text
     assert first.prompt_tokens is None or first.prompt_tokens > 5
 
-    for prompt in (PROMPT, OTHER):
+    for prompt in (PROMPT, OTHER, ONE_MESSAGE, WITH_EXAMPLE):
         assert llm.complete(prompt, max_tokens=1, choices=CHOICES).text in CHOICES
     for only in CHOICES:
         assert llm.complete(PROMPT, max_tokens=1, choices=[only]).text == only

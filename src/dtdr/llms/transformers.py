@@ -141,10 +141,13 @@ class TransformersLLM(LLM):
         """The prompt in the model's own chat template; plain text for a model without one."""
         if not self._tokenizer.chat_template:
             return prompt.text
-        first, *others = prompt.messages
-        merged = {**others[0], "content": f"{first['content']}\n\n{others[0]['content']}"}
-        # Some templates, such as Gemma's, know no system role: the user says it then.
-        for messages in (prompt.messages, [merged, *others[1:]]):
+        forms = [prompt.messages]
+        if prompt.messages[0]["role"] == "system" and len(prompt.messages) > 1:
+            # Some templates, such as Gemma's, know no system role: the user says it then.
+            first, second, *others = prompt.messages
+            merged = {**second, "content": f"{first['content']}\n\n{second['content']}"}
+            forms.append([merged, *others])
+        for messages in forms:
             try:
                 text: str = self._tokenizer.apply_chat_template(
                     messages, tokenize=False, add_generation_prompt=True, enable_thinking=False

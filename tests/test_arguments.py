@@ -21,8 +21,9 @@ from dtdr.arguments.confidence import Confidence
 from dtdr.arguments.constants import Constants
 from dtdr.arguments.dates import read_date
 from dtdr.arguments.lists import most_probable_members
-from dtdr.arguments.model import ArgumentModel, ArgumentOptions, is_exact
+from dtdr.arguments.model import ArgumentModel, ArgumentOptions, CallPrediction, is_exact
 from dtdr.arguments.state import RunState
+from dtdr.arguments.texts import tokenize
 from dtdr.arguments.values import canonical, convert, resolve_references
 from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
@@ -33,7 +34,7 @@ from dtdr.plan import Plan
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.run import Run
 from tests.helpers import change_config
-from tests.whole_calls import DEMONSTRATIONS, NAMES, TOOLS
+from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +238,9 @@ def assert_nothing_is_made_up(prediction, run, model):
         for item, source in zip(items, sources, strict=True):
             if source.kind in ("query", "message"):
                 assert any(item in text for text in texts)
+            elif source.path and source.kind == "output" and calls[source.call].output is None:
+                assert item == {"$ref": source.call, "path": source.path}
+                assert source.path in model.finder.constants.paths[calls[source.call].tool]
             elif source.kind == "output" and source.path:
                 assert resolve_pointer(calls[source.call].output, source.path) == item
             elif source.kind == "output":
@@ -275,6 +279,18 @@ def test_every_value_stands_in_the_run_or_in_the_demonstrations(model, query, ca
     assert_nothing_is_made_up(prediction, run, model)
     assert 0 <= prediction.probability <= 1
     assert not set(prediction.unknown) & set(prediction.arguments)
+
+
+@given(st.text(max_size=40) | st.lists(words | st.just("-4.50"), max_size=9).map(" ".join))
+def test_spans_are_compared_as_values_are(text):
+    read = tokenize(text)
+    assert read.canonical == tuple(map(canonical, read.values))
+
+
+def test_numbers_keep_their_sign():
+    values = tokenize("from (-122.40,37.7) to 53,-0.13, 8-10 days, co-op -x").values
+    assert {"-122.40", "-122.40,37.7", "53,-0.13", "-0.13", "8-10", "co-op"} <= {*values}
+    assert not {"-10", "-op", "-x", "-"} & {*values}
 
 
 # -- privacy -----------------------------------------------------------------------------------
@@ -498,6 +514,73 @@ def test_an_argument_may_be_given_by_reference_or_as_it_stands(model):
     assert not is_exact(prediction, ToolCall("2", "send_mail", wanted), state)
 
 
+# -- what is not known yet ---------------------------------------------------------------------
+
+
+def test_a_part_of_an_output_that_is_not_known_yet_is_a_reference_with_its_path(model):
+    run = Run('Look up Wanda and send them a mail with the subject "Ski Trip"')
+    run.call("find_user", {"name": "Wanda"})
+    call = model.fill("send_mail", run)
+    assert call.arguments["to"] == {"$ref": "1", "path": "/mail"}
+    (source,) = call.sources["to"]
+    assert (source.kind, source.call, source.path) == ("output", "1", "/mail")
+    restored = ArgumentModel.restore(json.loads(json.dumps(model.config())), model.arrays(), TOOLS)
+    assert restored.fill("send_mail", run).arguments == call.arguments
+
+
+def test_paths_of_outputs_are_kept_as_constants_are():
+    one = [item for item in DEMONSTRATIONS if item.plan.calls[0].tool == "find_user"][:2]
+    assert ArgumentModel.fit(one, TOOLS).finder.constants.paths == {"find_user": ()}
+    private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
+    assert private.finder.constants.paths == {}
+    every = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
+    assert every.finder.constants.paths == {"find_user": ("/mail",)}
+    left = every.with_tools(TOOLS, {}, ["find_user"]).finder.constants.paths
+    assert left == {}
+
+
+def test_a_text_to_be_written_around_an_output_names_it():
+    def share(number):
+        name, text = NAMES[number % 20], f"Hello {7919 * number}: "
+        calls = (
+            ToolCall("1", "get_link", {"topic": ADJECTIVES[number % 9]}),
+            ToolCall("2", "post", {"to": name, "text": {"$join": [text, {"$ref": "1"}]}}),
+        )
+        query = f"Get a link for {ADJECTIVES[number % 9]} and post it to {name}"
+        return Demonstration(str(number), query, Plan(calls))
+
+    model = ArgumentModel.fit([share(number) for number in range(40)])
+    run = Run("Get a link for Skiing and post it to Wanda")
+    run.call("get_link", {"topic": "Skiing"})
+    call = model.fill("post", run)
+    assert call.arguments == {"to": "Wanda"}
+    assert call.unknown == ("text",)
+    (source,) = call.contains["text"]
+    assert (source.kind, source.call) == ("output", "1")
+    assert call.outputs == {"1"}
+    assert call.probability == 0
+    read = CallPrediction.from_dict(json.loads(json.dumps(call.to_dict())))
+    assert read.contains == call.contains
+
+
+def test_a_required_parameter_that_no_demonstration_gave_is_unknown():
+    required = Tool("find_user", "", (Parameter("name"), Parameter("realm", required=True)))
+    optional = Tool("find_user", "", (Parameter("name"), Parameter("realm", required=False)))
+    for tool, unknown in ((required, ("realm",)), (optional, ())):
+        model = ArgumentModel.fit(DEMONSTRATIONS, [tool])
+        call = model.fill("find_user", Run("Look up Wanda and send them a mail"))
+        assert call.arguments == {"name": "Wanda"}
+        assert call.unknown == unknown
+
+
+def test_a_state_remembers_a_bounded_number_of_tools(model):
+    state = RunState("Look up Wanda and send them a mail")
+    for number in range(1000):
+        model.fill(f"tool_{number}", state)
+    assert len(state.memo) <= 200
+    assert model.fill("find_user", state).arguments == {"name": "Wanda"}
+
+
 # -- bad input ---------------------------------------------------------------------------------
 
 
@@ -693,20 +776,39 @@ def test_failed_runs_teach_arguments_but_not_tools():
     assert retriever.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)), max_size=7))
-def test_the_most_probable_members_are_those_of_all_choices(shares):
-    no, yes = (np.array([pair[side] for pair in shares]) for side in (0, 1))
-    best = 0.0
-    for choice in itertools.product((False, True), repeat=len(shares)):
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.booleans()),
+        max_size=7,
+    )
+)
+def test_the_most_probable_members_are_those_of_all_choices(rows):
+    shares: dict[tuple[bool, ...], float] = {}
+    for choice in itertools.product((False, True), repeat=len(rows)):
         probability, before = 1.0, False
-        for belongs, pair in zip(choice, shares, strict=True):
-            share = pair[before]
+        for belongs, (no, yes, joined) in zip(choice, rows, strict=True):
+            share = yes if before else no
             probability *= share if belongs else 1 - share
+            if joined and belongs != before:
+                probability = 0.0
             before = belongs
-        best = max(best, probability)
-    members, probability = most_probable_members(no, yes)
-    assert probability == pytest.approx(best)
-    assert members == sorted(set(members))
+        shares[choice] = probability
+    no, yes, joined = (np.array([row[side] for row in rows]) for side in range(3))
+    found = most_probable_members(no, yes, joined.astype(np.bool_))
+    every, nothing = sum(shares.values()), shares.pop((False,) * len(rows))
+    best = max(shares.values(), default=0.0)
+    assert found.empty == pytest.approx(nothing / every)
+    assert found.share == pytest.approx(best / every)
+    chosen = tuple(place in found.members for place in range(len(rows)))
+    assert not best or shares[chosen] == pytest.approx(best)
+
+
+def test_names_that_are_joined_belong_to_a_list_together():
+    no, yes = np.array([0.9, 0.9, 0.2]), np.array([0.9, 0.9, 0.2])
+    apart = np.array([False, False, False])
+    assert most_probable_members(no, yes, apart).members == [0, 1]
+    assert most_probable_members(no, yes, np.array([False, True, True])).members == [0, 1, 2]
+    assert most_probable_members(no, yes, np.array([False, False, True])).members == [0, 1, 2]
 
 
 def test_the_number_of_calls_is_at_least_one(retriever):

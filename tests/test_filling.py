@@ -53,10 +53,6 @@ class Mails(InOrder):
     plan = ("find_user", "send_mail")
 
 
-class LookUps(InOrder):
-    plan = ("find_user",)
-
-
 def fitted(kind=InOrder, tools=(), **options):
     demonstrations = whole_calls.DEMONSTRATIONS
     if tools:
@@ -120,10 +116,20 @@ def test_a_sure_call_asks_nothing_and_says_what_that_saved(learned):
     result = Planner(learned, llm, select="retriever").plan(QUERY)
     assert llm.prompts == []
     assert result.saved_tokens == 0  # without signatures nothing would have been asked either
-    named = fitted(LookUps, arguments=True)
+    named = fitted(Mails, arguments=True)
     result = Planner(named, llm, select="retriever").plan("Look up Rosa")
-    whole = FillingPrompts(named.tools_).prompt("Look up Rosa", (), whole_calls.TOOLS[0])
-    assert result.saved_tokens == llm.count_tokens(whole.text)
+    first, second, _ = result.steps
+    prompts = FillingPrompts(named.tools_)
+    whole = prompts.prompt("Look up Rosa", (), whole_calls.TOOLS[0])
+    assert first.filled.saved_tokens == llm.count_tokens(whole.text)
+    # A tool without a signature is asked about for the one value that is not sure.
+    assert second.filled.arguments["to"] == {"$ref": "1", "path": "/mail"}
+    given = tuple(map(Parameter, ("folder", "to", "subject")))
+    whole = prompts.prompt("Look up Rosa", result.plan.calls[:1], Tool("send_mail", "", given))
+    asked = llm.prompts[0]
+    assert asked.variable.endswith("Its other parameters:\n- subject (any type, required)")
+    saved = llm.count_tokens(whole.text) - llm.count_tokens(asked.text)
+    assert second.filled.saved_tokens == saved > 0
     assert result.to_dict()["saved"] == {"llm_calls": 1, "prompt_tokens": result.saved_tokens}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dtdr import json_codec
@@ -39,12 +39,21 @@ def to_pointer(keys: Sequence[str | int]) -> str:
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
-def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """``(pointer, value)`` of every part that is neither an object nor a list, in order."""
+def iter_leaves(
+    value: Any, is_leaf: Callable[[Any], bool] = lambda _: False
+) -> Iterator[tuple[str, Any]]:
+    """``(pointer, value)`` of every part that is neither an object nor a list, in order.
+
+    Args:
+        value: JSON.
+        is_leaf: says which objects and lists stay whole.
+    """
     pending: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while pending:
         keys, item = pending.pop()
-        if isinstance(item, dict):
+        if is_leaf(item):
+            yield to_pointer(keys), item
+        elif isinstance(item, dict):
             pending += [((*keys, key), item[key]) for key in reversed(list(item))]
         elif isinstance(item, list):
             pending += [((*keys, place), item[place]) for place in range(len(item) - 1, -1, -1)]

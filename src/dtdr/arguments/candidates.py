@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,25 +16,32 @@ from dtdr.arguments.earlier import EarlierValues
 from dtdr.arguments.features import (
     COLUMNS,
     LAST_USED,
+    MAX_OUTPUTS,
     last_used,
     output_features,
     span_usage,
     token_columns,
-    use_feature,
+    use_features,
 )
-from dtdr.arguments.hashing import Hashes, features, parameter_keys
+from dtdr.arguments.hashing import Hashes, feature, features, parameter_keys
 from dtdr.arguments.knowledge import Anchors, Associations
 from dtdr.arguments.sources import Source
 from dtdr.arguments.state import RunState, RunTexts, TextFeatures, is_plain_reference
 from dtdr.arguments.texts import name_stems
 from dtdr.arguments.values import canonical, resolve_references
+from dtdr.calls import find_references, is_reference
 
 OMITTED, LIST, UNKNOWN = "\x00omitted", "\x00list", "\x00unknown"
 """Canonical forms of what is not a value: no argument, a list to be put together, none known."""
+AROUND = "\x00around"
+"""Of a text or object that has to be written around outputs: this, and their references' forms."""
 
 _SPAN = 1
 _ROWS = tuple(features([name]) for name in ("u", "o", "c", "l"))
 _UNKNOWN_ROW, _OMITTED_ROW, _CONSTANT_ROW, _LIST_ROW = range(4)
+_MAX_VIEWS = 200
+"""Tools as seen from which a run's texts are kept, 10 KB each for a query of 40 words."""
+_AROUND_SALT = np.uint32(feature("around"))
 
 
 @dataclass(slots=True, eq=False)
@@ -124,17 +131,27 @@ class Candidates:
     def targets(self, form: str) -> npt.NDArray[np.int64]:
         """Positions of the candidates that are the value; of ``unknown`` where none is."""
         count = len(self.texts.first)
+        forms = {form}
+        if form.startswith(AROUND):
+            forms = {AROUND + output for output in form.removeprefix(AROUND).split("\x00")}
         places = [*self.texts.places.get(form, ())]
         places += [place for place, date in self.dates.items() if date == form]
-        places += [count + place for place, other in enumerate(self.forms) if other == form]
+        places += [count + place for place, other in enumerate(self.forms) if other in forms]
         return np.array(places or [count + self.forms.index(UNKNOWN)], np.int64)
 
     def span_form(self, place: int) -> str:
         """The canonical form of a span's value, as the parameter takes it."""
         return self.dates.get(place) or self.texts.span_canonical[place]
 
-    def label(self, form: str) -> str:
-        """A short name of a decision, which later parameters of the call see."""
+    def label(self, form: str, outputs: Iterable[str] = ()) -> str:
+        """A short name of a decision, which later parameters of the call see.
+
+        Args:
+            form: the canonical form of the value.
+            outputs: tools whose outputs are in it.
+        """
+        if form == LIST:
+            return f"{self.parameter}=list {' '.join(sorted({*outputs}))}"
         if form in self.forms:
             kind = self.kinds[self.features.other_kind[self.forms.index(form)]]
             return f"{self.parameter}={kind[:40]}"
@@ -162,6 +179,23 @@ class CandidateFinder:
         """
         return CallCandidates(state, tool, self)
 
+    def announced(self, state: RunState) -> list[str]:
+        """The tool that each token of a run's texts announces."""
+        if self not in state.memo:
+            state.memo[self] = self.associations.announced(state.texts)
+        announced: list[str] = state.memo[self]
+        return announced
+
+    def tool_view(self, state: RunState, tool: str) -> _ToolView:
+        """The texts of a run as seen from a tool."""
+        key = (self, tool)
+        if key not in state.memo:
+            for oldest in list(state.memo)[: len(state.memo) - _MAX_VIEWS + 1]:
+                state.memo.pop(oldest, None)
+            state.memo[key] = _ToolView.of(state.texts, tool, self.associations)
+        view: _ToolView = state.memo[key]
+        return view
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ToolView:
@@ -169,6 +203,7 @@ class _ToolView:
 
     anchors: Anchors
     window: Hashes
+    window_from: Hashes
     context: Hashes
     parameters: dict[str, TextView] = field(default_factory=dict)
 
@@ -179,7 +214,9 @@ class _ToolView:
         near = texts.near_features
         # Most of the words around an announcing word stand after it.
         window = near[max(0, strongest - 5) : strongest + 9] if strongest >= 0 else near[:0]
-        return cls(anchors, window, np.concatenate([texts.word_features, window]))
+        produced = np.uint32(feature(f"from {tool}"))
+        context = np.concatenate([texts.word_features, window])
+        return cls(anchors, window, window ^ produced, context)
 
     def parameter(self, texts: RunTexts, tool: str, name: str) -> TextView:
         """The same as seen from one of its parameters."""
@@ -202,11 +239,9 @@ class CallCandidates:
     def __init__(self, state: RunState, tool: str, finder: CandidateFinder) -> None:
         self.state = state
         self.tool = tool
+        self._finder = finder
         self._constants = finder.constants
-        key = (finder, tool)
-        if key not in state.memo:
-            state.memo[key] = _ToolView.of(state.texts, tool, finder.associations)
-        self._view: _ToolView = state.memo[key]
+        self._view = finder.tool_view(state, tool)
 
     def views(self, parameters: Sequence[str]) -> list[TextView]:
         """The texts as seen from parameters."""
@@ -214,12 +249,15 @@ class CallCandidates:
             self._view.parameter(self.state.texts, self.tool, parameter) for parameter in parameters
         ]
 
-    def find(self, parameter: str, decided: Sequence[str] = ()) -> Candidates:
+    def find(
+        self, parameter: str, decided: Sequence[str] = (), taken: Collection[str] = ()
+    ) -> Candidates:
         """The candidates of a parameter.
 
         Args:
             parameter: to be filled.
             decided: labels of the parameters of this call that are decided already.
+            taken: the calls whose outputs these use.
         """
         state, tool, texts = self.state, self.tool, self.state.texts
         view = self._view.parameter(texts, tool, parameter)
@@ -256,24 +294,31 @@ class CallCandidates:
             values += earlier.values
             forms += earlier.forms
             sources += earlier.sources
-            outputs = [
-                part
-                for one, source in zip(self._outputs, earlier.sources, strict=False)
-                for part in (one, use_feature(state, source.call, tool, parameter))
-            ]
-            output_lengths = [len(one) + 1 for one in self._outputs]
+            outputs = self._outputs_for(parameter, taken)
             arguments = earlier.arguments(tool, parameter)
             leaves, leaf_row = earlier.leaves(tool, parameter)
-            first = len(rows) + len(output_lengths) + len(arguments)
-            lengths = [*map(len, rows), *output_lengths, *map(len, arguments), *map(len, leaves)]
-            rows += outputs + arguments + leaves
-            own_rows = np.arange(len(_ROWS), first)
+            first = len(rows) + len(outputs) + len(arguments)
+            own_rows = np.arange(len(rows), first)
             row = np.concatenate([row, own_rows, leaf_row + first])
-            counts = (len(output_lengths), len(arguments), len(leaf_row))
-            kind = np.concatenate([kind, np.repeat(np.arange(len(kinds), len(kinds) + 3), counts)])
-            kinds += ["output", "argument", "leaf"]
-        else:
-            lengths = [1] * len(rows)
+            producers = [
+                state.by_id[source.call].tool for source in earlier.sources[: len(outputs)]
+            ]
+            names = [f"output {name}" for name in dict.fromkeys(producers)]
+            place = {name: len(kinds) + number for number, name in enumerate(names)}
+            kinds += [*names, "argument", "leaf"]
+            output_kinds = [place[f"output {name}"] for name in producers]
+            others = np.repeat([len(kinds) - 2, len(kinds) - 1], [len(arguments), len(leaf_row)])
+            kind = np.concatenate([kind, output_kinds, others])
+            rows += outputs + arguments + leaves
+            if (tool, parameter) in self._constants.composed:
+                values += [None] * len(outputs)
+                forms += [AROUND + form for form in earlier.forms[: len(outputs)]]
+                sources += earlier.sources[: len(outputs)]
+                row = np.concatenate([row, np.arange(len(rows), len(rows) + len(outputs))])
+                rows += [one ^ _AROUND_SALT for one in outputs]
+                kind = np.concatenate([kind, np.array(output_kinds) + len(kinds) - place[names[0]]])
+                kinds += [f"around {name}" for name in dict.fromkeys(producers)]
+        lengths = list(map(len, rows))
         is_date = self._constants.types.get((tool, parameter)) == "date"
         more = features(
             [
@@ -310,14 +355,40 @@ class CallCandidates:
     @cached_property
     def _earlier(self) -> EarlierValues:
         memo = self.state.step_memo
-        if EarlierValues not in memo:
-            memo[EarlierValues] = EarlierValues(self.state)
-        earlier: EarlierValues = memo[EarlierValues]
+        key = (EarlierValues, self._finder)
+        if key not in memo:
+            memo[key] = EarlierValues(self.state, self._constants.paths)
+        earlier: EarlierValues = memo[key]
         return earlier
 
     @cached_property
     def _outputs(self) -> list[Hashes]:
-        return output_features(self.state, self.tool, self._view.anchors)
+        producers = {past.call.tool for past in self.state.calls}
+        views = {name: self._finder.tool_view(self.state, name) for name in producers}
+        return [
+            np.concatenate([own, views[past.call.tool].window_from])
+            for own, past in zip(
+                output_features(
+                    self.state,
+                    self.tool,
+                    self._view.anchors,
+                    {name: view.anchors.strongest for name, view in views.items()},
+                    self._finder.announced(self.state),
+                ),
+                self.state.calls[-MAX_OUTPUTS:],
+                strict=True,
+            )
+        ]
+
+    def _outputs_for(self, parameter: str, taken: Collection[str]) -> list[Hashes]:
+        """The features of each whole output as seen from a parameter."""
+        state, tool = self.state, self.tool
+        return [
+            np.concatenate(
+                [own, use_features(state, past.call, tool, parameter, past.call.id in taken)]
+            )
+            for own, past in zip(self._outputs, state.calls[-MAX_OUTPUTS:], strict=True)
+        ]
 
     @cached_property
     def _called(self) -> Hashes:
@@ -341,7 +412,11 @@ class CallCandidates:
 
 
 def gold_form(value: Any, state: RunState) -> str:
-    """The canonical form of a demonstrated argument, or ``LIST`` where it is put together."""
+    """The canonical form of a demonstrated argument.
+
+    ``LIST`` where it is put together, and ``AROUND`` with ids where something was written around
+    whole outputs.
+    """
     if value == OMITTED:
         return OMITTED
     if isinstance(value, list) and value and all(map(is_plain_reference, value)):
@@ -349,6 +424,10 @@ def gold_form(value: Any, state: RunState) -> str:
     resolved = resolve_references(value, state.by_id)
     if isinstance(resolved, list) and resolved and not any(map(_is_nested, resolved)):
         return LIST
+    if not is_reference(resolved):
+        outputs = [canonical({"$ref": one.call}) for one in find_references(resolved)]
+        if outputs:
+            return AROUND + "\x00".join(dict.fromkeys(outputs))
     return canonical(resolved)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.arguments.candidates import LIST, UNKNOWN, Candidates, span_source
+from dtdr.arguments.candidates import AROUND, LIST, UNKNOWN, Candidates, span_source
 from dtdr.arguments.lists import ListMembers, most_probable_members
 from dtdr.arguments.ranker import CandidateRanker
 from dtdr.arguments.sources import Source
@@ -18,6 +19,8 @@ EMPTY_LIST = canonical([])
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the parameter is unknown. With .1, .558 of the
 calls of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
+_LEAST_PLAIN = 0.5
+_LEAST_PART = 0.5
 _LEADING_SPANS = 8
 _LEADING_OTHERS = 24
 """Candidates whose probabilities are added up where they hold the same value."""
@@ -56,20 +59,29 @@ def choose_value(ranker: CandidateRanker, candidates: Candidates, state: RunStat
         totals[form] = totals.get(form, 0.0) + float(probabilities[place])
     unknown = float(probabilities[spans])
     totals.pop(UNKNOWN, None)
+    around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     form = max(totals, key=totals.__getitem__)
     share = totals[form]
+    used = _used_output(candidates, totals, around)
+    if used is not None:
+        written = around.get(AROUND + used, 0.0)
+        if totals.get(used, 0.0) < _LEAST_PLAIN * written:
+            parts = [one for one, part in around.items() if part >= _LEAST_PART * written]
+            places = sorted(map(candidates.forms.index, parts))
+            return Choice(
+                AROUND + used, written, None, tuple(candidates.sources[place] for place in places)
+            )
+        form, share = used, totals[used]
     if form in (LIST, EMPTY_LIST) and LIST in totals:
         members = ListMembers.find(candidates, state)
         no, yes = ranker.member_probabilities(members.rows)
-        chosen, sure = most_probable_members(no, yes)
+        chosen, share, nothing = most_probable_members(no, yes, members.is_joined)
         listed, empty = totals[LIST], totals.get(EMPTY_LIST, 0.0)
-        nothing = float(np.prod(1 - no))
-        if len(no) and listed * (1 - nothing) > empty * nothing:
-            if not len(chosen):
-                chosen, sure = [int(no.argmax())], float(no.max())
+        if chosen and listed * (1 - nothing) > empty * nothing:
+            chosen.sort(key=members.order.__getitem__)
             return Choice(
                 LIST,
-                (listed + empty) * sure,
+                (listed + empty) * share,
                 [members.values[place] for place in chosen],
                 tuple(members.sources[place] for place in chosen),
             )
@@ -88,6 +100,20 @@ def choose_value(ranker: CandidateRanker, candidates: Candidates, state: RunStat
     return Choice(
         form, share, candidates.texts.span_values[place], (span_source(candidates, place),)
     )
+
+
+def _used_output(
+    candidates: Candidates, totals: Mapping[str, float], around: Mapping[str, float]
+) -> str | None:
+    """The output that the value is, or holds, where that is more probable than that none is."""
+    uses = {
+        form: totals.get(form, 0.0) + around.get(AROUND + form, 0.0)
+        for form in (one.removeprefix(AROUND) for one in candidates.forms if one.startswith(AROUND))
+    }
+    if not uses:
+        return None
+    best = max(uses, key=uses.__getitem__)
+    return best if uses[best] > 1 - sum(uses.values()) else None
 
 
 def _largest(shares: npt.NDArray[np.float64], count: int) -> list[int]:

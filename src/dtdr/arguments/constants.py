@@ -12,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.values import canonical, type_of
-from dtdr.calls import is_reference
+from dtdr.calls import find_references, is_reference
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import ModelError
 
 MAX_CONSTANTS = 12
 """Of one parameter, the most frequent."""
+MAX_PATHS = 40
+"""Of one tool's outputs, the parts that arguments were most often."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 
 Parameter = tuple[str, str]
 """A tool and one of its parameters."""
+_PATH = "\x00path"
+"""In place of a parameter where parts of outputs are counted: names in them may be values too."""
 
 
 class SeenValues:
@@ -137,6 +141,9 @@ class Constants:
         parameters: the parameters of each tool, the one given most often first.
         values: of each tool and parameter, ``(canonical form, value)``, most frequent first.
         lists: the tools and parameters that took a list.
+        composed: those that took a text or object with outputs in it.
+        paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
+            frequent first.
         types: of each tool and parameter, the JSON-schema type that its values had most often.
         seen: how often each value stood where; None where no values are kept.
     """
@@ -148,10 +155,14 @@ class Constants:
         lists: Iterable[Parameter] = (),
         types: Mapping[Parameter, str] | None = None,
         seen: SeenValues | None = None,
+        composed: Iterable[Parameter] = (),
+        paths: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.parameters = {tool: tuple(names) for tool, names in parameters.items()}
         self.values = {key: tuple(items) for key, items in values.items()}
         self.lists = frozenset(lists)
+        self.composed = frozenset(composed)
+        self.paths = {tool: tuple(items) for tool, items in (paths or {}).items()}
         self.types = dict(types or {})
         self.seen = seen
 
@@ -167,12 +178,19 @@ class Constants:
         """The parameters and values of further demonstrations too."""
         given: dict[str, Counter[str]] = defaultdict(Counter)
         lists: set[Parameter] = set()
+        composed: set[Parameter] = set()
+        paths: dict[str, set[str]] = defaultdict(set)
         types: dict[Parameter, Counter[str]] = defaultdict(Counter)
         raw: dict[Parameter, dict[str, Any]] = defaultdict(dict)
         seen = self.seen.copy() if self.seen is not None else SeenValues(0, 0)
         for item in demonstrations:
             values = seen.of_run(item)
+            tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
             for call in item.plan.calls:
+                for one in find_references(call.arguments):
+                    if one.path and one.call in tool_of:
+                        paths[tool_of[one.call]].add(one.path)
+                        values.add((tool_of[one.call], _PATH), one.path)
                 for parameter, value in call.arguments.items():
                     given[call.tool][parameter] += 1
                     key = (call.tool, parameter)
@@ -180,6 +198,8 @@ class Constants:
                         types[key][type_of(value)] += 1
                     if isinstance(value, list) and value:
                         lists.add(key)
+                    elif find_references(value) and not is_reference(value):
+                        composed.add(key)
                     if _is_plain(value):
                         compared = canonical(value)
                         raw[key].setdefault(compared, value)
@@ -202,12 +222,29 @@ class Constants:
                     (form, known.get(form, forms.get(form)))
                     for _, form in sorted(frequent)[:MAX_CONSTANTS]
                 ]
+        kept_paths: dict[str, Sequence[str]] = dict(self.paths)
+        for tool, pointers in paths.items() if self.seen is not None else ():
+            known_paths = self.paths.get(tool, ())
+            often = [
+                (-seen.runs((tool, _PATH), path), path)
+                for path in pointers.union(known_paths)
+                if path in known_paths or seen.is_frequent((tool, _PATH), path)
+            ]
+            kept_paths[tool] = [path for _, path in sorted(often)[:MAX_PATHS]]
         merged = {
             tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *parameters.get(tool, ()))))
             for tool in (*self.parameters, *parameters)
         }
         known_seen = None if self.seen is None else seen
-        return Constants(merged, kept, self.lists | lists, common | self.types, known_seen)
+        return Constants(
+            merged,
+            kept,
+            self.lists | lists,
+            common | self.types,
+            known_seen,
+            self.composed | composed,
+            kept_paths,
+        )
 
     def without(self, tools: Collection[str]) -> Constants:
         """Nothing of some tools."""
@@ -219,6 +256,8 @@ class Constants:
             (key for key in self.lists if key[0] not in tools),
             {key: kind for key, kind in self.types.items() if key[0] not in tools},
             self.seen,
+            (key for key in self.composed if key[0] not in tools),
+            {tool: paths for tool, paths in self.paths.items() if tool not in tools},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -228,6 +267,7 @@ class Constants:
                 name: {
                     "values": [value for _, value in self.values.get((tool, name), ())],
                     "list": (tool, name) in self.lists,
+                    "composed": (tool, name) in self.composed,
                     "type": self.types.get((tool, name), ""),
                 }
                 for name in names
@@ -236,8 +276,13 @@ class Constants:
         }
 
     @classmethod
-    def from_dict(cls, record: object, seen: SeenValues | None = None) -> Constants:
-        """What ``to_dict`` gave, and the counts beside it.
+    def from_dict(
+        cls,
+        record: object,
+        seen: SeenValues | None = None,
+        paths: Mapping[str, Sequence[str]] | None = None,
+    ) -> Constants:
+        """What ``to_dict`` gave, and the counts and paths beside it.
 
         Raises:
             ModelError: it has another form.
@@ -256,6 +301,12 @@ class Constants:
                 for name, item in names.items()
                 if item["list"]
             ]
+            composed = [
+                (tool, name)
+                for tool, names in tools.items()
+                for name, item in names.items()
+                if item.get("composed")
+            ]
             types = {
                 (tool, name): str(item["type"])
                 for tool, names in tools.items()
@@ -264,7 +315,7 @@ class Constants:
             }
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelError("its record of parameters is damaged; fit it again") from error
-        return cls(parameters, values, lists, types, seen)
+        return cls(parameters, values, lists, types, seen, composed, paths)
 
 
 def _is_plain(value: Any) -> bool:

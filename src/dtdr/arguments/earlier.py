@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dtdr.arguments.features import MAX_OUTPUTS, LeafKind, argument_features, leaf_features
 from dtdr.arguments.hashing import Hashes
 from dtdr.arguments.sources import Source
-from dtdr.arguments.state import MAX_LEAVES, RunState
+from dtdr.arguments.state import MAX_LEAVES, Leaf, RunState
 from dtdr.arguments.values import canonical
 from dtdr.calls import iter_references
 
@@ -22,6 +22,12 @@ MAX_ARGUMENTS = 40
 class EarlierValues:
     """The values that the calls of a run offer, whatever the tool and parameter.
 
+    Of an output that is not known, the parts that arguments often are are offered as references.
+
+    Args:
+        state: what is known before the call.
+        paths: of each tool, JSON Pointers to the parts of its outputs that arguments often are.
+
     Attributes:
         values, sources, forms: first whole outputs, then arguments, then parts of outputs; forms
             are canonical.
@@ -29,7 +35,7 @@ class EarlierValues:
         given: for each tool and parameter, the forms of the values that it took so far.
     """
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunState, paths: Mapping[str, Sequence[str]]) -> None:
         self.values: list[Any] = []
         self.sources: list[Source] = []
         self.forms: list[str] = []
@@ -51,7 +57,7 @@ class EarlierValues:
                 if not isinstance(past.arguments[name], (list, Mapping)):
                     used.add(form)
         self._add_arguments(state, ranks)
-        self._add_leaves(state, used)
+        self._add_leaves(state, used, paths)
 
     def _add(self, value: Any, form: str, source: Source) -> None:
         self.values.append(value)
@@ -78,7 +84,9 @@ class EarlierValues:
                 if len(self._repeatable) >= MAX_ARGUMENTS:
                     return
 
-    def _add_leaves(self, state: RunState, used: set[str]) -> None:
+    def _add_leaves(
+        self, state: RunState, used: set[str], paths: Mapping[str, Sequence[str]]
+    ) -> None:
         """Parts of outputs, those of the last calls first, each value once."""
         said = state.texts.said
         place_of: dict[str, int] = {}
@@ -88,8 +96,14 @@ class EarlierValues:
         group_of: list[int] = []
         for back, past in enumerate(reversed(state.calls), 1):
             tool, identifier, ago = past.call.tool, past.call.id, min(back, 4)
-            is_large = len(past.leaves) > 20
-            for leaf in past.leaves:
+            leaves = past.leaves
+            if past.call.output is None:
+                leaves = tuple(
+                    Leaf.of(path, {"$ref": identifier, "path": path})
+                    for path in paths.get(tool, ())
+                )
+            is_large = len(leaves) > 20
+            for leaf in leaves:
                 form = leaf.form
                 if form in place_of:
                     continue

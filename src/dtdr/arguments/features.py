@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from dtdr.arguments.hashing import Hashes, feature_table, features
 from dtdr.arguments.knowledge import Anchors, first_after, last_before
 from dtdr.arguments.state import RunState, RunTexts
 from dtdr.arguments.texts import name_stems
+from dtdr.calls import ToolCall
 
 LAST_USED = feature_table("last used", 10, 10).ravel()
 """Of a token, by how far it is from the span that the parameter used last, and any."""
@@ -33,7 +35,6 @@ _TABLES = (
 COLUMNS = np.concatenate([table.ravel() for table in _TABLES])
 """The features that ``token_columns`` gives the positions of."""
 _OFFSETS = np.cumsum([0, *(table.size for table in _TABLES[:-1])])
-_OUTPUT_USES = feature_table("r4", 3, 2)
 MAX_OUTPUTS = 60
 """Calls whose whole output may be referred to, the last ones."""
 
@@ -130,13 +131,21 @@ def span_usage(state: RunState, tool: str, parameter: str) -> tuple[npt.NDArray[
     return (10 * code + length).astype(np.uint8), is_free
 
 
-def output_features(state: RunState, tool: str, anchors: Anchors) -> list[Hashes]:
+def output_features(
+    state: RunState,
+    tool: str,
+    anchors: Anchors,
+    strongest: Mapping[str, int],
+    announced: Sequence[str],
+) -> list[Hashes]:
     """What is known of the last calls, each of whose outputs may be the value, or in a list.
 
     Args:
         state: what is known before the call.
         tool: that is called.
         anchors: of the tool.
+        strongest: of the tools called so far, the token that announces each, or -1.
+        announced: the tool that each token announces, or nothing.
 
     Returns:
         One array of features a call, oldest first.
@@ -167,6 +176,24 @@ def output_features(state: RunState, tool: str, anchors: Anchors) -> list[Hashes
             f"r7 {name} {last_tool == name} {ago == 1}",
             f"r8 {name} {is_first} {is_last}",
         ]
+        place = strongest[name]
+        if place >= 0 and anchors.strongest >= 0:
+            away = _rounded(place - anchors.strongest)
+            names += [f"rm {name} {away}", f"rn {away} {bool(uses)}"]
+        if past.anchor is not None:
+            place = past.anchor[0]
+        if place >= 0:
+            beside = [
+                next((one for one in side if one not in ("", name)), "")
+                for side in (reversed(announced[:place]), announced[place:])
+            ]
+            names += [
+                f"rp {name} {beside[0]}",
+                f"rq {name} {beside[1]}",
+                f"rt {beside[0]} {bool(uses)}",
+                f"ru {name} {tool == beside[0]} {tool == beside[1]} {bool(uses)}",
+                f"rv {tool == beside[0]} {tool == beside[1]}",
+            ]
         if past.anchor is None:
             names.append(f"rz {name}")
         else:
@@ -191,11 +218,23 @@ def output_features(state: RunState, tool: str, anchors: Anchors) -> list[Hashes
     return rows
 
 
-def use_feature(state: RunState, call: str, tool: str, parameter: str) -> Hashes:
-    """How often an output was used, and whether by this parameter; shape (1,)."""
-    by_same = call in state.uses_by.get((tool, parameter), ())
-    uses = min(state.uses.get(call, 0), 2)
-    return _OUTPUT_USES[uses, int(by_same), None]
+def use_features(
+    state: RunState, call: ToolCall, tool: str, parameter: str, is_taken: bool
+) -> Hashes:
+    """How often an output was used, whether by this parameter, and whether in this very call."""
+    by_same = call.id in state.uses_by.get((tool, parameter), ())
+    return _use_features(call.tool, min(state.uses.get(call.id, 0), 2), by_same, is_taken)
+
+
+@lru_cache(maxsize=1 << 12)
+def _use_features(producer: str, uses: int, by_same: bool, is_taken: bool) -> Hashes:
+    return features(
+        [
+            f"r4 {uses} {by_same} {is_taken}",
+            f"r9 {producer} {uses} {by_same} {is_taken}",
+            f"ry {producer} {is_taken}",
+        ]
+    )
 
 
 def _rounded(distance: int) -> str:

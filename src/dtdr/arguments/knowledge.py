@@ -87,6 +87,17 @@ class Associations:
         """The arrays to save."""
         return dict(zip(("words", "tools", "weights"), self._arrays, strict=True))
 
+    def announced(self, texts: RunTexts) -> list[str]:
+        """The tool that each token announces most strongly; empty where it announces none."""
+        tools: list[str] = []
+        for stem, quoted in zip(texts.stems, texts.is_quoted.tolist(), strict=True):
+            weights = None if quoted else self._weights.get(feature(stem))
+            best = ""
+            if weights and weights[""] > 1:
+                best = next(tool for tool, weight in weights.items() if weight == weights[""])
+            tools.append(best)
+        return tools
+
     def anchors(self, texts: RunTexts, tool: str) -> Anchors:
         """Where the words stand that announce a tool."""
         own = name_stems(tool)

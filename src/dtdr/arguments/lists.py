@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,14 @@ from dtdr.arguments.state import RunState, is_plain_reference
 
 _SALT = np.uint32(feature("member of a list"))
 _PAD = feature("pad")
-_WIDTH = 42
+_WIDTH = 64
+_NOWHERE = (1 << 30, 0)
 _JOINING = frozenset(",&\"'“”‘’") | {"and", "or", "the"}
 
 
 @dataclass(slots=True, eq=False)
 class ListMembers:
-    """What a list may hold, in the order in which the texts say it; what they do not say is last.
+    """What a list may hold: outputs tool by tool, then spans, each as the texts say them.
 
     Whether something belongs to a list depends on whether the one before it does: names that are
     joined by commas and ``and`` belong together.
@@ -32,13 +33,15 @@ class ListMembers:
     Attributes:
         rows: what a ranker sees of them.
         forms, values, sources: of each.
-        order: their positions in the list; outputs first, in the order of their calls.
+        is_joined: whether commas and ``and`` alone stand between it and the one before it.
+        order: the place of each among all, as the texts say them; what they do not say is last.
     """
 
     rows: MemberRows
     forms: list[str]
     values: list[Any]
     sources: list[Source]
+    is_joined: npt.NDArray[np.bool_]
     order: list[int]
 
     @classmethod
@@ -46,17 +49,18 @@ class ListMembers:
         """Whole outputs, and spans that stand out."""
         described, texts = candidates.features, candidates.texts
         calls = {past.call.id: past for past in state.calls}
-        found: list[tuple[tuple[int, int] | None, Hashes, str, Any, Source]] = []
+        found: list[tuple[str, tuple[int, int] | None, Hashes, str, Any, Source]] = []
         own_rows = described.rows()
         for place, value in enumerate(candidates.values):
             source = candidates.sources[place]
             if source.kind == "output" and is_plain_reference(value):
                 past = calls[source.call]
-                produced = np.uint32(feature(f"from {past.call.tool}"))
+                produced = np.uint32(feature(f"for {past.call.tool}"))
                 row = np.concatenate(
                     [own_rows[described.other_row[place]], candidates.window ^ produced]
                 )
-                found.append((past.anchor, row, candidates.forms[place], value, source))
+                form = candidates.forms[place]
+                found.append((f"output {past.call.tool}", past.anchor, row, form, value, source))
         tokens = described.token_rows()
         for place in np.flatnonzero(texts.stands_out).tolist():
             first, last = int(texts.first[place]), int(texts.last[place])
@@ -70,30 +74,39 @@ class ListMembers:
                 ]
             )
             form, value = texts.span_canonical[place], texts.span_values[place]
-            found.append(((first, last), row, form, value, span_source(candidates, place)))
+            found.append(("span", (first, last), row, form, value, span_source(candidates, place)))
+        # A chain a tool, and one of spans: an output stands where the name in its call does.
         positions = sorted(
             range(len(found)),
-            key=lambda place: (found[place][0] is None, found[place][0] or (0, 0), place),
+            key=lambda place: (found[place][0], found[place][1] or _NOWHERE, place),
         )
         table = np.full((len(found), _WIDTH), _PAD, np.uint32)
         links: list[str] = []
+        is_joined = np.zeros(len(found), np.bool_)
+        chain: str | None = None
         before: tuple[int, int] | None = None
         for number, place in enumerate(positions):
-            anchor, own = found[place][0], found[place][1]
+            name, anchor, own = found[place][:3]
             table[number, : len(own)] = own
-            kind = found[place][4].kind
-            link = f"{kind} {_link(candidates, before, anchor)}" if number else "first"
+            link = f"{name} {_link(candidates, before, anchor)}" if name == chain else "first"
+            is_joined[number] = link.endswith("joined")
             links += [f"after no {link}", f"after yes {link}"]
-            before = anchor
+            chain, before = name, anchor
+        said = sorted(
+            range(len(found)), key=lambda row: (found[positions[row]][1] or _NOWHERE, row)
+        )
+        order = np.empty(len(found), np.int64)
+        order[said] = np.arange(len(found))
         rows = MemberRows(
             table ^ _SALT, features(links).reshape(len(found), 2) ^ _SALT, described.view.keys
         )
         return cls(
             rows,
-            [found[place][2] for place in positions],
             [found[place][3] for place in positions],
             [found[place][4] for place in positions],
-            positions,
+            [found[place][5] for place in positions],
+            is_joined,
+            order.tolist(),
         )
 
     def labels(self, forms: Set[str]) -> npt.NDArray[np.bool_]:
@@ -116,29 +129,63 @@ def _link(
     return "near" if len(between) < 6 else "far"
 
 
+class MemberChoice(NamedTuple):
+    """Which rows belong to a list that holds something.
+
+    Attributes:
+        members: their positions; empty where there are no rows.
+        share: how probable this choice is among all.
+        empty: how probable it is that nothing belongs.
+    """
+
+    members: list[int]
+    share: float
+    empty: float
+
+
 def most_probable_members(
-    after_no: npt.NDArray[np.float64], after_yes: npt.NDArray[np.float64]
-) -> tuple[list[int], float]:
-    """The most probable choice of members (Viterbi 1967).
+    after_no: npt.NDArray[np.float64],
+    after_yes: npt.NDArray[np.float64],
+    is_joined: npt.NDArray[np.bool_],
+) -> MemberChoice:
+    """The most probable choice of members, at least one (Viterbi 1967).
 
     Args:
         after_no: how likely each belongs where the one before it does not; shape (n,).
         after_yes: the same where the one before it does.
-
-    Returns:
-        Positions of the members, and the probability of the whole choice.
+        is_joined: whether it belongs if and only if the one before it does.
     """
-    best = np.array([1.0, 0.0])  # that the last one does not belong, and that it does
-    choices: list[tuple[int, int]] = []
-    for no, yes in zip(after_no.tolist(), after_yes.tolist(), strict=True):
-        out = best * (1 - no, 1 - yes)
-        belongs = best * (no, yes)
-        choices.append((int(out.argmax()), int(belongs.argmax())))
-        best = np.array([out.max(), belongs.max()])
-    state = int(best.argmax())
+    # The last one does not belong and none before does, or some do; or it belongs.
+    best, total = [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]
+    steps: list[tuple[int, int]] = []
+    for no, yes, joined in zip(
+        after_no.tolist(), after_yes.tolist(), is_joined.tolist(), strict=True
+    ):
+        stay = [part * (1 - no) for part in best[:2]]
+        leave, enter, remain = best[2] * (1 - yes), [part * no for part in best[:2]], best[2] * yes
+        sums = [
+            total[0] * (1 - no),
+            total[1] * (1 - no) + (0 if joined else total[2] * (1 - yes)),
+            total[2] * yes + (0 if joined else (total[0] + total[1]) * no),
+        ]
+        if joined:
+            leave, enter = 0.0, [0.0, 0.0]
+        outside = [stay[1], leave]
+        inside = [*enter, remain]
+        steps.append(
+            (1 + outside.index(max(outside)), inside.index(max(inside)) if max(inside) else 2)
+        )
+        best, total = [stay[0], max(outside), max(inside)], sums
+    every = sum(total)
+    if not best[1] + best[2]:
+        return MemberChoice([], 0.0, 1.0)
+    state = 1 if best[1] > best[2] else 2
     members: list[int] = []
-    for place in range(len(choices) - 1, -1, -1):
-        if state:
+    share = best[state] / every
+    for place in range(len(steps) - 1, -1, -1):
+        if state == 0:
+            break
+        if state == 2:
             members.append(place)
-        state = choices[place][state]
-    return members[::-1], float(best.max())
+        state = steps[place][state - 1]
+    return MemberChoice(members[::-1], share, total[0] / every)

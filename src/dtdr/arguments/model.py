@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.candidates import (
+    AROUND,
     OMITTED,
     UNKNOWN,
     CandidateFinder,
 )
-from dtdr.arguments.choice import choose_value
+from dtdr.arguments.choice import Choice, choose_value
 from dtdr.arguments.confidence import Confidence
 from dtdr.arguments.constants import Constants, SeenValues
 from dtdr.arguments.hashing import BUCKETS
@@ -66,6 +67,7 @@ class CallPrediction:
             the tool's own probability where the tool is predicted too.
         unknown: parameters whose value has to be written by an LLM or a person.
         probabilities: of each value among all candidates of its parameter, not calibrated.
+        contains: of some unknown parameters, the outputs that what is written has to hold.
     """
 
     tool: str
@@ -74,6 +76,15 @@ class CallPrediction:
     probability: float
     unknown: tuple[str, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
+    contains: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Ids of the calls whose outputs the arguments use, those that are unknown included."""
+        every = [*self.sources.values(), *self.contains.values()]
+        return frozenset(
+            source.call for sources in every for source in sources if source.kind == "output"
+        )
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> CallPrediction:
@@ -81,13 +92,11 @@ class CallPrediction:
         return cls(
             record["tool"],
             record["arguments"],
-            {
-                name: tuple(map(Source.from_dict, items))
-                for name, items in record["sources"].items()
-            },
+            _read_sources(record["sources"]),
             float(record["probability"]),
             tuple(record["unknown"]),
             record["probabilities"],
+            _read_sources(record.get("contains", {})),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,14 +104,22 @@ class CallPrediction:
         return {
             "tool": self.tool,
             "arguments": dict(self.arguments),
-            "sources": {
-                name: [source.to_dict() for source in sources]
-                for name, sources in self.sources.items()
-            },
+            "sources": _write_sources(self.sources),
             "probability": round(self.probability, 6),
             "probabilities": {name: round(share, 6) for name, share in self.probabilities.items()},
             "unknown": list(self.unknown),
+            "contains": _write_sources(self.contains),
         }
+
+
+def _read_sources(
+    record: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, tuple[Source, ...]]:
+    return {name: tuple(map(Source.from_dict, items)) for name, items in record.items()}
+
+
+def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [source.to_dict() for source in items] for name, items in sources.items()}
 
 
 class ArgumentModel:
@@ -285,6 +302,12 @@ class ArgumentModel:
         declared = self.tools[tool].parameters if tool in self.tools else ()
         return list(dict.fromkeys((*seen, *(item.name for item in declared))))
 
+    def _must_be_given(self, tool: str, parameter: str) -> bool:
+        """Whether the tool requires a parameter that no demonstration gave."""
+        if parameter in self.finder.constants.parameters.get(tool, ()) or tool not in self.tools:
+            return False
+        return any(item.required for item in self.tools[tool].parameters if item.name == parameter)
+
     def _type_of(self, tool: str, parameter: str) -> str:
         """The type of the values in demonstrations; else what the tool declares."""
         if (tool, parameter) in self.finder.constants.types:
@@ -295,20 +318,28 @@ class ArgumentModel:
     def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, float]:
         arguments: dict[str, Any] = {}
         sources: dict[str, tuple[Source, ...]] = {}
+        contains: dict[str, tuple[Source, ...]] = {}
         unknown: list[str] = []
         shares: dict[str, float] = {}
         decided: list[str] = []
+        taken: set[str] = set()
         joint = 1.0
         found = self.finder.call(state, tool)
         parameters = self._known_parameters(tool)
         self.ranker.score_texts(found.views(parameters))
         for parameter in parameters:
-            candidates = found.find(parameter, decided)
+            candidates = found.find(parameter, decided, taken)
             choice = choose_value(self.ranker, candidates, state)
             joint *= choice.probability
-            decided.append(candidates.label(choice.form))
-            if choice.form == UNKNOWN:
+            if choice.form == OMITTED and self._must_be_given(tool, parameter):
+                choice = Choice(UNKNOWN, choice.probability)
+            used = {one.call for one in choice.sources if one.kind == "output" and not one.path}
+            decided.append(candidates.label(choice.form, (state.by_id[one].tool for one in used)))
+            taken |= used
+            if choice.form == UNKNOWN or choice.form.startswith(AROUND):
                 unknown.append(parameter)
+                if choice.sources:
+                    contains[parameter] = choice.sources
             elif choice.form != OMITTED:
                 kind = self._type_of(tool, parameter)
                 arguments[parameter] = convert(choice.value, kind)
@@ -318,7 +349,9 @@ class ArgumentModel:
         probability = share
         if self.confidence is not None and not unknown:
             probability = self.confidence.probability(share)
-        prediction = CallPrediction(tool, arguments, sources, probability, tuple(unknown), shares)
+        prediction = CallPrediction(
+            tool, arguments, sources, probability, tuple(unknown), shares, contains
+        )
         return prediction, share
 
     # -- saving --------------------------------------------------------------------------------
@@ -344,6 +377,7 @@ class ArgumentModel:
         seen = self.finder.constants.seen
         return {
             "constants": self.finder.constants.to_dict(),
+            "paths": {tool: list(items) for tool, items in self.finder.constants.paths.items()},
             "tools": list(self.finder.associations.names),
             "min_runs": 0 if seen is None else seen.min_runs,
             "min_groups": 0 if seen is None else seen.min_groups,
@@ -374,7 +408,11 @@ class ArgumentModel:
             learned = {str(today): str(name) for today, name in config["names"].items()}
             least = int(config["min_runs"]), int(config["min_groups"])
             seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
-            constants = Constants.from_dict(config["constants"], seen if least[0] else None)
+            paths = {
+                str(tool): [str(path) for path in items]
+                for tool, items in config.get("paths", {}).items()
+            }
+            constants = Constants.from_dict(config["constants"], seen if least[0] else None, paths)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError("its part about arguments is damaged; fit it again") from error
         fits = (

@@ -19,7 +19,13 @@ MAX_SPAN = 9
 """Tokens of a span that is not a whole quotation."""
 MAX_QUOTATION = 60
 
-_TOKEN = re.compile(r"(?:[/~](?=\w))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S")
+_TOKEN = re.compile(
+    r"(?:[/~](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
+)
+"""Words with what joins their parts, paths, numbers with a minus sign, and single marks."""
+_IRREGULAR_SPACE = re.compile(r"\s\s|[^\S ]")
+_NUMERIC = frozenset("0123456789+-.")
+"""What a number begins with."""
 _OPENING = {'"': '"', "“": "”", "'": "'", "‘": "’", "`": "`"}
 _NEVER_LAST = frozenset(
     ["and", "or", "the", "a", "an", "of", "to", "in", "with", ",", ".", ";", ":", "!", "?", "("]
@@ -104,11 +110,29 @@ def tokenize(text: str) -> TokenizedText:
         span_type,
         type_features,
         values,
-        tuple(map(canonical, values)),
+        _canonical_spans(text, starts, ends, first, last),
         heads,
         tuple(starts),
         tuple(ends),
         stands_out,
+    )
+
+
+def _canonical_spans(
+    text: str,
+    starts: list[int],
+    ends: list[int],
+    first: npt.NDArray[np.int32],
+    last: npt.NDArray[np.int32],
+) -> tuple[str, ...]:
+    """What ``canonical`` gives for each span; most are pieces of the text in lower case."""
+    folded = text.casefold()
+    is_plain = len(folded) == len(text) and not _IRREGULAR_SPACE.search(text)
+    return tuple(
+        folded[starts[a] : ends[b]]
+        if is_plain and text[starts[a]] not in _NUMERIC
+        else canonical(text[starts[a] : ends[b]])
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
     )
 
 
@@ -290,14 +314,16 @@ def _spans(
     npt.NDArray[np.bool_],
 ]:
     count = len(tokens)
-    is_name = [token[0].isupper() or token[0].isdigit() for token in tokens]
+    is_name = [token[0].isupper() or token[:2].lstrip("-").isdigit() for token in tokens]
     first: list[int] = []
     last: list[int] = []
     types: dict[tuple[int, bool, bool, bool, bool, str], int] = {}
     span_type: list[int] = []
     outstanding: list[bool] = []
     for start in range(count):
-        if quotation[start] == -2 or not (tokens[start][0].isalnum() or tokens[start][0] in "/~"):
+        opening = tokens[start]
+        can_begin = opening[0].isalnum() or (opening[0] in "/~-" and len(opening) > 1)
+        if quotation[start] == -2 or not can_begin:
             continue
         whole_ends = quotations.get(start, ())
         ends = [*range(start, min(count, start + MAX_SPAN))]

@@ -10,7 +10,7 @@ from dtdr.arguments.candidates import LIST, OMITTED, CandidateFinder, gold_form
 from dtdr.arguments.lists import ListMembers
 from dtdr.arguments.state import RunState
 from dtdr.arguments.values import canonical, resolve_references
-from dtdr.calls import ToolCall
+from dtdr.calls import ToolCall, find_references
 from dtdr.demonstrations import Demonstration
 
 
@@ -32,17 +32,22 @@ class TrainingExamples:
         result = cls()
         for state, call in iter_calls(demonstrations):
             decided: list[str] = []
+            taken: set[str] = set()
             found = finder.call(state, call.tool)
             for parameter in parameters_of(call):
-                candidates = found.find(parameter, decided)
-                form = gold_form(call.arguments.get(parameter, OMITTED), state)
+                candidates = found.find(parameter, decided, taken)
+                given = call.arguments.get(parameter, OMITTED)
+                form = gold_form(given, state)
                 result.examples.append(Example(candidates.features, candidates.targets(form)))
-                decided.append(candidates.label(form))
+                references = find_references(given)
+                used = {one.call for one in references if one.path is None} & state.by_id.keys()
+                decided.append(candidates.label(form, (state.by_id[one].tool for one in used)))
                 if LIST in candidates.forms:
                     value = call.arguments[parameter] if form == LIST else ()
                     items = {canonical(item) for item in resolve_references(value, state.by_id)}
                     members = ListMembers.find(candidates, state)
                     result.members.append(MemberExample(members.rows, members.labels(items)))
+                taken |= used
         return result
 
 

@@ -96,6 +96,14 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
             for tool, names in arguments["constants"].items()
             for name, about in names.items()
             if (values := about["values"])
+        ] + [
+            {
+                "tool": printable(today.get(tool, tool)),
+                "name": "(its output)",
+                "values": printable(", ".join(paths)),
+            }
+            for tool, paths in arguments.get("paths", {}).items()
+            if paths
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelError("the model's record of arguments is damaged; fit it again") from error

@@ -160,7 +160,7 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
         for name, value in call.arguments.items()
     ]
     described += [
-        {"argument": printable(name), "value": "?", "source": "has to be written"}
+        {"argument": printable(name), "value": "?", "source": _describe_unknown(call, name)}
         for name in call.unknown
     ]
     empty = dict.fromkeys(
@@ -182,6 +182,11 @@ def _share_or_nothing(value: float | str) -> str:
     from dtdr.evaluation.tables import share
 
     return value if isinstance(value, str) else share(value)
+
+
+def _describe_unknown(call: CallPrediction, name: str) -> str:
+    held = "; ".join(map(_describe, call.contains.get(name, ())))
+    return f"has to be written, with the {held}" if held else "has to be written"
 
 
 def _describe(source: Source) -> str:

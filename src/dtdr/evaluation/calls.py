@@ -102,7 +102,7 @@ class _Judgements:
             self.seconds.append(time.perf_counter() - started)
             self.probabilities.append(prediction.probability)
             self.exact.append(is_exact(prediction, call, state))
-            uses_right_outputs &= _outputs_of(prediction) == {*call.references()}
+            uses_right_outputs &= prediction.outputs == {*call.references()}
             for name, kind, is_right in _judge_slots(prediction, call, state):
                 self.by_parameter[f"{call.tool}: {name}"].append(is_right)
                 if kind != "omitted":
@@ -152,15 +152,6 @@ def score_calls(
 
 def _share(values: Sequence[bool]) -> float:
     return sum(values) / len(values)
-
-
-def _outputs_of(prediction: CallPrediction) -> set[str]:
-    return {
-        source.call
-        for sources in prediction.sources.values()
-        for source in sources
-        if source.kind == "output"
-    }
 
 
 def _judge_slots(

@@ -16,6 +16,7 @@ from dtdr.calls import ToolCall, is_reference
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import PERMUTATIONS, holm
+from dtdr.outputs import iter_leaves
 from dtdr.plan import END
 from dtdr.selection import count_tokens
 
@@ -381,7 +382,11 @@ def argument_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
     said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
     earlier: set[str] = set()
     for call in run.plan.calls:
-        values = [(name, value) for name, item in call.arguments.items() for value in _leaves(item)]
+        values = [
+            (name, value)
+            for name, item in call.arguments.items()
+            for _, value in iter_leaves(item, is_reference)
+        ]
         for name, value in values:
             text = _text(value)
             if is_reference(value):
@@ -396,17 +401,6 @@ def argument_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
                 source = "argument" if text in earlier else "other"
             yield call, name, source
         earlier.update(_text(value) for _, value in values if not is_reference(value))
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping) and not is_reference(value):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def _text(value: Any) -> str:

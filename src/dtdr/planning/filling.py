@@ -15,6 +15,7 @@ from dtdr.plan import ToolCall
 from dtdr.prompting import (
     FillingPrompts,
     PlanFillingPrompts,
+    Prompt,
     filling_form,
     plan_filling_form,
     read_plan_arguments,
@@ -202,16 +203,13 @@ class Filler:
                 answers if is_first else (),
                 tokens if is_first else 0,
             )
-            tool = self._tools.get(prediction.tool, Tool(prediction.tool))
-            saved = 0
-            if tool.parameters:
-                alone = self._prompts.prompt(query, whole[: number - 1], tool)
-                saved = llm.count_tokens(alone.text)
+            alone = self._whole_prompt(query, whole[: number - 1], prediction.tool, part)
+            saved = 0 if alone is None else llm.count_tokens(alone.text)
             result.append(
                 part.join(
                     prediction,
                     filled,
-                    saved_calls=int(bool(tool.parameters) and not is_first),
+                    saved_calls=int(alone is not None and not is_first),
                     saved_tokens=saved - (spent if is_first else 0),
                 )
             )
@@ -246,9 +244,8 @@ class Filler:
         prediction: CallPrediction,
     ) -> FilledParameters:
         part = self._divide(prediction)
-        saved = 0
-        if tool.parameters:
-            saved = llm.count_tokens(self._prompts.prompt(query, calls, tool).text)
+        alone = self._whole_prompt(query, calls, tool.name, part)
+        saved = 0 if alone is None else llm.count_tokens(alone.text)
         made = FilledParameters({})
         if part.asked:
             rest = replace(tool, parameters=part.asked)
@@ -257,9 +254,22 @@ class Filler:
         return part.join(
             prediction,
             made,
-            saved_calls=int(not part.asked and bool(tool.parameters)),
+            saved_calls=int(not part.asked and alone is not None),
             saved_tokens=saved,
         )
+
+    def _whole_prompt(
+        self, query: str, calls: Sequence[ToolCall], name: str, part: _Division
+    ) -> Prompt | None:
+        """What would ask for all parameters; None where there are none to ask for.
+
+        A tool that declares none is asked about only where a demonstrated one is not sure, and then
+        those are meant that demonstrations gave.
+        """
+        tool = self._tools.get(name, Tool(name))
+        if not tool.parameters and part.asked:
+            tool = replace(tool, parameters=(*map(Parameter, part.sure), *part.asked))
+        return self._prompts.prompt(query, calls, tool) if tool.parameters else None
 
     def _divide(self, prediction: CallPrediction) -> _Division:
         sure = {

@@ -6,14 +6,14 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from dtdr.calls import rename_references
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
 from dtdr.llms import LLM
-from dtdr.plan import END, Plan, ToolCall, is_reference
+from dtdr.plan import END, Plan, ToolCall
 from dtdr.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
 from dtdr.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.planning.selector import DEFAULT as DEFAULT_SELECT
@@ -367,11 +367,7 @@ class _GoldRun(_Run):
 def _number_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """The calls under the ids that a planner gives, so that both refer to outputs alike."""
     ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            named = {key: renamed(item) for key, item in value.items()}
-            return {**named, "$ref": ids[value["$ref"]]} if is_reference(value) else named
-        return [renamed(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-    return [replace(call, id=ids[call.id], arguments=renamed(call.arguments)) for call in calls]
+    return [
+        replace(call, id=ids[call.id], arguments=rename_references(call.arguments, ids))
+        for call in calls
+    ]

@@ -238,6 +238,10 @@ class PredictedCall(Response, kw_only=True):
         dict[str, float], Meta(description="Of each value among all candidates, not calibrated.")
     ]
     unknown: Annotated[list[str], Meta(description="Parameters that have to be written.")]
+    contains: Annotated[
+        dict[str, list[ArgumentSource]],
+        Meta(description="Of unknown parameters, the outputs that what is written has to hold."),
+    ] = {}
 
 
 class CallsResponse(Response, kw_only=True):
@@ -284,6 +288,7 @@ class PlannedCall(Response, kw_only=True):
     ] = UNSET
     probabilities: dict[str, float] | UnsetType = UNSET
     unknown: list[str] | UnsetType = UNSET
+    contains: dict[str, list[ArgumentSource]] | UnsetType = UNSET
 
 
 class PredictedPlan(Response, kw_only=True):

@@ -58,6 +58,12 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
         _retrieval_table(results, place, runs, accuracies.get(place, {}))
         for place, runs in places.items()
     ]
+    # What all tables have in common is said below the first.
+    said: set[str] = set()
+    for at, table in enumerate(tables):
+        notes = [note for note in table.caption.splitlines() if note not in said]
+        said.update(notes)
+        tables[at] = replace(table, caption="\n".join(notes))
     return [Figures(figures), *tables] if figures else []
 
 

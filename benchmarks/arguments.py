@@ -1,10 +1,11 @@
-"""What whole calls cost: learning where arguments come from, and filling a call.
+"""What whole calls and whole plans cost: to learn, and to predict.
 
     python benchmarks/arguments.py [--smoke] [--dataset tinyagent] [--readings 5] [--data-dir DIR]
 
 "New query" fills the first call of a query that was not read before, "next call" a call of a run
 whose state is kept, the right tool given; "branch" copies a state, adds a call, and fills the next.
-Of each call the shortest of several readings counts, and of all calls the median.
+Of each call the shortest of several readings counts, and of all calls the median; the same of
+plans. A step with lookahead is one after the first of a session, which searches for the plans.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 
 from rich.console import Console
@@ -26,6 +28,7 @@ from dtdr.datasets.splits import default_split
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.evaluation.tables import Column, Table
+from dtdr.retrievers.factored.retriever import DTDRFactored
 
 PLANS = 60
 """Held-out plans that calls are taken from."""
@@ -72,6 +75,44 @@ def time_calls(
     return {kind: statistics.median(times.values()) for kind, times in shortest.items()}
 
 
+def time_plans(
+    train: Sequence[Demonstration],
+    known: Sequence[Tool],
+    arguments: ArgumentModel,
+    queries: Sequence[Demonstration],
+    readings: int,
+) -> tuple[float, dict[str, float]]:
+    """Seconds of processor time that plans add to a fit of dtdr-f, and of each kind of reading."""
+    started = time.process_time()
+    DTDRFactored().fit(train, known)
+    without = time.process_time() - started
+    started = time.process_time()
+    by_names = DTDRFactored().fit(train, known, plans=True)
+    added = time.process_time() - started - without
+    whole = copy(by_names)
+    whole.arguments_ = arguments
+    shortest: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+
+    def read(kind: str, place: tuple[int, int], started: float) -> None:
+        taken = time.perf_counter() - started
+        shortest[kind][place] = min(taken, shortest[kind].get(place, taken))
+
+    for _ in range(readings):
+        for number, item in enumerate(queries):
+            for kind, retriever in (("by names", by_names), ("with arguments", whole)):
+                forget_texts()
+                started = time.perf_counter()
+                retriever.plans(item.query, before=item.before)
+                read(f"five plans {kind}", (number, 0), started)
+            session = by_names.session(item.query, before=item.before, lookahead=True)
+            session.rank()
+            for place, call in enumerate(item.plan.calls):
+                started = time.perf_counter()
+                session.call(call.tool).rank()
+                read("step with lookahead", (number, place), started)
+    return added, {kind: statistics.median(times.values()) for kind, times in shortest.items()}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -92,16 +133,20 @@ def main() -> None:
     model = ArgumentModel.fit(train, known)
     seconds = time.process_time() - started
     added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    readings = 1 if options.smoke else options.readings
+    times = time_calls(model, test, readings)
+    learned, planned = time_plans(train, known, model, test, readings)
     rows = [
-        {"what": kind, "ms": f"{1000 * taken:,.2f}"}
-        for kind, taken in time_calls(model, test, 1 if options.smoke else options.readings).items()
+        {"what": f"fit of {len(train):,} plans, processor time", "ms": f"{1000 * seconds:,.0f}"},
+        {"what": "whole plans add to a fit of dtdr-f", "ms": f"{1000 * learned:,.0f}"},
+        *(
+            {"what": kind, "ms": f"{1000 * taken:,.2f}"}
+            for kind, taken in (times | planned).items()
+        ),
     ]
-    rows.insert(
-        0, {"what": f"fit of {len(train):,} plans, processor time", "ms": f"{1000 * seconds:,.0f}"}
-    )
     columns = [Column("What", "what"), Column("Milliseconds", "ms", numeric=True)]
     name = "generated (synthetic)" if options.smoke else options.dataset
-    caption = f"{name}; the fit added {added:.0f} MB at most."
+    caption = f"{name}; the fit of arguments added {added:.0f} MB at most."
     Console(width=100).print(Table(columns, rows, caption=caption).to_rich())
 
 

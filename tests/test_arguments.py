@@ -843,5 +843,7 @@ def test_the_benchmark_of_arguments_prints_what_a_call_costs():
     finished = subprocess.run(
         [sys.executable, str(script), "--smoke"], capture_output=True, text=True, check=True
     )
-    for row in ("fit of 50 plans", "new query", "next call", "branch", "synthetic"):
+    calls = ("fit of 50 plans", "new query", "next call", "branch", "synthetic")
+    plans = ("plans add to a fit", "plans by names", "plans with arguments", "with lookahead")
+    for row in (*calls, *plans):
         assert row in finished.stdout

@@ -43,14 +43,19 @@ def test_a_plan_without_an_llm_is_the_most_probable_whole_plan(retriever):
     assert planner.result_of(QUERY, steps).plan == result.plan
 
 
-def test_a_plan_goes_on_after_a_run_and_by_steps_after_a_call_that_failed(retriever):
+@pytest.mark.parametrize(
+    ("output", "status"), [("no such person", "error"), ([], "empty"), ({}, None)]
+)
+def test_a_plan_goes_on_after_a_run_and_by_steps_after_a_call_that_failed(
+    retriever, output, status
+):
     run = Run(QUERY)
     run.call("get_contact", {"name": "Rosa"}, output={"id": 1})
     result = Planner(retriever).plan(run)
     assert result.plan.calls[0] == run.calls[0]
     assert {step.selected.outcome for step in result.steps} == {"plan"}
     failed = Run(QUERY)
-    failed.call("get_contact", {"name": "Rosa"}, output="no such person", status="error")
+    failed.call("get_contact", {"name": "Rosa"}, output=output, status=status)
     result = Planner(retriever, max_steps=4).plan(failed)
     assert {step.selected.outcome for step in result.steps} == {"retriever"}
     assert result.steps[0].selected.tool == retriever.rank(failed).best

@@ -18,7 +18,10 @@ from dtdr.errors import InputError, ModelError
 from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.plan import END, Plan
 from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
+from dtdr.plans.candidates import edit_plans
+from dtdr.plans.expected import CallRegression, ExpectedCalls
 from dtdr.plans.features import describe_plans
+from dtdr.plans.held_out import targets_of
 from dtdr.plans.links import Links, is_in_order
 from dtdr.plans.lookahead import SHARE, HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
@@ -430,13 +433,97 @@ def test_counts_follow_from_probabilities_as_if_each_were_drawn():
 def test_the_nearest_demonstration_shares_the_most_words():
     queries = ["mail the report to Ann", "open the map of Rome", "mail the invoice to Bob"]
     memory = PlanMemory.fit(queries, [(0,), (1,), (0, 2)])
-    (first, cosine), *_ = memory.nearest("open the map of Rome")
+    cosines = memory.cosines("open the map of Rome")
+    (first, cosine), *_ = memory.nearest(cosines)
     assert first == 1
     assert cosine == pytest.approx(1, abs=1e-3)
-    assert 1 not in [number for number, _ in memory.nearest(queries[1], leave_out=1)]
+    assert 1 not in [number for number, _ in memory.nearest(cosines, leave_out=1)]
     longer = memory.with_plans(["call the bank"], [(3,)])
     assert longer.multisets[(3,)] == 1
     assert len(memory.plans) == 3
+
+
+def small_memory():
+    queries = [f"mail {name} the report" for name in ("Ann", "Bo", "Ann", "Bo")]
+    queries += [f"open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
+    return PlanMemory.fit(queries, [(0, 0, 1)] * 4 + [(2, 2)] * 3)
+
+
+def test_the_words_of_a_query_say_which_tools_are_called_how_often():
+    memory = small_memory()
+    regression, _ = CallRegression.fit(memory.rows, memory.plans, 4)
+    cosines = memory.cosines("mail Bo the report")
+    expected = regression.expect(regression.predict(cosines))
+    assert expected.log_odds[0] > 0 > expected.log_odds[2]
+    assert expected.counts[0] == pytest.approx(2, abs=0.3)
+    assert expected.mismatch(0, 2) < expected.mismatch(0, 1)
+    padded = expected.padded(6)
+    assert (padded.log_odds[5], padded.mismatch(5, 3)) == (0, 0)
+    restored = CallRegression.restore(regression.arrays(), len(memory.plans), 4)
+    assert restored.predict(cosines) == pytest.approx(regression.predict(cosines), abs=1e-2)
+    with pytest.raises(ModelError, match="does not fit"):
+        CallRegression.restore(regression.arrays(), 2, 4)
+
+
+def test_a_plan_that_was_left_out_is_predicted_as_if_never_seen():
+    memory = small_memory()
+    regression, held_out = CallRegression.fit(memory.rows, memory.plans, 3)
+    mean = np.array([[4 / 7, 4 / 7, 3 / 7], [8 / 7, 4 / 7, 6 / 7]])
+    rows = memory.rows.toarray().astype(float)
+    targets = np.array([[[1, 1, 0], [2, 1, 0]]] * 4 + [[[0, 0, 1], [0, 0, 2]]] * 3) - mean
+    for number in range(7):
+        rest = [other for other in range(7) if other != number]
+        kernel = rows[rest] @ rows[rest].T + 0.3 * np.eye(6)
+        dual = np.linalg.solve(kernel, targets[rest].reshape(6, -1))
+        expected = mean + (rows[number] @ rows[rest].T @ dual).reshape(2, 3)
+        assert held_out[number] == pytest.approx(expected, abs=1e-4)
+    assert regression.predict(memory.cosines("zebra")) == pytest.approx(mean)
+
+
+def test_further_plans_change_what_words_ask_for(monkeypatch):
+    memory = small_memory()
+    regression, _ = CallRegression.fit(memory.rows, memory.plans, 3)
+    monkeypatch.setattr("dtdr.plans.memory.MOST_PLANS", 9)
+    queries, plans = ["open the map of Rome twice"] * 5, [(3,)] * 5
+    memory = memory.with_plans(queries, plans)
+    regression = regression.with_plans(memory.rows, plans, 4)
+    predicted = regression.predict(memory.cosines("open the map of Rome twice"))
+    assert predicted[0, 3] > 0.7
+    assert predicted[0, 2] < 0.5
+    assert regression.arrays()["coefficients"].shape == (9, 2, 4)
+
+
+def test_many_plans_are_regressed_on_in_part(monkeypatch):
+    monkeypatch.setattr("dtdr.plans.expected._MOST_PLANS", 5)
+    memory = small_memory()
+    regression, held_out = CallRegression.fit(memory.rows, memory.plans, 3)
+    assert (abs(regression.arrays()["coefficients"]).sum(axis=(1, 2)) > 0).sum() == 5
+    assert held_out.shape == (7, 2, 3)
+    assert (held_out[:, 0, 0] > 0.5).tolist() == [True] * 4 + [False] * 3
+
+
+def test_plans_with_a_call_more_or_less_are_candidates():
+    expected = ExpectedCalls(np.array([3.0, -3.0, 2.0]), np.array([2.0, 0.0, 1.0]), np.ones(3))
+    links = Links.fit([Plan((ToolCall("1", "a"), ToolCall("2", "c")))], {"a": 0, "b": 1, "c": 2})
+    found = {(1, 2): Candidate((5, 4), -1.0, -1.0), (1,): Candidate((5,), -2.0, -2.0)}
+    found[2,] = Candidate((4,), -9.0, -9.0, is_from_beam=False)
+    numbers = [9, 9, 9, 0, 2, 1]  # the retriever's 3, 4 and 5 are the tools 0, 2 and 1 here
+    edits = edit_plans(found, expected, links, numbers, longest=3, may_be_empty=False)
+    assert edits[0, 1, 2].tools == (5, 3, 4), "a stands before c in demonstrations"
+    assert edits[0, 1, 2].total == pytest.approx(-1 + 3 - 1)
+    assert not any(one.is_from_beam for one in edits.values())
+    assert () not in edits
+    assert not found.keys() & edits.keys()
+    assert edits[0, 1].total > edits[1, 1].total
+    short = edit_plans(found, expected, links, numbers, longest=2, may_be_empty=True)
+    assert max(map(len, short)) == 2
+    assert short[()].tools == ()
+
+
+def test_a_ranker_learns_from_the_nearest_plan_where_the_right_one_is_missing():
+    plans = [(0, 1), (0, 1, 1), (2,), (0, 0)]
+    assert targets_of(plans, (0, 1, 1)).tolist() == [0, 1, 0, 0]
+    assert targets_of(plans, (0, 0, 1)).tolist() == [0.25, 0, 0, 0.25]
 
 
 def test_dependencies_that_no_argument_tells_are_counted():

@@ -195,7 +195,8 @@ def _firsts(sizes: Sequence[int]) -> Positions:
 
 def join_keys(features: Hashes, keys: Hashes) -> Buckets:
     """Shape (rows, features * levels): every feature joined with each key of its row."""
-    return buckets(features[:, :, None], keys[:, None, :]).reshape(len(features), -1)
+    joined = buckets(features[:, :, None], keys[:, None, :])
+    return joined.reshape(len(features), features.shape[1] * keys.shape[1])
 
 
 def cross_kinds(kinds: Hashes, context: Hashes, keys: Hashes) -> Buckets:

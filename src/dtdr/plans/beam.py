@@ -46,19 +46,20 @@ class StepState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan that the beam found, or one of a demonstration.
+    """A plan that the beam found, or another way to do what was asked.
 
     Attributes:
         tools: of the calls still to be made, in their most probable order.
         log_probability: of that order.
         total: logarithm of the sum over the orders that were found.
-        is_demonstrated: whether a demonstration proposed it and the beam did not.
+        is_from_beam: whether the beam found it; others are of demonstrations, or found plans with
+            a call more or less.
     """
 
     tools: tuple[int, ...]
     log_probability: float
     total: float
-    is_demonstrated: bool = False
+    is_from_beam: bool = True
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ class BeamSearch:
             total += float(self._logs(state)[tool])
             state.call(tool)
         total += float(self._logs(state)[-1])
-        return Candidate(tuple(tools), total, total, is_demonstrated=True)
+        return Candidate(tuple(tools), total, total, is_from_beam=False)
 
     def _logs(self, state: StepState) -> Any:
         self.steps += 1

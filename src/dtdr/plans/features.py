@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.plans.beam import Candidate, Multiset
+from dtdr.plans.expected import MOST_COUNT, ExpectedCalls
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.spans import SpanTexts, count_probabilities
 
@@ -19,6 +20,7 @@ LEVELS = 3
 """A third call of a tool and each further one have the same weights."""
 _MOST_COUNT = 8
 _LITTLE = 1e-3
+_LEAST_ODDS = -6.0
 _NUMBERS = {
     word: number
     for number, word in enumerate(
@@ -33,7 +35,7 @@ DENSE = (
     "is_most_probable",
     "log_rank",
     "log_probability_per_call",
-    "is_demonstrated",
+    "is_from_beam",
     # of the demonstrations: nearest ones with these calls, with these tools, all of them
     "nearest_same_calls",
     "nearest_same_tools",
@@ -46,6 +48,11 @@ DENSE = (
     "span_counts",
     "spans_unused",
     "spans_used",
+    # of the words of the query
+    "tools_by_words",
+    "counts_by_words",
+    "least_likely_tool",
+    "likeliest_missing_tool",
     # of counts and length
     "calls",
     "calls_squared",
@@ -88,6 +95,7 @@ def describe_plans(
     memory: PlanMemory,
     nearest: Sequence[tuple[int, float]],
     span_probabilities: Floats,
+    expected: ExpectedCalls,
     own: Multiset | None = None,
 ) -> PlanFeatures:
     """Describe the candidates of a query.
@@ -99,6 +107,7 @@ def describe_plans(
         nearest: numbers of the most similar demonstrations, and how similar they are.
         span_probabilities: shape (values, tools): how likely each tool is given each value of the
             query; of all tools that candidates have.
+        expected: what the words of the query say of the same tools.
         own: the plan of the query, where it is one of the demonstrations: it is not counted there.
     """
     keys = list(candidates)
@@ -119,6 +128,7 @@ def describe_plans(
             *_of_demonstrations(keys, counts, column, memory, nearest, own),
             spans.sum(axis=1),
             *_of_spans(counts, given, span_probabilities),
+            *_of_words(counts, tools, expected),
             *_of_counts(counts, surface, _numbers_said(texts)),
         ],
         axis=1,
@@ -139,7 +149,7 @@ def _of_the_beam(candidates: Sequence[Candidate]) -> list[Floats]:
         (place == 0).astype(float),
         np.log1p(place),
         best / (calls + 1),
-        np.array([float(item.is_demonstrated) for item in candidates]),
+        np.array([float(item.is_from_beam) for item in candidates]),
     ]
 
 
@@ -192,6 +202,25 @@ def _of_spans(counts: npt.NDArray[np.intp], given: Floats, every: Floats) -> lis
     used = 1 - np.exp(np.log1p(-np.minimum(given, 1 - 1e-9)) @ (counts > 0).T.astype(float))
     likely = every.max(axis=1)[:, None]
     return [np.maximum(likely - used, 0).sum(axis=0), used.sum(axis=0)]
+
+
+def _of_words(
+    counts: npt.NDArray[np.intp], tools: npt.NDArray[np.intp], expected: ExpectedCalls
+) -> list[Floats]:
+    odds = expected.log_odds[tools]
+    present = counts > 0
+    by_tool = present @ odds
+    distance = (
+        expected.precision[tools] * (np.minimum(counts, MOST_COUNT) - expected.counts[tools]) ** 2
+    )
+    by_count = -distance.sum(axis=1)
+    elsewhere = np.delete(expected.log_odds, tools).max(initial=_LEAST_ODDS)
+    return [
+        by_tool - by_tool[0],
+        by_count - by_count[0],
+        np.where(present, odds, -_LEAST_ODDS).min(axis=1, initial=-_LEAST_ODDS),
+        np.where(present, elsewhere, odds).max(axis=1, initial=elsewhere),
+    ]
 
 
 def _of_counts(

@@ -89,13 +89,7 @@ class Links:
         """
         if not self.reorders:
             return list(range(len(tools)))
-        before = np.array(
-            [
-                [0.0 if a == b else math.log1p(self._before.get((a, b), 0.0)) for b in tools]
-                for a in tools
-            ]
-        )
-        gain = before - before.T  # of the one before the other
+        gain = np.array([[self._gain(first, second) for second in tools] for first in tools])
         order = list(range(len(tools)))
         for _ in range(_PASSES):
             last = order.copy()
@@ -110,6 +104,24 @@ class Links:
             if order == last:
                 break
         return order
+
+    def place_of(self, tool: int, tools: Sequence[int]) -> int:
+        """Where a further call stands among others: after so many of them.
+
+        Args:
+            tool: of the further call.
+            tools: of the others, in order.
+        """
+        gains = [0.0, *(self._gain(other, tool) for other in tools)]
+        sums = np.cumsum(gains)
+        return len(tools) - int(np.argmax(sums[::-1]))
+
+    def _gain(self, first: int, second: int) -> float:
+        """How much more often a call of the one tool stands before one of the other than after."""
+        if first == second:
+            return 0.0
+        before, after = (self._before.get(pair, 0.0) for pair in ((first, second), (second, first)))
+        return math.log1p(before) - math.log1p(after)
 
     def of(self, tools: Sequence[int]) -> list[tuple[int, int]]:
         """The probable dependencies of a plan: (earlier, later) places."""

@@ -41,7 +41,7 @@ class PlanMemory:
         rows: csr_array,
         plans: Sequence[tuple[int, ...]],
     ) -> None:
-        self._hashes, self._weights, self._rows = hashes, weights, rows
+        self._hashes, self._weights, self.rows = hashes, weights, rows
         self.plans = list(plans)
         self.multisets: Counter[Multiset] = Counter(tuple(sorted(plan)) for plan in self.plans)
         self.sets = Counter(frozenset(plan) for plan in self.plans)
@@ -62,7 +62,7 @@ class PlanMemory:
         """With further demonstrations; words that no earlier query held stay unknown."""
         from scipy.sparse import vstack
 
-        rows = vstack([self._rows, self._encode([_terms(query) for query in queries])])
+        rows = vstack([self.rows, self._encode([_terms(query) for query in queries])])
         return PlanMemory(
             self._hashes,
             self._weights,
@@ -87,16 +87,21 @@ class PlanMemory:
         shape = (len(columns), max(1, len(self._hashes)))
         return csr_array((values, every.astype(np.int32), starts), shape=shape)
 
-    def nearest(self, query: str, leave_out: int = -1) -> list[tuple[int, float]]:
+    def cosines(self, query: str) -> npt.NDArray[np.float32]:
+        """How similar each demonstrated query is; shape (plans,)."""
+        cosine: npt.NDArray[np.float32] = (self.rows @ self._encode([_terms(query)]).T).toarray()
+        return cosine[:, 0]
+
+    @staticmethod
+    def nearest(cosine: npt.NDArray[np.float32], leave_out: int = -1) -> list[tuple[int, float]]:
         """The most similar demonstrations, by their number, with the cosine; best first.
 
         Args:
-            query: what the user asked for.
+            cosine: of all of them.
             leave_out: the number of one that is not looked at.
         """
-        row = self._encode([_terms(query)])
-        cosine: npt.NDArray[np.float32] = (self._rows @ row.T).toarray()[:, 0]
         if leave_out >= 0:
+            cosine = cosine.copy()
             cosine[leave_out] = -1
         count = min(NEAREST, len(cosine))
         best = np.argpartition(-cosine, count - 1)[:count] if count else np.empty(0, np.intp)
@@ -110,9 +115,9 @@ class PlanMemory:
         return {
             "hashes": self._hashes,
             "weights": self._weights,
-            "data": self._rows.data.astype(np.float16),
-            "indices": self._rows.indices.astype(np.int32),
-            "indptr": self._rows.indptr.astype(np.int64),
+            "data": self.rows.data.astype(np.float16),
+            "indices": self.rows.indices.astype(np.int32),
+            "indptr": self.rows.indptr.astype(np.int64),
             "calls": np.array([tool for plan in self.plans for tool in plan], np.int32),
             "lengths": np.array([len(plan) for plan in self.plans], np.int32),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,10 +12,19 @@ import numpy.typing as npt
 from dtdr.arguments.model import ArgumentModel
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import ModelError
-from dtdr.plans.beam import MOST_CALLS, BeamSearch, Candidate, Multiset, StepState
+from dtdr.plans.beam import MOST_CALLS, Candidate, Multiset, StepState
+from dtdr.plans.candidates import propose_plans
+from dtdr.plans.expected import CallRegression, ExpectedCalls
 from dtdr.plans.features import describe_plans
-from dtdr.plans.held_out import HeldOutFold, HeldOutPlan, calibrate, rank_halves
-from dtdr.plans.links import Links, is_in_order
+from dtdr.plans.held_out import (
+    HeldOutFold,
+    HeldOutPlan,
+    calibrate,
+    orders_better,
+    rank_halves,
+    targets_of,
+)
+from dtdr.plans.links import Links
 from dtdr.plans.lookahead import HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.prediction import PlanPrediction, PlanWriter
@@ -56,6 +64,7 @@ class PlanModel:
             learned from, new ones last.
         longest: calls that a plan may have.
         memory: the demonstrated plans.
+        regression: which tools the words of a query ask for.
         links: the dependencies in them.
         tagger: which tools the spans of a query are meant for.
         ranker: weighs the candidates.
@@ -69,6 +78,7 @@ class PlanModel:
         tools: Sequence[str],
         longest: int,
         memory: PlanMemory,
+        regression: CallRegression,
         links: Links,
         tagger: SpanTagger,
         ranker: PlanRanker,
@@ -76,7 +86,7 @@ class PlanModel:
         lookahead: float = 0.0,
     ) -> None:
         self.tools, self.longest, self.lookahead = tuple(tools), longest, lookahead
-        self.memory, self.links, self.tagger = memory, links, tagger
+        self.memory, self.regression, self.links, self.tagger = memory, regression, links, tagger
         self.ranker, self.confidence = ranker, confidence
         self._index = {name: number for number, name in enumerate(self.tools)}
         self._span_columns = np.array([self._index[name] for name in tagger.tools], np.intp)
@@ -110,20 +120,28 @@ class PlanModel:
         tagged = _some(range(len(plans)), _MOST_TAGGED, rng)
         examples = {place: SpanExample.of(demonstrations[place]) for place in {*held, *tagged}}
         longest = max(map(len, plans))
+        memory = PlanMemory.fit([item.query for item in demonstrations], plans)
+        regression, expected = CallRegression.fit(memory.rows, memory.plans, len(tools), seed=seed)
         model = cls(
             tools,
             min(longest + longest // 2 + 1, MOST_CALLS),
-            PlanMemory.fit([item.query for item in demonstrations], plans),
+            memory,
+            regression,
             Links.fit((item.plan for item in demonstrations), index),
             SpanTagger.fit([examples[place] for place in tagged], seed=seed),
             PlanRanker.fit([], [], len(tools)),
             None,
         )
-        held_out = model._held_out(examples, tagged, plans, folds, held, may_be_empty, seed)
-        described, right = [item.features for item in held_out], [item.right for item in held_out]
-        model.ranker = PlanRanker.fit(described, right, len(tools))
-        shares = rank_halves(described, right, len(tools))
-        model.confidence = calibrate(shares, right)
+        held_out = model._held_out(
+            examples, tagged, plans, expected, folds, held, may_be_empty, seed
+        )
+        described, targets = (
+            [item.features for item in held_out],
+            [item.targets for item in held_out],
+        )
+        model.ranker = PlanRanker.fit(described, targets, len(tools))
+        shares = rank_halves(described, targets, len(tools))
+        model.confidence = calibrate(shares, [item.right for item in held_out])
         candidates = [
             HeldOutCandidates(item.position, item.start, item.candidates, model._believe(one))
             for item, one in zip(held_out, shares, strict=True)
@@ -132,7 +150,7 @@ class PlanModel:
         model.links = Links.fit(
             (item.plan for item in demonstrations),
             index,
-            reorders=_orders_better(held_out, demonstrations, folds, tools),
+            reorders=orders_better(held_out, demonstrations, folds, tools),
         )
         return model
 
@@ -141,12 +159,16 @@ class PlanModel:
         examples: Mapping[int, SpanExample],
         tagged: Sequence[int],
         plans: Sequence[tuple[int, ...]],
+        expected: Floats,
         folds: Iterable[HeldOutFold],
         held: Sequence[int],
         may_be_empty: bool,
         seed: int,
     ) -> list[HeldOutPlan]:
-        """The candidates of the held plans, which nothing here has seen."""
+        """The candidates of the held plans, which nothing here has seen.
+
+        ``expected`` is what a regression that left each remembered plan out says of it.
+        """
         chosen = set(held)
         first = len(plans) - len(self.memory.plans)
         result: list[HeldOutPlan] = []
@@ -160,9 +182,15 @@ class PlanModel:
                 rest = [examples[place] for place in tagged if place not in inside]
                 tagger = SpanTagger.fit(rest, seed=seed)
             texts, own = examples[position].texts, tuple(sorted(plans[position]))
-            nearest = self.memory.nearest(texts.text.text, position - first)
+            cosines = self.memory.cosines(texts.text.text)
+            nearest = self.memory.nearest(cosines, position - first)
+            calls = self.regression.expect(
+                expected[position - first]
+                if position >= first
+                else self.regression.predict(cosines)
+            )
             found = self._propose(
-                fold.start(position), (), nearest, range(len(self.tools)), may_be_empty
+                fold.start(position), (), nearest, calls, range(len(self.tools)), may_be_empty
             )
             if not found:
                 continue
@@ -173,7 +201,8 @@ class PlanModel:
                     position,
                     fold.start,
                     list(found.values()),
-                    describe_plans(texts, found, self.memory, nearest, given, kept),
+                    describe_plans(texts, found, self.memory, nearest, given, calls, kept),
+                    targets_of(list(found), own),
                     list(found).index(own) if own in found else -1,
                 )
             )
@@ -201,12 +230,15 @@ class PlanModel:
         known = dict(zip(vocabulary, numbers, strict=False))
         made = [known[name] for name in run.history if name in known]
         texts = SpanTexts(run.query)
-        nearest = self.memory.nearest(run.query)
-        found = self._propose(state, made, nearest, numbers, may_be_empty or bool(run.calls))
+        cosines = self.memory.cosines(run.query)
+        nearest = self.memory.nearest(cosines)
+        expected = self.regression.expect(self.regression.predict(cosines)).padded(size)
+        may_be_empty = may_be_empty or bool(run.calls)
+        found = self._propose(state, made, nearest, expected, numbers, may_be_empty)
         if not found:
             return CandidatePlans([], np.empty(0))
         given = self._given(self.tagger, texts, size)
-        described = describe_plans(texts, found, self.memory, nearest, given)
+        described = describe_plans(texts, found, self.memory, nearest, given, expected)
         probabilities = self.ranker.probabilities(described)
         order = np.argsort(-probabilities, kind="stable")
         every = list(found.values())
@@ -265,26 +297,20 @@ class PlanModel:
         state: StepState,
         made: Sequence[int],
         nearest: Sequence[tuple[int, float]],
+        expected: ExpectedCalls,
         numbers: Sequence[int],
         may_be_empty: bool,
     ) -> dict[Multiset, Candidate]:
-        """Candidates by the tools of the whole plan, in this model's numbers."""
-        left = max(self.longest - len(made), 2)
-        beam = BeamSearch(state, left, may_be_empty=may_be_empty)
-        found = {
-            tuple(sorted([*made, *(numbers[tool] for tool in key)])): candidate
-            for key, candidate in beam.run().items()
-        }
-        place = {number: tool for tool, number in enumerate(numbers)}
-        for number, _ in nearest[:_DEMONSTRATED]:
-            plan = self.memory.plans[number]
-            key = tuple(sorted(plan))
-            rest = _without(plan, made)
-            if key in found or rest is None or len(rest) > left or not (rest or may_be_empty):
-                continue
-            if all(tool in place for tool in rest):
-                found[key] = beam.score([place[tool] for tool in rest])
-        return found
+        return propose_plans(
+            state,
+            made,
+            [self.memory.plans[number] for number, _ in nearest[:_DEMONSTRATED]],
+            expected,
+            self.links,
+            numbers,
+            longest=max(self.longest - len(made), 2),
+            may_be_empty=may_be_empty,
+        )
 
     def _given(self, tagger: SpanTagger, texts: SpanTexts, size: int) -> Floats:
         """How likely each tool is given each value of a query; shape (values, size)."""
@@ -309,10 +335,12 @@ class PlanModel:
         index = {name: number for number, name in enumerate(tools)}
         plans = [tuple(index[name] for name in item.plan.tools) for item in demonstrations]
         longest = max(map(len, plans), default=0)
+        memory = self.memory.with_plans([item.query for item in demonstrations], plans)
         return PlanModel(
             tools,
             max(self.longest, min(longest + longest // 2 + 1, MOST_CALLS)),
-            self.memory.with_plans([item.query for item in demonstrations], plans),
+            memory,
+            self.regression.with_plans(memory.rows, plans, len(tools)),
             self.links.with_plans((item.plan for item in demonstrations), index),
             self.tagger.update([SpanExample.of(item) for item in demonstrations], seed=seed),
             self.ranker,
@@ -329,6 +357,7 @@ class PlanModel:
             tools,
             self.longest,
             self.memory,
+            self.regression,
             self.links,
             self.tagger.rename_tool(old, new),
             self.ranker,
@@ -342,6 +371,7 @@ class PlanModel:
         """The arrays to save."""
         parts = {
             "memory": self.memory.arrays(),
+            "regression": self.regression.arrays(),
             "links": self.links.arrays(),
             "spans": self.tagger.arrays(),
             "ranker": self.ranker.arrays(),
@@ -388,10 +418,12 @@ class PlanModel:
         ranker = PlanRanker.restore(parts["ranker"])
         if len(ranker.tools) > len(tools):
             raise ModelError("the ranker of plans knows more tools than the model; fit it again")
+        memory = PlanMemory.restore(parts["memory"], len(tools))
         return cls(
             tools,
             max(1, min(longest, MOST_CALLS)),
-            PlanMemory.restore(parts["memory"], len(tools)),
+            memory,
+            CallRegression.restore(parts["regression"], len(memory.plans), len(tools)),
             Links.restore(parts["links"]),
             SpanTagger.restore(span_tools, parts["spans"]),
             ranker,
@@ -400,49 +432,8 @@ class PlanModel:
         )
 
 
-def _orders_better(
-    held_out: Sequence[HeldOutPlan],
-    demonstrations: Sequence[Demonstration],
-    folds: Iterable[HeldOutFold],
-    tools: Sequence[str],
-) -> bool:
-    """Whether more held-out plans follow their dependencies in the order of demonstrations.
-
-    Otherwise calls stay in the order that is most probable step by step.
-    """
-    index = {name: number for number, name in enumerate(tools)}
-    gain = 0
-    for fold in folds:
-        inside = set(fold.positions)
-        links = Links.fit(
-            (item.plan for place, item in enumerate(demonstrations) if place not in inside),
-            index,
-            reorders=True,
-        )
-        for item in held_out:
-            if item.right < 0 or item.position not in inside:
-                continue
-            plan, order = demonstrations[item.position].plan, item.candidates[item.right].tools
-            moved = [order[place] for place in links.order(order)]
-            gain += is_in_order([tools[tool] for tool in moved], plan)
-            gain -= is_in_order([tools[tool] for tool in order], plan)
-    return gain > 0
-
-
 def _some(places: Sequence[int], most: int, rng: np.random.Generator) -> list[int]:
     """All places, rising, or so many of them drawn at random."""
     if len(places) > most:
         places = rng.choice(np.array(places), most, replace=False).tolist()
     return sorted(places)
-
-
-def _without(plan: Sequence[int], made: Sequence[int]) -> list[int] | None:
-    """What is left of a plan after some calls; None where they are not all in it."""
-    left = Counter(made)
-    rest = []
-    for tool in plan:
-        if left[tool]:
-            left[tool] -= 1
-        else:
-            rest.append(tool)
-    return None if any(left.values()) else rest

@@ -44,32 +44,31 @@ class PlanRanker:
     pairs: tuple[npt.NDArray[np.int64], Floats]
 
     @classmethod
-    def fit(cls, queries: Sequence[PlanFeatures], right: Sequence[int], tools: int) -> Self:
+    def fit(cls, queries: Sequence[PlanFeatures], targets: Sequence[Floats], tools: int) -> Self:
         """Learn from the candidates of queries.
 
         Args:
             queries: what is known of the candidates of each.
-            right: the place of the right plan among the candidates of each; -1: not among them.
+            targets: of each, the weights of the candidates to choose; shape (n,).
             tools: how many there are.
         """
         from scipy.optimize import minimize
 
-        usable = [(one, place) for one, place in zip(queries, right, strict=True) if place >= 0]
-        if not usable:
+        if not queries:
             return cls._by_beam(tools)
-        design = _Design([one for one, _ in usable], tools)
-        first = design.starts + np.array([place for _, place in usable])
+        design = _Design(queries, tools)
+        wanted = np.concatenate(targets)
+        weight = np.add.reduceat(wanted, design.starts)[design.owner]
 
         def loss(weights: Floats) -> tuple[float, Floats]:
             scores = design.scores(weights)
             highest = np.maximum.reduceat(scores, design.starts)[design.owner]
             shares = np.exp(scores - highest)
             sums = np.add.reduceat(shares, design.starts)
-            value = float((np.log(sums) + highest[design.starts] - scores[first]).sum())
-            shares /= sums[design.owner]
-            shares[first] -= 1
+            value = float(wanted @ (np.log(sums)[design.owner] + highest - scores))
+            error = weight * shares / sums[design.owner] - wanted
             penalty = design.penalty * weights
-            return value + 0.5 * float(weights @ penalty), design.gradient(shares) + penalty
+            return value + 0.5 * float(weights @ penalty), design.gradient(error) + penalty
 
         found = minimize(
             loss,

@@ -2,6 +2,7 @@ import asyncio
 import json
 import re
 import sys
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ TESTED = {
     "from-log-shell",
     "from-log-python",
     "loop",
+    "search",
     "prefetch",
     "openai",
     "anthropic",
@@ -70,6 +72,28 @@ def test_the_options_of_advise_that_the_page_names_exist():
     text = PAGE.read_text(encoding="utf-8").partition("## Does it pay?")[2]
     for option in set(re.findall(r"`(--[a-z-]+)", text)):
         assert run(["advise", option]) == 2
+
+
+def test_what_a_search_found_is_answered_and_shown():
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES
+    ]
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": QUERY}],
+        "tools": tools,
+    }
+    sent = []
+
+    def ask(masked):
+        sent.append(openai.tool_names(masked["tools"]))
+        asked = {"name": "search_tools", "arguments": '{"query": "mail", "limit": 1}'}
+        call = {"id": "c1", "type": "function", "function": asked}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    run_python("search", request=request, ask=ask)
+    assert "search_tools" in sent[0]
+    (answer,) = [item for item in request["messages"] if item["role"] == "tool"]
+    assert [tool["name"] for tool in json.loads(answer["content"])["tools"]]
 
 
 def test_the_loop_shows_what_comes_next_after_each_call():

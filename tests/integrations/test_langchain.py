@@ -187,3 +187,28 @@ def test_messages_with_parts_are_read():
         AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "1"}]),
     ]
     assert outline(transcript(messages)) == [(QUERY, [("weather",)])]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_agent_that_searches_is_shown_what_it_found(asynchronous):
+    class Searching(ScriptedModel):
+        """Gives the search what it must have."""
+
+        def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+            result = super()._generate(messages, stop, run_manager, **kwargs)
+            for call in result.generations[0].message.tool_calls:
+                if call["name"] == "search_tools":
+                    call["args"] = {"query": "the weather of a city", "limit": 1}
+            return result
+
+    model = Searching(script=[("search_tools",), ("weather",)], seen=[], heard=[])
+    hides = mask(top_k=1)
+    agent = create_agent(model, tools=tools(), middleware=[ToolMaskMiddleware(hides, search=True)])
+    state: Any = {"messages": [HumanMessage(QUERY)]}
+    state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
+    assert "weather" not in model.seen[0]
+    assert "search_tools" in model.seen[0]
+    assert "weather" in model.seen[1]
+    (answer, used) = [item for item in state["messages"] if isinstance(item, ToolMessage)]
+    assert [tool["name"] for tool in json.loads(str(answer.content))["tools"]] == ["weather"]
+    assert used.name == "weather"

@@ -75,8 +75,15 @@ def test_a_failing_retriever_retrieves_every_tool(asynchronous, caplog):
 
 def test_outside_a_graph_the_search_text_is_the_query(caplog):
     function, _ = retrieve_tools_functions(mask(), REGISTRY)
-    assert set(function(QUERY)) == {f"id-{name}" for name in best([]) | {NEW}}
+    assert set(function(QUERY)) >= {f"id-{name}" for name in best([]) | {NEW}}
     assert "ranking by the search text alone" in caplog.text
+
+
+def test_what_the_model_searched_for_is_retrieved_besides():
+    function, _ = retrieve_tools_functions(mask(top_k=1), REGISTRY)
+    text = "text message to a phone number"
+    assert "send_text" not in best([], 1, text)
+    assert "id-send_text" in function(text)
 
 
 def test_two_tools_of_one_name_are_an_error():

@@ -117,14 +117,15 @@ def test_deferred_tools_are_loaded_before_the_model_searches_and_others_can_be_f
     assert "send_mail" in script.seen[1]
 
 
-def test_the_search_ranks_by_the_run_and_not_by_the_words_searched():
+def test_the_search_finds_what_the_run_needs_and_what_the_words_mean():
     script = Script([("search_tools",), ("read_file",), ("search_tools",)])
     found = agent(script, ToolSearch(strategy=search_tools(mask())), defer_loading=True)
     run(found)
 
     assert set(script.seen[0]) == {"search_tools"}
-    assert set(script.seen[1]) == best([]) | {NEW, "search_tools"}
-    assert set(script.seen[3]) == best([]) | best(["read_file"]) | {NEW, "search_tools"}
+    assert "send_mail" not in best([])
+    assert set(script.seen[1]) == best([]) | {NEW, "search_tools", "send_mail"}
+    assert set(script.seen[3]) == set(script.seen[1]) | best(["read_file"])
 
 
 def test_a_token_budget_is_counted_in_definitions():

@@ -211,3 +211,37 @@ def test_a_reloaded_model_goes_on_predicting_in_open_sessions(tmp_path, folder):
         expected = session.next_calls()
         assert found.post("/v1/models/mail/reload").status_code == 200
         assert session.next_calls() == expected
+
+
+def test_searches_are_those_of_the_library_in_every_form(filling, retriever):
+    text = "look up the number of a contact"
+    run = Run(QUERY, (), [ToolCall("a", "get_contact", {"name": "Rosa"})])
+    expected = retriever.search(text, run, 3)
+    body = {"text": text, "query": QUERY, "history": ["get_contact"], "top_k": 3}
+    answer = filling.post("/v1/search", body).json()
+    assert [item["tool"] for item in answer["tools"]] == [tool for tool, _ in expected]
+    assert answer["generation"] == 1
+    with dtdr.Client(filling.url) as client:
+        alone = client.search(text)
+        assert [tool for tool, _ in alone] == [tool for tool, _ in retriever.search(text)]
+        some = client.search(text, QUERY, run.calls, 3, among=["create_event", "nothing"])
+        assert {tool for tool, _ in some} <= {"create_event"}
+        with client.session(QUERY, run.calls) as session:
+            assert session.search(text, 3) == [(tool, round(part, 6)) for tool, part in expected]
+
+    async def ask():
+        async with (
+            dtdr.AsyncClient(filling.url) as client,
+            client.session(QUERY, run.calls) as session,
+        ):
+            return await client.search(text, QUERY, run.calls, 3), await session.search(text, 3)
+
+    one, other = asyncio.run(ask())
+    assert one == other
+    assert filling.metric('dtdr_search_seconds_count{model="mail"}') == 6
+    for wrong in (
+        {"text": " "},
+        {"text": text, "history": ["get_contact"]},
+        {"text": text, "top_k": 0},
+    ):
+        assert filling.post("/v1/search", wrong).status_code == 422

@@ -76,6 +76,14 @@ def rank(
         str | None,
         typer.Option("--tool", metavar="NAME", help="With --why: explain this tool instead."),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            "--search",
+            metavar="TEXT",
+            help="Answer an agent's search instead: the tools that this text means at this step.",
+        ),
+    ] = None,
     llm_command: options.LLM_COMMAND = None,
     skip_bad: Annotated[
         bool,
@@ -100,6 +108,8 @@ def rank(
         raise InputError("the query is empty; say what the user asked for")
     if query is None and run_file is None and why:
         raise InputError("--why explains one step; give a query, or --run FILE")
+    if search is not None and (why or threshold is not None or (query is None and not run_file)):
+        raise InputError("--search goes with a query or --run FILE, without --why and --threshold")
     if tool is not None and not why:
         raise InputError("--tool says what --why explains; give both")
     made = None if run_file is None else read_run(run_file)
@@ -131,7 +141,12 @@ def rank(
         calls = [name.strip() for name in history.split(",") if name.strip()] + (called or [])
         ranking = retriever.rank(str(query), calls)
     unknown = list(dict.fromkeys(name for name in calls if retriever.index(name) < 0))
-    shown = _tools_to_print(ranking, top, threshold)
+    if search is None:
+        shown = _tools_to_print(ranking, top, threshold)
+    else:
+        run = made or as_run(str(query), calls)
+        tools = retriever.search(search, run, top or len(ranking))
+        shown = [{"tool": name, "score": round(score, 6)} for name, score in tools]
     explanation = ranking.explain(tool) if why else None
     if unknown:
         names = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
@@ -151,9 +166,13 @@ def rank(
                 "familiar": ranking.is_familiar,
                 "confidence": round(ranking.confidence, 6),
                 "tools": shown,
+                **({} if search is None else {"search": search}),
                 **({} if explanation is None else {"why": explanation.to_dict()}),
             }
         )
+        return
+    if not shown:
+        note("no tool matches; say in other words what it should work on")
         return
     _print_table(retriever, calls, shown)
     if explanation is not None:
@@ -179,9 +198,12 @@ def _print_table(retriever: Retriever, calls: list[str], shown: list[dict[str, A
         }
         for item in shown
     ]
+    searched = any("score" in row for row in rows)
     columns = [
-        Column("Next tool", "tool"),
-        Column("Probability", "probability", share, numeric=True),
+        Column("Tool searched for" if searched else "Next tool", "tool"),
+        Column("Score", "score", share, numeric=True)
+        if searched
+        else Column("Probability", "probability", share, numeric=True),
     ]
     if any(row["about"] for row in rows):
         columns.append(Column("What it does", "about", lambda text: shorten(text, 56)))

@@ -171,6 +171,11 @@ class Mask:
         )
 
 
+def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Tools that a search brought up, with their shares, from the server's JSON."""
+    return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]
+
+
 def read_calls(answer: Mapping[str, Any]) -> list[CallPrediction]:
     """Predicted calls from the server's JSON."""
     return [CallPrediction.from_dict(item) for item in answer["calls"]]

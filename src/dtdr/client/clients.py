@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from dtdr.client.answers import (
     ServedModel,
     read_calls,
     read_plans,
+    read_search,
 )
 from dtdr.client.calls import Call, endpoint
 from dtdr.client.sessions import (
@@ -38,6 +39,7 @@ from dtdr.http_requests import (
     require_http,
 )
 from dtdr.plans.prediction import PlanPrediction
+from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.run import BeforeLike, CallLike
 from dtdr.selection import AnthropicForm, Bounds, OpenAIForm, Selection
 
@@ -146,6 +148,37 @@ class _Calls(ABC):
             body,
             lambda answer: [RemoteRanking.read(item) for item in answer["rankings"]],
         )
+
+    @endpoint
+    def search(
+        self,
+        text: str,
+        query: str | None = None,
+        history: Sequence[CallLike] = (),
+        k: int = SEARCH_LIMIT,
+        *,
+        among: Collection[str] | None = None,
+        before: Sequence[BeforeLike] = (),
+        model: str | None = None,
+    ) -> Call[list[tuple[str, float]]]:
+        """The tools that an agent means which says what it lacks, best first, with their shares.
+
+        Args:
+            text: what the agent wants to do, in its words.
+            query: what the user asked for; None where nothing is known of the run.
+            history: the calls so far, as in ``rank``.
+            k: how many at most, up to 100.
+            among: names of the tools that may be returned; all by default.
+            before: messages and calls of the conversation before the query, oldest first.
+            model: one of the server's models.
+
+        Raises:
+            InvalidRequestError: the server refused what was asked.
+            ServerError: it could not answer, or was not reached.
+        """
+        names = None if among is None else list(among)
+        body = self._body(model, **_step(query, history, before), text=text, top_k=k, among=names)
+        return Call("POST", "/v1/search", body, read_search)
 
     @endpoint
     def next_calls(
@@ -435,11 +468,13 @@ def _drop_none(**fields: Any) -> dict[str, Any]:
 
 
 def _step(
-    query: str, history: Sequence[CallLike], before: Sequence[BeforeLike] = ()
+    query: str | None, history: Sequence[CallLike], before: Sequence[BeforeLike] = ()
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
-    step: dict[str, Any] = {"query": query, "history": list(map(call_record, history))}
+    step: dict[str, Any] = {"history": list(map(call_record, history))}
+    if query is not None:
+        step["query"] = query
     if before:
         step["before"] = list(map(before_record, before))
     return step

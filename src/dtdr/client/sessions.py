@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from dtdr.arguments.model import CallPrediction
-from dtdr.client.answers import RemoteRanking, read_calls, read_plans
+from dtdr.client.answers import RemoteRanking, read_calls, read_plans, read_search
 from dtdr.client.calls import Call, endpoint
 from dtdr.plan import ToolCall
 from dtdr.plans.prediction import PlanPrediction
+from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.run import CallLike
 from dtdr.selection import Bounds, Selection
 
@@ -71,6 +72,16 @@ class _Sessions:
         """Rank the tools for the next step; see ``Client.rank``."""
         body = Selection.of(selection, bounds).to_dict()
         return Call("POST", f"/v1/sessions/{self.id}/rank", body, RemoteRanking.read)
+
+    @endpoint
+    def search(
+        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+    ) -> Call[list[tuple[str, float]]]:
+        """The tools that an agent means which says what it lacks; see ``Client.search``."""
+        body: dict[str, Any] = {"text": text, "top_k": k}
+        if among is not None:
+            body["among"] = list(among)
+        return Call("POST", f"/v1/sessions/{self.id}/search", body, read_search)
 
     @endpoint
     def next_calls(self, k: int = 3) -> Call[list[CallPrediction]]:

@@ -1,4 +1,4 @@
-"""The tools of all upstreams under names that differ, and a lexical index over them."""
+"""The tools of all upstreams under names that differ, and the search among them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from dtdr.demonstrations import Tool
-from dtdr.encoders.base import MAX_CHARACTERS
-from dtdr.encoders.lexical import words
-from dtdr.errors import InputError
+from dtdr.integrations.search import described_tool
+from dtdr.ranking import Ranking
 from dtdr.retrievers.descriptions import document
+from dtdr.retrievers.search import ToolSearch
 
 SEPARATOR = "__"
 """In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""
-
-
-RELEVANT = 0.25
-"""Tools that score less than this share of the best one are left out of search results."""
-
-STOP_WORDS = frozenset((
-    "a", "an", "and", "are", "as", "at", "be", "by", "can", "could", "do", "does", "for", "from",
-    "have", "how", "i", "in", "into", "is", "it", "me", "my", "need", "of", "on", "or", "our",
-    "please", "some", "something", "that", "the", "this", "to", "tool", "tools", "use", "using",
-    "want", "we", "what", "which", "will", "with", "would", "you", "your",
-))  # fmt: skip
-"""Words of a search that say nothing about the tool wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +130,7 @@ class Catalog:
         self._names = names
         self._by_name: dict[str, CatalogTool] = {}
         self._by_model_name: dict[str, list[str]] = {}
-        self._index: _Index | None = None
+        self._search: ToolSearch | None = None
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -174,7 +159,7 @@ class Catalog:
         for tool in self._by_name.values():
             if tool.known_as is not None:
                 self._by_model_name.setdefault(tool.known_as, []).append(tool.name)
-        self._index = None
+        self._search = None
 
     def get(self, name: str) -> CatalogTool | None:
         """The tool of that name, if it can be called now."""
@@ -222,50 +207,24 @@ class Catalog:
         """Every tool that can be called now, in the order of the upstreams."""
         return tuple(self._by_name)
 
-    def search(self, query: str, limit: int) -> list[str]:
-        """Names of the tools that share words with a text, best first, by BM25."""
-        if self._index is None:
-            self._index = _Index(list(self._by_name.values()))
-        return self._index.search(query, limit)
+    def search(
+        self, text: str, limit: int, run: Ranking | None = None, asked: Ranking | None = None
+    ) -> list[str]:
+        """Names of the tools that a text means, best first; see ``dtdr.retrievers.search``."""
+        if self._search is None:
+            tools = list(self._by_name.values())
+            self._search = ToolSearch(
+                tuple(tool.name for tool in tools),
+                lambda: list(map(_document, tools)),
+                tuple(tool.known_as for tool in tools),
+            )
+        return [name for name, _ in self._search.find(text, limit, run=run, asked=asked)]
 
     def _model_name(self, name: str, raw_name: str) -> str | None:
         return next((item for item in (name, raw_name) if self._is_known(item)), None)
 
 
-class _Index:
-    """BM25 over names, descriptions and parameters (bm25s)."""
-
-    def __init__(self, tools: Sequence[CatalogTool]) -> None:
-        import bm25s  # slow to import, and needed at the first search only
-
-        self._names = [tool.name for tool in tools]
-        texts = [_terms(_document(tool)) for tool in tools]
-        self._scorer = bm25s.BM25() if any(texts) else None
-        if self._scorer is not None:
-            self._scorer.index(texts, show_progress=False)
-
-    def search(self, query: str, limit: int) -> list[str]:
-        if self._scorer is None:
-            return []
-        known = self._scorer.vocab_dict
-        terms = _terms(query[:MAX_CHARACTERS])
-        asked = [word for word in terms if word in known and word not in STOP_WORDS]
-        if not asked:
-            return []
-        scores = np.asarray(self._scorer.get_scores(asked))
-        best = np.argsort(-scores, kind="stable")[:limit]
-        least = RELEVANT * scores[best[0]]
-        return [self._names[index] for index in best if scores[index] > least]
-
-
 def _document(tool: CatalogTool) -> str:
     title = tool.definition.get("title") or ""
-    try:
-        described = document(Tool.from_dict({**tool.definition, "name": tool.raw_name}))
-    except InputError:
-        described = document(Tool(tool.raw_name, str(tool.definition.get("description") or "")))
+    described = document(described_tool(tool.raw_name, tool.definition))
     return f"{tool.upstream} {title}\n{described}"
-
-
-def _terms(text: str) -> list[str]:
-    return [word for word in words(text) if word[0].isalnum()]

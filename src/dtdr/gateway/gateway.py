@@ -21,13 +21,12 @@ from dtdr.gateway.pins import Definition, Pins
 from dtdr.gateway.prefetch import Prefetcher
 from dtdr.gateway.ranking import Ranker, ReadHistory
 from dtdr.gateway.upstream import InputAnswer, Upstream
+from dtdr.integrations.search import SEARCH_TOOL
 from dtdr.plan import END
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.session import NO_ARGUMENTS
 
 logger = logging.getLogger("dtdr.mcp")
-
-SEARCH_TOOL = "search_tools"
 
 HEAD_START = 0.02
 """Seconds that a call has before the model ranks for the next one, unless it is answered sooner.

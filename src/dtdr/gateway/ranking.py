@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from dtdr.arguments.model import CallPrediction
-from dtdr.demonstrations import Tool
-from dtdr.errors import DtdrError, EncoderError, InputError
+from dtdr.errors import DtdrError, EncoderError
 from dtdr.gateway.catalog import CatalogTool
 from dtdr.http_requests import bound_requests
 from dtdr.integrations.policy import ToolPolicy, ToolSelector
+from dtdr.integrations.search import described_tool
 from dtdr.plan import END
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
@@ -115,19 +115,27 @@ class Ranker:
     def _predict(self, query: str, read: ReadHistory, count: int) -> list[CallPrediction]:
         return self._retriever.next_calls(as_run(query, read()), count)
 
-    async def search(self, query: str, read: ReadHistory) -> tuple[str, ...]:
-        """Model names that are likelier than chance for a text, best first.
+    async def rank_search(
+        self, text: str, query: str, read: ReadHistory
+    ) -> tuple[Ranking, Ranking] | None:
+        """The rankings of the run's next step, and of the first step for the text searched for.
 
-        Empty when the model failed, or when the text is unlike everything that it learned.
+        None when the model failed.
+
+        Args:
+            text: what is searched for.
+            query: what the user wants.
+            read: gives the calls so far; called in the worker.
         """
+
+        def rank() -> tuple[Ranking, Ranking]:
+            return self._rank(query, read), self._rank(text, lambda: ())
+
         try:
-            ranking = await self._workers.run(self._rank, query, read)
+            return await self._workers.run(rank)
         except Exception:
             logger.exception("the model could not rank; the search goes by words alone")
-            return ()
-        if not ranking.is_familiar:
-            return ()
-        return tuple(tool for tool, share in ranking if tool != END and share * len(ranking) > 1)
+            return None
 
     async def register(self, unknown: Sequence[CatalogTool]) -> bool:
         """Make tools that no demonstration uses known to a model that supports it.
@@ -168,13 +176,5 @@ class Ranker:
 
 def _add_tools(retriever: SupportsToolChanges, new: Sequence[CatalogTool]) -> None:
     with bound_requests(RANKING_SECONDS):
-        retriever.add_tools([_tool(item) for item in new])
-
-
-def _tool(item: CatalogTool) -> Tool:
-    """As the model knows it: under the name that clients see, which no other tool has."""
-    definition = item.definition
-    try:
-        return Tool.from_dict({**definition, "name": item.name})
-    except InputError:
-        return Tool(item.name, str(definition.get("description") or ""))
+        # Under the names that clients see, which no other tool has.
+        retriever.add_tools([described_tool(item.name, item.definition) for item in new])

@@ -11,21 +11,17 @@ import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from dtdr.errors import InputError
 from dtdr.gateway.catalog import AmbiguousNameError
 from dtdr.gateway.clients import INTENT_KEY, MAX_TEXT, ClientState, Context
 from dtdr.gateway.connection import RawResult, UnavailableError
 from dtdr.gateway.forwarding import forward, forwarded_params
-from dtdr.gateway.gateway import HEAD_START, SEARCH_TOOL, Gateway
-from dtdr.gateway.ranking import ReadHistory
+from dtdr.gateway.gateway import HEAD_START, Gateway
+from dtdr.integrations import search
 from dtdr.outputs import parse_output
 from dtdr.traces.base import TracedCall
 from dtdr.traces.messages import output_of
 from dtdr.traces.turns import MAX_DECODED
-
-SEARCH_LIMIT = 10
-"""Tools that a search brings up unless it says how many."""
-
-MAX_RESULTS = 50
 
 SHORT_TEXT = 20_000
 """Characters of JSON that are read on the event loop, within 0.2 ms."""
@@ -34,25 +30,9 @@ UNAVAILABLE_KEY = "dtdr/unavailable"
 """``_meta`` key of a result that stands in for that of a server that is away."""
 
 SEARCH_DEFINITION: dict[str, Any] = {
-    "name": SEARCH_TOOL,
-    "description": (
-        "Find tools that are not listed. Say in a sentence what you want to do; the tools found "
-        "are returned, added to your list, and can be called by their names at once."
-    ),
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "What you want to do, in plain words."},
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_RESULTS,
-                "default": SEARCH_LIMIT,
-                "description": "How many tools to return at most.",
-            },
-        },
-        "required": ["query"],
-    },
+    "name": search.SEARCH_TOOL,
+    "description": search.DESCRIPTION,
+    "inputSchema": search.PARAMETERS,
     "annotations": {"readOnlyHint": True, "openWorldHint": False},
 }
 
@@ -85,7 +65,7 @@ class ToolHandlers:
         """
         state = self._gateway.clients.of(context)
         self._take_intent(state, context)
-        if params.name == SEARCH_TOOL:
+        if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:
             owner = await self._gateway.owner(params.name)
@@ -192,13 +172,12 @@ class ToolHandlers:
     async def _search(self, state: ClientState, arguments: Mapping[str, Any]) -> RawResult:
         """Tools for a text, which the client sees from now on."""
         gateway = self._gateway
-        query, limit = arguments.get("query"), arguments.get("limit", SEARCH_LIMIT)
-        if not isinstance(query, str) or not query.strip():
-            return _problem("'query' is missing: say what you want to do")
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_RESULTS:
-            return _problem(f"'limit' is {limit!r}; it must be a number from 1 to {MAX_RESULTS}")
+        try:
+            query, limit = search.read_search(arguments)
+        except InputError as error:
+            return _problem(str(error))
         state.add_search(query)
-        names = await self._find(state.searches[-1], limit, gateway.history_of(state))
+        names = await self._find(state, state.searches[-1], limit)
         state.searched.update(dict.fromkeys(names))
         gateway.schedule_refresh(state)
         tools = [tool for name in names if (tool := gateway.catalog.get(name)) is not None]
@@ -210,30 +189,16 @@ class ToolHandlers:
             }
             for tool in tools
         ]
-        answer: dict[str, Any] = {"tools": shown}
-        if not shown:
-            answer["message"] = "No tool matches. Name in other words what the tool should work on."
-        elif len(shown) < min(limit, len(gateway.catalog)):
-            answer["message"] = f"Nothing else matches than the {len(shown)} listed here."
+        answer = search.write_answer(shown, limit, len(gateway.catalog))
         text = json.dumps(answer, ensure_ascii=False)
         return {"content": [{"type": "text", "text": text}], "structuredContent": answer}
 
-    async def _find(self, query: str, limit: int, read: ReadHistory) -> list[str]:
-        """The tools whose words match best and those the model ranks best, in turns.
-
-        Words find the tools that the model never saw, the model those that are said otherwise.
-        """
-        catalog = self._gateway.catalog
-        by_words = catalog.search(query, limit)
-        ranked = await self._gateway.ranker.search(query, read)
-        by_model = [name for item in ranked for name in catalog.of_model_name(item)][:limit]
-        turns = [
-            name
-            for place in range(limit)
-            for source in (by_words, by_model)
-            for name in source[place : place + 1]
-        ]
-        return list(dict.fromkeys(turns))[:limit]
+    async def _find(self, state: ClientState, text: str, limit: int) -> list[str]:
+        gateway = self._gateway
+        # Without an intent, the query is the text.
+        query, read = state.query(gateway.options.query), gateway.history_of(state)
+        rankings = await gateway.ranker.rank_search(text, query, read)
+        return gateway.catalog.search(text, limit, *(rankings or ()))
 
 
 async def _read_output(result: RawResult) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from dtdr.errors import InputError, unknown_choice
+from dtdr.integrations import search
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.requests import (
@@ -17,6 +18,7 @@ from dtdr.integrations.requests import (
     check_list,
     check_names,
     check_tools,
+    find_tools,
     hint_text,
     loads,
     select_tools,
@@ -153,6 +155,45 @@ def defer_tools(
 def references(names: Iterable[str]) -> list[dict[str, str]]:
     """Content of a tool result that loads deferred tools."""
     return [{"type": "tool_reference", "tool_name": name} for name in names]
+
+
+def search_tool() -> dict[str, Any]:
+    """The tool that lets a model ask for deferred tools; ``answer_searches`` answers it."""
+    return {
+        "name": search.SEARCH_TOOL,
+        "description": search.DESCRIPTION,
+        "input_schema": search.PARAMETERS,
+    }
+
+
+def answer_searches(
+    body: Mapping[str, Any], content: Sequence[Any], mask: ToolMask
+) -> list[dict[str, Any]]:
+    """The ``tool_result`` blocks that answer the searches of a message: references to tools.
+
+    Args:
+        body: the request as the user keeps it, with all tools.
+        content: of the model's message.
+        mask: retriever and policy.
+
+    Raises:
+        InputError: two tools share a name, or the request has no list of messages.
+    """
+    _messages(body)
+    tools = check_tools(body.get("tools") or ())
+    answers: list[dict[str, Any]] = []
+    for block in map(as_json, check_list(content, "content")):
+        if block.get("type") != "tool_use" or block.get("name") != search.SEARCH_TOOL:
+            continue
+        answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.get("id")}
+        try:
+            found = find_tools(mask, block.get("input"), tools, lambda: transcript(body), tool_name)
+            names = [name for name in map(tool_name, found) if name is not None]
+            answer["content"] = references(names) or search.NOTHING
+        except InputError as error:  # the model's mistake, which it can mend
+            answer |= {"content": str(error), "is_error": True}
+        answers.append(answer)
+    return answers
 
 
 def load(names: Sequence[str], number: int) -> list[dict[str, Any]]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dtdr.errors import MissingExtraError, unknown_choice
+from dtdr.errors import InputError, MissingExtraError, unknown_choice
 from dtdr.integrations import openai
 from dtdr.integrations.langchain_core import calls_of, definition, tool_name, transcript
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection
-from dtdr.integrations.requests import hint_text, select_tools
+from dtdr.integrations.requests import find_tools, hint_text, select_tools
+from dtdr.integrations.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
 
 try:
     from langchain.agents.middleware import AgentMiddleware
+    from langchain.tools import BaseTool, ToolRuntime, tool
     from langchain_core.messages import HumanMessage, ToolMessage
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
@@ -43,13 +46,20 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
             ``hint`` and ``hint-weighted`` write the preferred ones in a last message for this
             call only.
         api: which API of OpenAI the model uses; for ``allowed-tools``.
+        search: whether the agent gets a tool, ``search_tools``, to ask for what is hidden; what it
+            finds is shown from then on.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
     """
 
     def __init__(
-        self, mask: ToolMask, *, form: Form = "filtered", api: openai.Api = "chat"
+        self,
+        mask: ToolMask,
+        *,
+        form: Form = "filtered",
+        api: openai.Api = "chat",
+        search: bool = False,
     ) -> None:
         super().__init__()
         if form not in get_args(Form):
@@ -59,6 +69,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         self.mask = mask
         self.form = form
         self.api = api
+        self.tools = [_search_tool(mask)] if search else []
 
     def wrap_model_call(
         self,
@@ -104,6 +115,27 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
             return request
         # Some providers take a system message at the start only.
         return request.override(messages=[*request.messages, HumanMessage(text)])
+
+
+def _search_tool(mask: ToolMask) -> BaseTool:
+    @tool(SEARCH_TOOL, description=DESCRIPTION)
+    def search_tools(query: str, runtime: ToolRuntime, limit: int = LIMIT) -> str:
+        available, messages = runtime.tools, runtime.state["messages"]
+        asked = {"query": query, "limit": limit}
+        try:
+            chosen = find_tools(
+                mask, asked, available, lambda: transcript(messages), tool_name, definition
+            )
+        except InputError as error:  # the model's mistake, which it can mend
+            return str(error)
+        described = [
+            {"name": item.name, "description": item.description, "parameters": item.args}
+            for item in chosen
+        ]
+        answer = write_answer(described, limit, len(available))
+        return json.dumps(answer, ensure_ascii=False, default=str)
+
+    return search_tools
 
 
 def _reference(tool: object) -> dict[str, Any]:

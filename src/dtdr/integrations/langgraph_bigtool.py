@@ -10,9 +10,10 @@ from typing import Any
 from dtdr.errors import MissingExtraError
 from dtdr.integrations.langchain_core import definition, tool_name, transcript
 from dtdr.integrations.mask import ToolMask
-from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.requests import check_names, token_costs
+from dtdr.integrations.search import described_tools
 from dtdr.integrations.transcript import Transcript
+from dtdr.retrievers.search import SEARCH_LIMIT
 
 try:
     from langgraph.config import get_config
@@ -30,8 +31,9 @@ def retrieve_tools_functions(
 ) -> tuple[Callable[[str], list[str]], Callable[[str], Awaitable[list[str]]]]:
     """``retrieve_tools_function`` and ``retrieve_tools_coroutine`` for bigtool's ``create_agent``.
 
-    Both rank by the user's last message and the calls since then, which they read from the
-    graph's state; where that cannot be read, by the text that the model searched for.
+    Both answer what the mask shows, by the user's last message and the calls since then, which they
+    read from the graph's state, and what the model searched for besides; where the state cannot be
+    read, by the text that the model searched for.
 
     Args:
         mask: retriever and policy.
@@ -46,18 +48,18 @@ def retrieve_tools_functions(
         if (name := tool_name(tool)) is not None:
             identifier[name] = key
     costs = token_costs(mask, tool_registry.values(), tool_name, definition)
-
-    def select(query: str) -> ToolSelection:
-        return mask.select(names, lambda: _conversation(query), costs=costs)
+    described = described_tools(tool_registry.values(), tool_name, definition)
 
     def retrieve_tools(query: str) -> list[str]:
         """Find the tools that the next steps need, given what you are about to do."""
-        return [identifier[name] for name in select(query).shown]
+        conversation = _conversation(query)
+        shown = mask.select(names, conversation, costs=costs).shown
+        wanted = mask.search(query, described, conversation, SEARCH_LIMIT) if query.strip() else ()
+        return [identifier[name] for name in dict.fromkeys((*shown, *wanted))]
 
     async def aretrieve_tools(query: str) -> list[str]:
         """Find the tools that the next steps need, given what you are about to do."""
-        selection = await asyncio.to_thread(select, query)
-        return [identifier[name] for name in selection.shown]
+        return await asyncio.to_thread(retrieve_tools, query)
 
     return retrieve_tools, aretrieve_tools
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
+from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.integrations.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
+from dtdr.integrations.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.integrations.transcript import Transcript, Turns
 from dtdr.plan import Status
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
+from dtdr.retrievers.search import ToolSearch
 from dtdr.run import BeforeLike, Run
 
 logger = logging.getLogger("dtdr.integrations")
@@ -88,7 +92,7 @@ class ToolMask:
             runs = read.runs(self.turns, last_only=self.policy.sticky == "none")
             if not runs or not runs[-1].query:
                 return _open(selector, names, "the transcript holds no message of a user")
-            called = transcript.called
+            called = (*transcript.called, *searched_tools(transcript))
             for ranking in self._rank(runs):
                 selection = selector.select(names, ranking, called, costs=costs)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
@@ -120,7 +124,12 @@ class ToolMask:
             read = transcripts()
             runs = [self._read(transcript).run(self.turns) for transcript in read]
             return [
-                selector.select(names, ranking, transcript.called, costs=costs)
+                selector.select(
+                    names,
+                    ranking,
+                    (*transcript.called, *searched_tools(transcript)),
+                    costs=costs,
+                )
                 if run.query
                 else selector.show_all(names, "the transcript holds no message of a user")
                 for ranking, transcript, run in zip(self._rank(runs), read, runs, strict=True)
@@ -138,9 +147,45 @@ class ToolMask:
         """``select`` in a thread of its own, so that an encoder on the network blocks no loop."""
         return await asyncio.to_thread(self.select, names, transcript, costs=costs)
 
+    def search(
+        self,
+        text: str,
+        tools: Sequence[Tool],
+        transcript: Transcript | Callable[[], Transcript],
+        k: int = LIMIT,
+    ) -> tuple[str, ...]:
+        """Names of the tools that an agent means which says what it lacks, best first.
+
+        Looked for among the tools that the mask hides at this step and those that the retriever
+        does not know, or among all where it hides none. When ranking fails, the words of the text
+        and of the tools decide alone.
+
+        Args:
+            text: what the agent wants to do, in its words.
+            tools: that are available; a retriever need not know them.
+            transcript: the conversation so far, or what reads it.
+            k: how many at most, at least 1.
+
+        Raises:
+            InputError: two tools share a name, the text is empty, or k is below 1.
+        """
+        names = [tool.name for tool in tools]
+        hidden = self.select(names, transcript).hidden
+        index = self.retriever.index
+        among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
+        run = asked = None
+        try:
+            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
+            (run,) = self._rank([read.run(self.turns)])
+            asked = self.retriever.rank(text)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("searching by words alone: %s", _reason(error))
+        found = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
+        return tuple(name for name, _ in found)
+
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""
-        transcript = transcript.without_blocks(self.leave_out)
+        transcript = transcript.without(SEARCH_CALLS).without_blocks(self.leave_out)
         return transcript.bound() if self.retriever.uses_calls else transcript.by_name()
 
     def _rank(self, runs: Sequence[Run]) -> list[Ranking]:
@@ -232,6 +277,11 @@ class ToolRun:
     ) -> ToolSelection:
         """``select`` in a thread of its own."""
         return await asyncio.to_thread(self.select, names, costs=costs)
+
+
+@lru_cache(maxsize=16)
+def _search_of(tools: tuple[Tool, ...]) -> ToolSearch:
+    return ToolSearch.of(tools)
 
 
 def _open(selector: ToolSelector, names: Sequence[str], failure: str) -> ToolSelection:

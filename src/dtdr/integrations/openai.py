@@ -6,10 +6,12 @@ Needs no package: requests are JSON. Shapes are those of openai 3.52.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from dtdr.errors import InputError, unknown_choice
+from dtdr.integrations import search
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.requests import (
@@ -17,6 +19,7 @@ from dtdr.integrations.requests import (
     check_list,
     check_names,
     check_tools,
+    find_tools,
     hint_text,
     loadable,
     loads,
@@ -188,6 +191,71 @@ def with_additional_tools(
             changed.append({"type": "additional_tools", "role": "developer", "tools": added})
         changed += items[position : position + 1]
     return changed, [tool for tool in tools if tool_name(tool) not in waiting]
+
+
+def search_tool(api: Api = "chat") -> dict[str, Any]:
+    """The tool that lets a model ask for what the mask hides; ``answer_searches`` answers it.
+
+    A function for chat completions; for the responses API its tool search, executed by the client.
+    """
+    described = {"description": search.DESCRIPTION, "parameters": search.PARAMETERS}
+    if api == "chat":
+        return {"type": "function", "function": {"name": search.SEARCH_TOOL, **described}}
+    return {"type": "tool_search", "execution": "client", **described}
+
+
+def answer_searches(
+    body: Mapping[str, Any], output: Sequence[Any], mask: ToolMask
+) -> list[dict[str, Any]]:
+    """What the searches of an answer are answered with, to be sent behind it.
+
+    The next masked request shows the tools that were found.
+
+    Args:
+        body: the request as the user keeps it, with all tools.
+        output: the answer: of chat completions the message in a list, else the response's items.
+        mask: retriever and policy.
+
+    Returns:
+        A message of role ``tool`` or a ``tool_search_output`` for each search, in their order.
+
+    Raises:
+        InputError: two tools share a name, or the body is of neither API.
+    """
+    _check(body)
+    tools = check_tools(body.get("tools") or ())
+    answers = []
+    for item in map(as_json, check_list(output, "output")):
+        if item.get("type") == "tool_search_call" and item.get("execution") == "client":
+            tools_of_item, _ = _search(body, item.get("arguments"), tools, mask)
+            answers.append(
+                {
+                    "type": "tool_search_output",
+                    "execution": "client",
+                    "call_id": item.get("call_id"),
+                    "status": "completed",
+                    "tools": [{**as_json(tool), "defer_loading": True} for tool in tools_of_item],
+                }
+            )
+        for call in item.get("tool_calls") or ():
+            function = as_json(call).get("function") or {}
+            if function.get("name") == search.SEARCH_TOOL:
+                _, text = _search(body, function.get("arguments"), tools, mask)
+                answers.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    return answers
+
+
+def _search(
+    body: Mapping[str, Any], arguments: Any, tools: Sequence[Any], mask: ToolMask
+) -> tuple[list[Any], str]:
+    """The tools that one search brings up, and the same as a text."""
+    try:
+        chosen = find_tools(mask, arguments, tools, lambda: transcript(body), tool_name)
+    except InputError as error:  # the model's mistake, which it can mend
+        return [], str(error)
+    described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
+    answer = search.write_answer(described, len(chosen), len(tools))
+    return chosen, json.dumps(answer, ensure_ascii=False)
 
 
 def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:

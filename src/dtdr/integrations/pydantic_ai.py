@@ -11,6 +11,7 @@ from dtdr.errors import MissingExtraError, unknown_choice
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.requests import select_tools
+from dtdr.integrations.search import described_tools
 from dtdr.integrations.transcript import Transcript, read_items
 
 try:
@@ -33,9 +34,6 @@ Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolD
 Search = Callable[
     [RunContext[Any], Sequence[str], Sequence[ToolDefinition]], Awaitable[Sequence[str]]
 ]
-
-SEARCH_TOOL = "search_tools"
-"""What Pydantic AI names its search for tools; no step of the user's task."""
 
 
 def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
@@ -68,9 +66,9 @@ def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
 
 
 def search_tools(mask: ToolMask) -> Search:
-    """A strategy for ``ToolSearch``: ranks deferred tools by the run, not by the words searched.
+    """A strategy for ``ToolSearch``: the deferred tools that the run needs, and those searched for.
 
-    Best first; tools that the retriever does not know come last.
+    Tools that the retriever does not know come after those that it ranks; then what the words mean.
 
     Args:
         mask: retriever and policy.
@@ -79,8 +77,7 @@ def search_tools(mask: ToolMask) -> Search:
     async def search(
         context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
     ) -> Sequence[str]:
-        selection = await asyncio.to_thread(_select, mask, context, definitions)
-        return tuple(dict.fromkeys((*selection.weights, *selection.shown)))
+        return await asyncio.to_thread(_search, mask, context, queries, definitions)
 
     return search
 
@@ -115,16 +112,32 @@ def _items(part: Any) -> Iterator[Item]:
         yield ToolResult(part.tool_call_id, part.model_response(), part.tool_name, failed=True)
 
 
+def _search(
+    mask: ToolMask,
+    context: RunContext[Any],
+    queries: Sequence[str],
+    definitions: Sequence[ToolDefinition],
+) -> tuple[str, ...]:
+    selection = _select(mask, context, definitions)
+    described = described_tools(definitions, lambda tool: tool.name, _definition)
+    text = "\n".join(queries)
+    meant = mask.search(text, described, lambda: _conversation(context)) if text.strip() else ()
+    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *meant)))
+
+
 def _select(
     mask: ToolMask, context: RunContext[Any], definitions: Sequence[ToolDefinition]
 ) -> ToolSelection:
-    def read() -> Transcript:
-        conversation = transcript(context.messages).without({SEARCH_TOOL})
-        if conversation.turns or context.prompt is None:
-            return conversation
-        return Transcript.of(_text(context.prompt))
+    return select_tools(
+        mask, definitions, lambda: _conversation(context), lambda tool: tool.name, _definition
+    )
 
-    return select_tools(mask, definitions, read, lambda tool: tool.name, _definition)
+
+def _conversation(context: RunContext[Any]) -> Transcript:
+    conversation = transcript(context.messages)
+    if conversation.turns or context.prompt is None:
+        return conversation
+    return Transcript.of(_text(context.prompt))
 
 
 def _definition(tool: ToolDefinition) -> dict[str, Any]:

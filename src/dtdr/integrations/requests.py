@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from dtdr.errors import InputError
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection, unique_names
+from dtdr.integrations.search import described_tools, read_search, searched_tools
 from dtdr.integrations.transcript import Transcript, read_items
 from dtdr.prompting.render import quote_json
 from dtdr.selection import count_tokens
@@ -76,6 +77,33 @@ def token_costs(
         return None
     named = ((name_of(tool), tool) for tool in tools)
     return {name: count_tokens(definition_of(tool)) for name, tool in named if name is not None}
+
+
+def find_tools(
+    mask: ToolMask,
+    arguments: object,
+    tools: Sequence[Tool],
+    read: Callable[[], Transcript],
+    name_of: Callable[[Tool], str | None],
+    definition_of: Callable[[Tool], object] = as_json,
+) -> list[Tool]:
+    """The tools of a provider or a framework that a model's search brings up, best first.
+
+    Args:
+        mask: retriever and policy.
+        arguments: what the model called the search with, an object or its JSON.
+        tools: all that are available.
+        read: reads the conversation.
+        name_of: the name of a tool; None where it has none, and is not searched for.
+        definition_of: what the model is sent of a tool.
+
+    Raises:
+        InputError: the search says nothing to search for, or two tools share a name.
+    """
+    text, limit = read_search(as_json(arguments))
+    named = {name: tool for tool in tools if (name := name_of(tool)) is not None}
+    described = described_tools(tools, name_of, definition_of)
+    return [named[name] for name in mask.search(text, described, read, limit)]
 
 
 def check_tools(tools: object) -> Sequence[Any]:
@@ -170,16 +198,24 @@ def loads(
     names = check_names(map(name_of, tools))
     waiting = loadable(mask, names)
     points = [*answers, len(messages)]
+    transcripts: list[Transcript] = []
+
+    def read() -> list[Transcript]:
+        transcripts.extend(transcript_of(messages[:position]) for position in points)
+        return transcripts
+
     selections = mask.select_each(
         names,
-        lambda: [transcript_of(messages[:position]) for position in points],
+        read,
         len(points),
         costs=token_costs(mask, tools, name_of),
     )
     due: dict[int, list[str]] = {}
     loaded: set[str] = set()
-    for position, selection in zip(points, selections, strict=True):
+    for place, (position, selection) in enumerate(zip(points, selections, strict=True)):
         wanted = set(selection.shown)
+        # What a search returned, its result has loaded.
+        loaded.update(*(searched_tools(each) for each in transcripts[place : place + 1]))
         if position == len(messages):
             wanted.update(also)
         new = (wanted & waiting) - loaded

@@ -6,7 +6,7 @@ import html
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from dtdr.ranking import Ranking
 from dtdr.retrievers.estimator import Estimator
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.notebook import fitted_html
+from dtdr.retrievers.search import SEARCH_LIMIT, ToolSearch
 from dtdr.retrievers.session import (
     NO_ARGUMENTS,
     NO_PLANS,
@@ -210,6 +211,7 @@ class Retriever(Estimator):
         self.tools_ = tools
         self._names = tuple(tool.name for tool in tools)
         self._index = {name: position for position, name in enumerate(self._names)}
+        self._search = ToolSearch.of(tools[:-1])
 
     @abstractmethod
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
@@ -363,7 +365,8 @@ class Retriever(Estimator):
                 raise InputError(NO_PLANS)
             share = max(share, SHARE) if lookahead else 0.0
         look_ahead = partial(model._look_ahead, share) if share else None
-        return Session(run, state, model._index, model._explain, fill, plans, look_ahead)
+        search = model._search_beside
+        return Session(run, state, model._index, model._explain, search, fill, plans, look_ahead)
 
     def _look_ahead(self, share: float, run: Run, state: StepState) -> Lookahead:
         if self.plans_ is None:
@@ -425,6 +428,46 @@ class Retriever(Estimator):
         """The plans that were learned from, by names alone; None where they are not kept."""
         self._snapshot()
         return None
+
+    # -- search --------------------------------------------------------------------------------
+
+    def search(
+        self,
+        text: str,
+        run: str | Run | None = None,
+        k: int = SEARCH_LIMIT,
+        *,
+        among: Collection[str] | None = None,
+    ) -> list[tuple[str, float]]:
+        """The tools that an agent means which says what it lacks, best first.
+
+        Joins the words of names, descriptions and parameters (BM25) with the ranking of the run's
+        next step and of the text as a query; see ``dtdr.retrievers.search``.
+
+        Args:
+            text: what the agent wants to do, in its words.
+            run: the query or the run in which it asks; None where nothing is known of it.
+            k: how many at most, at least 1.
+            among: names of the tools that may be returned, such as those that are hidden; all by
+                default.
+
+        Returns:
+            Tools with their shares of all scores, which are not calibrated; fewer than ``k`` where
+            fewer match, and none where nothing does.
+
+        Raises:
+            InputError: the text is empty, k is below 1, or the run is neither text nor a ``Run``.
+            DtdrError: the retriever is not fitted.
+        """
+        model = self._snapshot()
+        ranking = None if run is None else model.rank(run)
+        return model._search_beside(text, ranking, k, among)
+
+    def _search_beside(
+        self, text: str, ranking: Ranking | None, k: int, among: Collection[str] | None
+    ) -> list[tuple[str, float]]:
+        asked = self.rank(text) if isinstance(text, str) else None
+        return self._search.find(text, k, run=ranking, asked=asked, among=among)
 
     # -- whole calls ---------------------------------------------------------------------------
 

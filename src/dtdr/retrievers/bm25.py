@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dtdr.calibration import Floats
 from dtdr.demonstrations import Demonstration
-from dtdr.encoders.base import MAX_CHARACTERS
-from dtdr.encoders.lexical import words
 from dtdr.errors import InputError, check_at_least
 from dtdr.retrievers.array_checks import require
 from dtdr.retrievers.base import StaticRetriever
 from dtdr.retrievers.descriptions import document
+from dtdr.retrievers.search import WordIndex
 
 
 class BM25Retriever(StaticRetriever):
@@ -49,21 +47,10 @@ class BM25Retriever(StaticRetriever):
         self.seed = seed
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        import bm25s  # slow to import, and needed here only
-
-        self._scorer = bm25s.BM25(k1=self.k1, b=self.b)
-        self._scorer.index([_words(document(tool)) for tool in self.tools_], show_progress=False)
+        self._words = WordIndex(list(map(document, self.tools_)), k1=self.k1, b=self.b)
 
     def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
-        known = self._scorer.vocab_dict
-        scores = []
-        for query in queries:
-            terms = [word for word in _words(query[:MAX_CHARACTERS]) if word in known]
-            if terms:
-                scores.append(np.asarray(self._scorer.get_scores(terms), np.float64))
-            else:
-                scores.append(np.zeros(len(self.tools_)))
-        return scores
+        return [self._words.scores(query) for query in queries]
 
     def _state(self) -> dict[str, npt.NDArray[Any]]:
         # The folder's list of tools is all there is to know: indexing hundreds takes milliseconds.
@@ -72,7 +59,3 @@ class BM25Retriever(StaticRetriever):
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         require(state, set())
         self._fit(())
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in words(text) if word[0].isalnum()]

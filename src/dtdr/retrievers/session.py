@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -19,6 +19,7 @@ from dtdr.plans.beam import StepState
 from dtdr.plans.lookahead import Lookahead
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
+from dtdr.retrievers.search import SEARCH_LIMIT, SearchTools
 from dtdr.run import Run
 
 UNKNOWN = -1
@@ -116,6 +117,7 @@ class Session:
         state: of this query and what came before it, before the first call.
         index: positions of the known tools.
         explain: explains a ranking.
+        search: searches for tools beside a ranking.
         fill: fills the arguments of a tool; None where they were not learned.
         plans: predicts whole plans; None where they were not learned.
         look_ahead: the plans that steps are seen from; None ranks each step by itself.
@@ -127,6 +129,7 @@ class Session:
         state: StepState,
         index: Mapping[str, int],
         explain: Explain,
+        search: SearchTools,
         fill: FillCall | None = None,
         plans: PredictPlans | None = None,
         look_ahead: LookAhead | None = None,
@@ -139,6 +142,7 @@ class Session:
         self._fill = fill
         self._plans = plans
         self._look_ahead = look_ahead
+        self._search = search
         self._ahead: Lookahead | None = None  # from the first ranking on
         self._filled: RunState | None = None  # what arguments are filled from, once asked for
         self._called: list[str | ToolCall] = list(run.calls)
@@ -214,6 +218,16 @@ class Session:
             called = tuple(self._called)
         ranking.explainer = partial(self._explain, self.query, self._run.before, called)
         return ranking
+
+    def search(
+        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, float]]:
+        """The tools that an agent means which says what it lacks; see ``Retriever.search``.
+
+        Raises:
+            InputError: the text is empty, or k is below 1.
+        """
+        return self._search(text, self.rank(), k, among)
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Retriever.fill``.

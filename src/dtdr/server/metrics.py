@@ -58,6 +58,13 @@ class Metrics:
             ["model"],
             registry=registry,
         )
+        self.search_seconds = Histogram(
+            "dtdr_search_seconds",
+            "Time to answer a search for tools, waiting included.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self.calls = Counter(
             "dtdr_predicted_calls",
             "Calls predicted with their arguments, by whether every one was known.",

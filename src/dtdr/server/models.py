@@ -7,7 +7,7 @@ import contextlib
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -177,6 +177,14 @@ class ServedModel:
         if run is not None:
             return snapshot, await snapshot.run(snapshot.retriever.rank, run)
         return snapshot, await snapshot.run(snapshot.rank, query, history)
+
+    async def search(
+        self, text: str, run: Run | None, top_k: int, among: Collection[str] | None
+    ) -> tuple[Snapshot, Sequence[tuple[str, float]]]:
+        """The tools that a text means in a run, and the snapshot that found them."""
+        snapshot = self.current
+        work = partial(snapshot.retriever.search, among=among)
+        return snapshot, await snapshot.run(work, text, run, top_k)
 
     async def predict(
         self, run: Run, top_k: int, tool: str | None

@@ -101,6 +101,37 @@ async def explain(call: Call, body: schemas.ExplainRequest) -> schemas.ExplainRe
     )
 
 
+# -- search ------------------------------------------------------------------------------------
+
+
+async def search(call: Call, body: schemas.SearchRequest) -> schemas.SearchResponse:
+    """Answer an agent's search for tools: by its words, and by what comes next in its run."""
+    service = call.service
+    model = service.models.find(body.model)
+    service.check_query(body.text)
+    if body.query is None and (body.history or body.before):
+        raise HTTPException(422, "query: is missing; history and before are those of a query")
+    asked = body.text if body.query is None else body.query
+    run = await service.read_run(asked, body.history, body.before)
+    history = names_of(body.history)
+    call.log(model.name, asked, calls=len(history))
+    told = None if body.query is None else run or as_run(asked, history)
+    return await service.search(
+        model, history, lambda: model.search(body.text, told, body.top_k, body.among)
+    )
+
+
+async def search_session(call: Call, body: schemas.SearchBounds) -> schemas.SearchResponse:
+    """Answer an agent's search for tools in a session."""
+    session = await _session(call)
+    call.service.check_query(body.text)
+    return await call.service.search(
+        session.model,
+        session.history,
+        lambda: session.search(body.text, body.top_k, body.among),
+    )
+
+
 # -- whole calls -------------------------------------------------------------------------------
 
 
@@ -413,6 +444,8 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/rank", rank),
     Endpoint("POST", "/v1/sessions/{session}/call", call_in_session),
     Endpoint("POST", "/v1/sessions/{session}/rank", rank_session),
+    Endpoint("POST", "/v1/search", search),
+    Endpoint("POST", "/v1/sessions/{session}/search", search_session),
     Endpoint("POST", "/v1/calls", predict_calls),
     Endpoint("POST", "/v1/sessions/{session}/calls", predict_session),
     Endpoint("POST", "/v1/plans", predict_plans),

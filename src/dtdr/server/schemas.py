@@ -10,6 +10,7 @@ from dtdr.arguments.sources import SourceKind
 from dtdr.explanation import Explanation
 from dtdr.integrations.policy import TOLERANCE
 from dtdr.plan import Status
+from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.selection import AnthropicForm, OpenAIForm
 
 Object: TypeAlias = dict[str, Any]
@@ -176,6 +177,54 @@ class ExplainResponse(Response, kw_only=True):
     model: str
     generation: int
     explanation: Explanation
+
+
+# -- search ------------------------------------------------------------------------------------
+
+MAX_SEARCH = 100
+"""Tools that a search returns at most."""
+
+
+class SearchBounds(Request, kw_only=True):
+    """What an agent searches for."""
+
+    text: Annotated[
+        str, Meta(min_length=1, description="What the agent wants to do, in its words.")
+    ]
+    top_k: Annotated[int, Meta(ge=1, le=MAX_SEARCH)] = SEARCH_LIMIT
+    among: Annotated[
+        list[ToolName] | None,
+        Meta(description="Names that may be returned, such as those that are hidden; else all."),
+    ] = None
+
+
+class SearchRequest(SearchBounds, kw_only=True):
+    """A search, and the run in which it is made, as far as it is known."""
+
+    query: Annotated[
+        Annotated[str, Meta(min_length=1)] | None, Meta(description="What the user asked for.")
+    ] = None
+    history: History = []
+    before: Before = []
+    model: ModelName = None
+
+
+class FoundTool(Response, kw_only=True):
+    """One tool, and its share of all scores, which is not calibrated."""
+
+    tool: str
+    score: float
+
+
+class SearchResponse(Response, kw_only=True):
+    """What a search brought up."""
+
+    model: str
+    generation: int
+    tools: Annotated[list[FoundTool], Meta(description="Best first; empty where none matches.")]
+    unknown_tools: Annotated[
+        list[str], Meta(description="Names in the history that the model never saw.")
+    ]
 
 
 # -- whole calls -------------------------------------------------------------------------------

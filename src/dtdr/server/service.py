@@ -76,6 +76,23 @@ class Service:
             span.record(query, len(history), response)
         return response
 
+    async def search(
+        self,
+        model: ServedModel,
+        history: Sequence[str],
+        searching: Callable[[], Awaitable[tuple[Snapshot, Sequence[tuple[str, float]]]]],
+    ) -> schemas.SearchResponse:
+        """Wait for a search, count it, and write its tools as they are sent."""
+        started = time.perf_counter()
+        snapshot, tools = await searching()
+        self.metrics.search_seconds.labels(model.name).observe(time.perf_counter() - started)
+        return schemas.SearchResponse(
+            model=model.name,
+            generation=snapshot.generation,
+            tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
+            unknown_tools=_unknown(snapshot, history),
+        )
+
     async def predict(
         self,
         model: ServedModel,

@@ -7,7 +7,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from sys import getsizeof
 
 from starlette.exceptions import HTTPException
@@ -78,6 +78,14 @@ class ServedSession:
             snapshot = self.model.current
             return snapshot, await snapshot.run(self._rank, snapshot)
 
+    async def search(
+        self, text: str, top_k: int, among: Collection[str] | None
+    ) -> tuple[Snapshot, Sequence[tuple[str, float]]]:
+        """The tools that a text means at this step, and the snapshot that found them."""
+        async with self._lock:
+            snapshot = self.model.current
+            return snapshot, await snapshot.run(self._search, snapshot, text, top_k, among)
+
     async def predict(
         self, top_k: int, tool: str | None
     ) -> tuple[Snapshot, Sequence[CallPrediction]]:
@@ -121,6 +129,11 @@ class ServedSession:
 
     def _rank(self, snapshot: Snapshot) -> Ranking:
         return self._told_session(snapshot).rank()
+
+    def _search(
+        self, snapshot: Snapshot, text: str, top_k: int, among: Collection[str] | None
+    ) -> Sequence[tuple[str, float]]:
+        return self._told_session(snapshot).search(text, top_k, among=among)
 
     def _predict(
         self, snapshot: Snapshot, top_k: int, tool: str | None

@@ -198,8 +198,8 @@ def _items(record: Any) -> Iterator[Item]:
         yield from items_of({**record, "type": "message"})
         return
     identifier = str(record.get("call_id") or record.get("id") or "")
-    if kind.endswith("_call_output"):
-        output = output_of(record.get("output"))
+    if kind.endswith("_call_output") or kind == "tool_search_output":
+        output = output_of(record.get("output", record.get("tools")))
         yield ToolResult(identifier, output, failed=_has_failed(record, output))
     elif kind.endswith("_call"):
         named = record.get("name")

@@ -1,0 +1,254 @@
+"""The search of an agent that says what it lacks: in the library, the masks and their adapters."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dtdr
+from dtdr.demonstrations import Tool
+from dtdr.errors import InputError
+from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.integrations.search import read_search
+from dtdr.ranking import Ranking
+from dtdr.retrievers.search import ToolSearch
+from dtdr.run import Run
+from tests import small_data
+from tests.command_line import dtdr as command
+from tests.integrations.tools import NEW, QUERY, RETRIEVER, broken_mask, mask
+
+ROOT = Path(__file__).parents[1]
+NAMES = [tool.name for tool in small_data.TOOLS]
+NEW_TOOL = Tool(NEW, "Order a taxi")
+KNOWN = (*small_data.TOOLS, NEW_TOOL)
+
+
+def names(tools):
+    return [name for name, _ in tools]
+
+
+def test_words_of_the_text_find_a_tool_that_the_run_speaks_against():
+    assert RETRIEVER.rank(QUERY).best == "read_file"
+    brought = RETRIEVER.search("tell me the weather of a city", QUERY, 3)
+    assert brought[0][0] == "weather"
+    assert sum(share for _, share in brought) <= 1 + 1e-9
+
+
+def test_the_run_decides_between_tools_whose_words_match_alike():
+    search = ToolSearch.of([Tool("send_mail", "Send"), Tool("send_text", "Send")])
+    for first, second in ((0.8, 0.1), (0.1, 0.8)):
+        run = Ranking(("send_mail", "send_text", "end"), np.array([first, second, 0.1]))
+        likelier = "send_mail" if first > second else "send_text"
+        assert names(search.find("send", run=run))[0] == likelier
+
+
+def test_a_session_searches_as_the_retriever_does():
+    session = RETRIEVER.session(QUERY).call("read_file")
+    run = Run(QUERY)
+    run.call("read_file")
+    assert session.search("make it shorter", 4) == RETRIEVER.search("make it shorter", run, 4)
+
+
+def test_only_the_tools_that_are_asked_about_are_returned():
+    brought = RETRIEVER.search("send an e-mail", QUERY, among={"weather", "send_text", "nothing"})
+    assert set(names(brought)) <= {"weather", "send_text"}
+    assert RETRIEVER.search("send an e-mail", QUERY, among=()) == []
+
+
+def test_what_matches_nothing_brings_up_nothing_by_words_alone():
+    search = ToolSearch.of(KNOWN)
+    assert search.find("walrus quarantine") == []
+    assert names(search.find("order a taxi")) == [NEW]
+    assert ToolSearch.of(()).find("order a taxi") == []
+
+
+@pytest.mark.parametrize(("text", "k"), [(" ", 5), ("", 5), (None, 5), ("mail", 0)])
+def test_a_search_for_nothing_is_an_error(text, k):
+    with pytest.raises(InputError):
+        RETRIEVER.search(text, QUERY, k)
+
+
+def test_tools_that_come_later_are_found():
+    retriever: Any = dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS)
+    assert NEW not in names(retriever.search("order a taxi", QUERY))
+    retriever.add_tools([NEW_TOOL])
+    assert retriever.search("order a taxi", QUERY)[0][0] == NEW
+    retriever.remove_tools([NEW])
+    assert NEW not in names(retriever.search("order a taxi", QUERY))
+
+
+# -- masks ---------------------------------------------------------------------------------------
+
+
+def test_a_mask_searches_what_it_hides_and_tools_that_the_model_does_not_know():
+    hides = mask(top_k=1)
+    hidden = hides.select([tool.name for tool in KNOWN], Transcript.of(QUERY)).hidden
+    brought = hides.search("the weather of a city", KNOWN, Transcript.of(QUERY))
+    assert brought[0] == "weather"
+    assert set(brought) <= {*hidden, NEW}
+    assert hides.search("order a taxi", KNOWN, Transcript.of(QUERY))[0] == NEW
+    shows = ToolMask(RETRIEVER, ToolPolicy(top_k=20))
+    assert shows.search("order a taxi", KNOWN, Transcript.of(QUERY))[0] == NEW
+
+
+def test_a_search_goes_by_words_when_ranking_fails(caplog):
+    assert broken_mask().search("order a taxi", KNOWN, Transcript.of(QUERY)) == (NEW,)
+    assert "searching by words alone" in caplog.text
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def chat_tool(tool):
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": {}},
+    }
+
+
+def test_a_chat_search_is_answered_and_what_it_found_is_shown_from_then_on():
+    hides = mask(top_k=1)
+    user = {"role": "user", "content": QUERY}
+    body = {"messages": [user], "tools": [*map(chat_tool, KNOWN), openai.search_tool()]}
+    first = openai.mask_request(body, hides, "filtered")
+    assert "weather" not in openai.tool_names(first["tools"])
+    assert "search_tools" in openai.tool_names(first["tools"])
+    asked = {"name": "search_tools", "arguments": '{"query": "the weather of a city", "limit": 1}'}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": asked}],
+    }
+    (answer,) = openai.answer_searches(body, [message], hides)
+    assert (answer["role"], answer["tool_call_id"]) == ("tool", "c1")
+    assert [tool["name"] for tool in json.loads(answer["content"])["tools"]] == ["weather"]
+    body["messages"] = [user, message, answer]
+    later = openai.mask_request(body, hides, "filtered")
+    assert "weather" in openai.tool_names(later["tools"])
+    assert hides.select(NAMES, openai.transcript(body)).reasons["weather"] == "called"
+    # The search is not a step of the user's task.
+    ranked = hides.select(NAMES, openai.transcript({"messages": [user]})).preferred
+    assert hides.select(NAMES, openai.transcript(body)).preferred == ranked
+
+
+def test_openais_tool_search_is_answered_with_definitions_that_its_package_accepts():
+    responses = pytest.importorskip("openai.types.responses", reason="openai is not installed")
+    hides = mask(top_k=1)
+    tools = [
+        {"type": "function", "name": t.name, "description": t.description, "parameters": {}}
+        for t in KNOWN
+    ]
+    offered = openai.search_tool("responses")
+    assert responses.ToolSearchTool.model_validate(offered).execution == "client"
+    body = {"input": QUERY, "tools": [*tools, offered]}
+    call = responses.ResponseToolSearchCall.model_validate(
+        {
+            "type": "tool_search_call",
+            "id": "ts_1",
+            "call_id": "call_1",
+            "execution": "client",
+            "status": "completed",
+            "arguments": {"query": "order a taxi"},
+        }
+    )
+    (answer,) = openai.answer_searches(body, [call], hides)
+    output = responses.ResponseToolSearchOutputItem.model_validate({**answer, "id": "tso_1"})
+    assert output.call_id == "call_1"
+    assert output.tools[0].name == NEW
+    assert output.tools[0].defer_loading is True
+    by_server = {**call.model_dump(), "execution": "server"}
+    assert openai.answer_searches(body, [by_server], hides) == []
+
+    # What the search loaded is not added to the conversation a second time.
+    items = [{"role": "user", "content": QUERY}, call.model_dump(), answer]
+    weather = {"query": "the weather of a city", "limit": 1}
+    again = call.model_copy(update={"call_id": "call_2", "arguments": weather})
+    items += [again.model_dump(), *openai.answer_searches({**body, "input": items}, [again], hides)]
+    masked = openai.mask_request({**body, "input": items}, hides, "additional-tools")
+    added = [
+        tool["name"]
+        for item in masked["input"]
+        if item.get("type") == "additional_tools"
+        for tool in item["tools"]
+    ]
+    assert "weather" not in added
+    ranked = hides.select(NAMES, openai.transcript({"input": QUERY})).preferred
+    assert hides.select(NAMES, openai.transcript({"input": items})).preferred == ranked
+
+
+def test_anthropics_search_is_answered_with_references():
+    types = pytest.importorskip("anthropic.types", reason="anthropic is not installed")
+    hides = mask(top_k=1)
+    tools = [
+        {"name": t.name, "description": t.description, "input_schema": {"type": "object"}}
+        for t in KNOWN
+    ]
+    body = {
+        "messages": [{"role": "user", "content": QUERY}],
+        "tools": [*tools, anthropic.search_tool()],
+    }
+    sent = anthropic.mask_request(body, hides)
+    (offered,) = [tool for tool in sent["tools"] if tool["name"] == "search_tools"]
+    assert "defer_loading" not in offered
+    search = types.ToolUseBlock(
+        id="toolu_1", name="search_tools", input={"query": "the weather", "limit": 1},
+        type="tool_use", caller={"type": "direct"},
+    )  # fmt: skip
+    bad = {"type": "tool_use", "id": "toolu_2", "name": "search_tools", "input": {"query": ""}}
+    good, refused = anthropic.answer_searches(body, [search, bad], hides)
+    assert good == {
+        "type": "tool_result",
+        "tool_use_id": "toolu_1",
+        "content": [{"type": "tool_reference", "tool_name": "weather"}],
+    }
+    assert refused["is_error"] is True
+    assert "'query' is missing" in refused["content"]
+    body["messages"] += [
+        {"role": "assistant", "content": [search.model_dump()]},
+        {"role": "user", "content": [good]},
+    ]
+    masked = anthropic.mask_request(body, hides)
+    loads = [
+        block["content"]
+        for message in masked["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+        if block.get("type") == "tool_result" and block["tool_use_id"] != "toolu_1"
+    ]
+    loaded = [reference["tool_name"] for content in loads for reference in content]
+    assert "weather" not in loaded
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", {}, {"query": " "}, {"query": "x", "limit": True}, {"query": "x", "limit": 51}],
+)
+def test_a_search_that_cannot_be_understood_says_why(arguments):
+    with pytest.raises(InputError, match=r"'query'|'limit'|not JSON"):
+        read_search(arguments)
+
+
+# -- command line and benchmark --------------------------------------------------------------------
+
+
+def test_the_command_answers_a_search(tmp_path):
+    RETRIEVER.save(tmp_path / "model")
+    given = ["rank", str(tmp_path / "model"), QUERY, "--search", "the weather of a city"]
+    code, out, _ = command(*given, "--json")
+    assert (code, json.loads(out)["tools"][0]["tool"]) == (0, "weather")
+    assert "Tool searched for" in command(*given)[1]
+    assert command(*given, "--why")[0] == 2
+
+
+def test_the_benchmark_runs():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/search.py"), "--smoke", "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["wanted"] for row in rows] == ["missed", "new"]
+    assert all(row["search"] >= row["ranking"] for row in rows)

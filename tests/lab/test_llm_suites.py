@@ -44,7 +44,9 @@ def test_their_tables_have_shares_with_intervals(lab):
 def test_a_model_is_named_without_where_it_is():
     assert short_name("gguf:/home/ann/models/q.gguf") == "gguf:q.gguf"
     assert short_name("openai:qwen3@http://10.0.0.1:80/v1") == "openai:qwen3"
-    assert short_name("hf:Qwen/Qwen3-0.6B") == "hf:Qwen/Qwen3-0.6B"
+    assert short_name("hf:Qwen/Qwen3-0.6B?dtype=float16") == "hf:Qwen/Qwen3-0.6B?dtype=float16"
+    assert short_name("hf:/home/ann/models/own?dtype=float16") == "hf:own?dtype=float16"
+    assert short_name("hf:./own") == "hf:own"
 
 
 def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):

@@ -1,9 +1,11 @@
+import re
 from html.parser import HTMLParser
 
 import pytest
 
 from dtdr.errors import InputError
 from dtdr.evaluation.charts import (
+    WIDTH,
     Axis,
     Dot,
     Point,
@@ -124,6 +126,17 @@ def test_an_interval_beyond_the_axis_ends_at_its_edge():
     rows = [("dr", [Dot("dr", 0.5, -3.0, 4.0)])]
     narrow = dot_chart(rows, axis, label="l")
     assert dot_chart([("dr", [Dot("dr", 0.5, 0.0, 1.0)])], axis, label="l") == narrow
+
+
+def test_a_long_name_leaves_room_for_the_dots():
+    long = "less-is-more (paper, sentence-transformers, hf:Qwen/Qwen3-0.6B?dtype=float16)"
+    rows = [(name, [Dot(name, 0.5)]) for name in (long, "dr")]
+    drawn = dot_chart(rows, Axis("MRR", low=0.0, high=1.0), label="MRR")
+    grid = [float(x) for x in re.findall(r'class="grid" x1="([\d.]+)"', drawn)]
+    assert max(grid) - min(grid) > WIDTH / 3
+    assert f"<title>{long}</title>" in drawn
+    assert "less-is-more (paper, sent…" in drawn
+    assert ">dr</text>" in drawn
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.5, 1e6])

@@ -22,6 +22,9 @@ one of 1600 px."""
 
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 46
 
+LONGEST_NAME = 26
+"""Characters of a row's name; more would leave less than half of the width to the dots."""
+
 SERIES = {
     "dtdr-f": 0,
     "dtdr-l": 1,
@@ -285,7 +288,8 @@ def _rows(
     names: Sequence[str], values: Sequence[float], x: Axis, *, pitch: int, right: int
 ) -> tuple[list[str], Scale, int]:
     """Names of rows, a grid and the axis below; where a value stands, and the chart's height."""
-    left = LEFT + 7 * max(map(len, names), default=0) - 30
+    shown = [_cut(name) for name in names]
+    left = LEFT + 7 * max(map(len, shown), default=0) - 30
     height = TOP + pitch * len(names) + BOTTOM
     bottom = height - BOTTOM
     across, ticks = x.scale(values, left, WIDTH - RIGHT - right)
@@ -294,9 +298,13 @@ def _rows(
         parts.append(_line("grid", across(tick), TOP, across(tick), bottom))
         parts.append(_text("tick", across(tick), bottom + 17, x.show(tick)))
     parts.append(_text("title", (left + WIDTH - RIGHT) / 2, height - 8, x.title))
-    for number, name in enumerate(names):
-        parts.append(_text("label", left - 8, TOP + pitch * number + 16, name))
+    for number, (name, text) in enumerate(zip(names, shown, strict=True)):
+        parts.append(_text("label", left - 8, TOP + pitch * number + 16, text, name))
     return parts, across, height
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def _chart(parts: Sequence[str], label: str, height: float) -> str:
@@ -312,8 +320,9 @@ def _group(kind: str, series: str, marks: Sequence[str]) -> str:
     return f'<g class="{kind} {series_class(series)}" data-series="{name}">{"".join(marks)}</g>'
 
 
-def _text(kind: str, x: float, y: float, text: str) -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
+def _text(kind: str, x: float, y: float, text: str, whole: str = "") -> str:
+    title = f"<title>{escape(whole)}</title>" if whole not in ("", text) else ""
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}{title}</text>'
 
 
 def _upright(kind: str, x: float, y: float, text: str) -> str:

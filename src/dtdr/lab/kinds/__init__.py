@@ -67,4 +67,7 @@ def short_name(llm: str) -> str:
     kind, _, rest = llm.partition(":")
     if kind in ("gguf", "replay"):
         return f"{kind}:{Path(rest).name}"
+    if kind == "hf" and rest.startswith(("/", ".", "~")):
+        path, mark, options = rest.partition("?")
+        return f"{kind}:{Path(path).name}{mark}{options}"
     return f"{kind}:{rest.partition('@')[0]}"

@@ -61,6 +61,7 @@ class Measure:
 
     Attributes:
         title: of the axis.
+        model: the LLM that was asked; empty without one.
         runs: those that measured it.
         of: the mean over runs that differ in their split only.
         show: a point of a table.
@@ -68,6 +69,7 @@ class Measure:
     """
 
     title: str
+    model: str
     runs: Sequence[Run]
     of: Callable[[Sequence[Run]], Interval]
     show: Callable[[Interval | None], Cell]
@@ -118,11 +120,11 @@ def _measures(results: Results, suite: str) -> Iterator[Measure]:
         share = share_of(records, "right")
         return Interval(share.value, share.low, share.high)
 
-    yield Measure("MRR", results.runs(suite, "rank"), mrr, interval, INTERVALS)
+    yield Measure("MRR", "", results.runs(suite, "rank"), mrr, interval, INTERVALS)
     asked = results.runs(suite, "selections")
     for model in dict.fromkeys(str(run.spec["llm"]) for run in asked):
         runs = [run for run in asked if run.spec["llm"] == model]
-        yield Measure(f"FSA, {model}", runs, fsa, _share, WILSON)
+        yield Measure("FSA", model, runs, fsa, _share, WILSON)
 
 
 def _share(mean: Interval | None) -> Cell:
@@ -213,8 +215,10 @@ def _curve_figure(title: str, data: str, curves: Curves, axis: Axis, measure: Me
         label=f"{measure.title} by {axis.title} on {data}",
     )
     columns = [Column("Method"), *numeric(*(f"{x:,.0f}" for x in places))]
-    values = Table(columns, rows, f"{measure.title} by {title.lower()}, {data}")
-    return Figure(f"{title}, {data}", chart, measure.intervals, list(curves), values)
+    asked = f"{measure.title}, {measure.model}" if measure.model else measure.title
+    values = Table(columns, rows, f"{asked} by {title.lower()}, {data}")
+    heading = f"{title}, {data}" + (f", {measure.model}" if measure.model else "")
+    return Figure(heading, chart, measure.intervals, list(curves), values)
 
 
 def _linear(title: str) -> Axis:

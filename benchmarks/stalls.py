@@ -4,9 +4,11 @@
     python benchmarks/stalls.py --connections 100 --attack bodies
     python benchmarks/stalls.py --smoke
 
-A process of its own attacks; this one asks for a small answer every 10 ms on one connection that
-stays open, and measures how long each takes. The row without an attack says what the machine itself
-adds.
+A process of its own attacks from 127.0.0.1; this one asks as another client, from 127.0.0.2, for a
+small answer every 10 ms on one connection that stays open, and measures how long each takes. The
+rows "none" and "ordinary" (as many connections that ask now and then, and read the answers) say
+what the machine and ordinary use add. On Linux, "stall" is the longest time less what the server
+and this process waited for a processor meanwhile, which is the work of other processes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -112,6 +115,18 @@ async def connect_only(address: Address) -> None:
     writer.close()
 
 
+async def ask_now_and_then(address: Address) -> None:
+    """What ordinary clients do: a small request, its answer, and a pause."""
+    content = small_request(address)
+    reader, writer = await asyncio.open_connection(*address[:2])
+    with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        for _ in range(5):
+            writer.write(content)
+            await asyncio.wait_for(read_answer(reader), 10)
+            await asyncio.sleep(random.uniform(1, 5))
+    writer.close()
+
+
 async def never_read(address: Address) -> None:
     """Many requests at once, the answers to which are not read."""
     with socket.create_connection(address[:2]) as one:
@@ -123,6 +138,7 @@ async def never_read(address: Address) -> None:
 
 
 ATTACKS: dict[str, Callable[[Address], Awaitable[None]]] = {
+    "ordinary": ask_now_and_then,
     "bodies": send_bodies,
     "heads": send_heads,
     "slow": send_slowly,
@@ -149,32 +165,56 @@ def attack(name: str, address: Address, connections: int, seconds: float) -> Non
     asyncio.run(run())
 
 
-async def ask(address: Address, seconds: float) -> list[float]:
-    """Milliseconds of each small request on one connection; a lost connection is opened again."""
-    content = request(address, json.dumps({**CALL, "method": "ping"}).encode(),
-                      "Mcp-Protocol-Version: 2025-06-18")  # fmt: skip
+def small_request(address: Address) -> bytes:
+    """A request that costs little."""
     if address[2] != "/mcp":
-        content = request((*address[:2], "/v1/rank"), json.dumps(RANK).encode())
-    found: list[float] = []
+        return request((*address[:2], "/v1/rank"), json.dumps(RANK).encode())
+    ping = json.dumps({**CALL, "method": "ping"}).encode()
+    return request(address, ping, "Mcp-Protocol-Version: 2025-06-18")
+
+
+async def read_answer(reader: asyncio.StreamReader) -> None:
+    """One answer to the end."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+    await reader.readexactly(int(length or 0))
+
+
+def waited(*processes: int) -> float:
+    """Milliseconds that these have waited for a processor; 0 where the system does not say."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            path = Path(f"/proc/{process}/task/{process}/schedstat")
+            total += int(path.read_text().split()[1])
+    return total / 1e6
+
+
+async def ask(address: Address, process: int, seconds: float) -> list[tuple[float, float]]:
+    """Milliseconds of each small request on one connection; a lost connection is opened again.
+
+    The second number is less what the server and this process waited for a processor.
+    """
+    content = small_request(address)
+    found: list[tuple[float, float]] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        reader, writer = await asyncio.open_connection(*address[:2])
+        reader, writer = await asyncio.open_connection(*address[:2], local_addr=("127.0.0.2", 0))
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while time.monotonic() < end:
-                started = time.perf_counter()
+                before, started = waited(process, os.getpid()), time.perf_counter()
                 writer.write(content)
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length or 0))
-                found.append((time.perf_counter() - started) * 1e3)
+                await read_answer(reader)
+                took = (time.perf_counter() - started) * 1e3
+                found.append((took, max(0, took - waited(process, os.getpid()) + before)))
                 await asyncio.sleep(0.01)
         writer.close()
     return found
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[dict[str, Address]]:
-    """A server and a gateway."""
+def running(folder: Path) -> Iterator[dict[str, tuple[Address, int]]]:
+    """A server and a gateway: their addresses and processes."""
     demonstrations = list(generate(200))
     dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f").save(folder / "model")
     ports = {"dtdr serve": free_port(), "dtdr mcp": free_port()}
@@ -191,7 +231,10 @@ def running(folder: Path) -> Iterator[dict[str, Address]]:
             while socket.socket().connect_ex(("127.0.0.1", port)):
                 time.sleep(0.1)
         paths = {"dtdr serve": "/v1/rank", "dtdr mcp": "/mcp"}
-        yield {name: ("127.0.0.1", port, paths[name]) for name, port in ports.items()}
+        yield {
+            name: (("127.0.0.1", ports[name], paths[name]), process.pid)
+            for name, process in zip(paths, processes, strict=True)
+        }
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -210,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--connections", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--server", choices=("dtdr serve", "dtdr mcp"), action="append")
     parser.add_argument("--attack", choices=ATTACKS, action="append")
     parser.add_argument("--smoke", action="store_true", help="few and short")
     given = parser.parse_args()
@@ -218,8 +262,10 @@ def main() -> None:
     rows = []
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as addresses:
-        for server, address in addresses.items():
-            asyncio.run(ask(address, 1))
+        for server, (address, process) in addresses.items():
+            if given.server and server not in given.server:
+                continue
+            asyncio.run(ask(address, process, 1))
             for name in ("none", *(given.attack or ATTACKS)):
                 attacker = None
                 if name != "none":
@@ -227,13 +273,14 @@ def main() -> None:
                     attacker = spawn.Process(target=attack, args=arguments)
                     attacker.start()
                     time.sleep(2)
-                took = sorted(asyncio.run(ask(address, given.seconds)))
+                found = asyncio.run(ask(address, process, given.seconds))
+                took = sorted(item for item, _ in found)
                 if attacker is not None:
                     attacker.join()
                 rows.append(
                     {"server": server, "attack": name, "asked": len(took),
                      "p50": took[len(took) // 2], "p99": took[int(0.99 * (len(took) - 1))],
-                     "worst": took[-1]}
+                     "worst": took[-1], "stall": max(own for _, own in found)}
                 )  # fmt: skip
                 print(rows[-1], file=sys.stderr, flush=True)
     columns = [
@@ -241,7 +288,7 @@ def main() -> None:
         Column("Attack", "attack"),
         Column("Asked", "asked", count, numeric=True),
         *(Column(name, name, lambda ms: f"{ms:.1f}", numeric=True) for name in ("p50", "p99")),
-        Column("worst", "worst", lambda ms: f"{ms:.0f}", numeric=True),
+        *(Column(name, name, lambda ms: f"{ms:.0f}", numeric=True) for name in ("worst", "stall")),
     ]
     title = f"Milliseconds of a small request beside {given.connections} connections of another"
     Console(width=100).print(Table(columns, rows, title).to_rich())

@@ -1,12 +1,15 @@
 """Limits on connections: heads, time, number; and what is not HTTP."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import cast
 
 import httpx2
 import pytest
@@ -14,17 +17,19 @@ import uvicorn
 
 from dtdr.server import Limits
 from dtdr.server.connections import Connections
+from dtdr.server.turns import Turns
 from tests.server import serving
 from tests.server.serving import QUERY, Served
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 
-@contextlib.contextmanager
-def connect(served: Served) -> Iterator[socket.socket]:
-    url = httpx2.URL(served.url)
-    with socket.create_connection((url.host, int(url.port or 0)), timeout=30) as connection:
-        yield connection
+def connect(served: Served) -> socket.socket:
+    return connect_to(httpx2.URL(served.url))
+
+
+def connect_to(url: httpx2.URL) -> socket.socket:
+    return socket.create_connection((url.host, int(url.port or 0)), timeout=30)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -176,6 +181,121 @@ def test_a_refusal_never_stands_where_an_answer_is_expected(served):
         answers = read_all(connection)
     assert answers.count(b"HTTP/1.1 400") <= 1
     assert b"HTTP/1.1 200" not in answers.partition(b"HTTP/1.1 400")[2]
+
+
+@contextlib.contextmanager
+def serving_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
+    """An application behind connections with limits, and those that were made."""
+    shared = Connections(Limits(), lambda _, reason: reason.encode())
+    made: list = []
+
+    def protocol(**named):
+        made.append(shared.protocol(**named))
+        return made[-1]
+
+    kind = cast(type[asyncio.Protocol], protocol)
+    config = uvicorn.Config(app, http=kind, lifespan="off", log_config=None)
+    with socket.socket() as listener, serving.running_server(config, listener) as url:
+        yield url, shared, made
+
+
+async def respond(send, content: bytes) -> None:
+    length = (b"content-length", str(len(content)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": content})
+
+
+def test_what_follows_a_request_is_not_read_before_that_is_answered():
+    """However much it is, it takes no time and is answered in order."""
+    may_go_on, asked = threading.Event(), []
+
+    async def app(scope, receive, send):
+        asked.append(scope["path"])
+        while not may_go_on.is_set():
+            await asyncio.sleep(0.01)
+        await respond(send, scope["path"].encode())
+
+    lines = [b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2_000)]
+    with serving_app(app) as (url, _, made), connect_to(url) as connection:
+        connection.sendall(b"".join(lines))
+        serving.wait_until(lambda: asked)
+        time.sleep(0.1)
+        assert asked == ["/0"]
+        assert len(made[0].pipeline) < 256 / len(lines[0])
+        may_go_on.set()
+        connection.sendall(b"GET /last HTTP/1.1\r\nConnection: close\r\n\r\n")
+        answers = read_all(connection)
+    assert asked == [*(f"/{number}" for number in range(2_000)), "/last"]
+    assert answers.count(b"HTTP/1.1 200") == 2_001
+
+
+def test_more_than_a_megabyte_after_a_request_ends_the_connection():
+    async def app(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass  # each time, some more of what was sent is read
+
+    with serving_app(app) as (url, _, made):
+        with connect_to(url) as connection:
+            connection.sendall(HEAD + b"\r\n")
+            with contextlib.suppress(OSError):
+                for _ in range(64):
+                    connection.sendall(b"x" * 1_000_000)
+            assert read_all(connection) == b""
+        serving.wait_until(lambda: not made[0]._unread)
+
+
+def test_requests_that_wait_hold_up_no_others():
+    """As calls do that other servers have to answer."""
+
+    async def app(scope, receive, send):
+        if scope["path"] == "/waits":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        else:
+            await respond(send, b"done")
+
+    with serving_app(app) as (url, shared, _), contextlib.ExitStack() as stack:
+        for _ in range(50):
+            waiting = stack.enter_context(connect_to(url))
+            waiting.sendall(b"GET /waits HTTP/1.1\r\n\r\n")
+        connection = stack.enter_context(connect_to(url))
+        connection.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert read_all(connection).endswith(b"done")
+        serving.wait_until(lambda: shared.turns._held == 0)
+
+
+class FakeReader:
+    """Has so many pieces, each of which begins a request."""
+
+    def __init__(self, turns: Turns, client: str, pieces: int, read: list[str]) -> None:
+        self.turns, self.client, self.pieces, self.log = turns, client, pieces, read
+
+    def read_piece(self) -> None:
+        self.log.append(self.client)
+        self.pieces -= 1
+        self.turns.hold()
+        asyncio.get_running_loop().call_soon(self.turns.release)
+        if self.pieces:
+            self.turns.ask(self.client, self)
+
+
+def test_a_client_with_many_connections_has_no_more_turns_than_one_with_one():
+    read: list[str] = []
+
+    async def run() -> None:
+        turns = Turns()
+        for _ in range(400):
+            turns.ask("many", FakeReader(turns, "many", 5, read))
+        turns.ask("one", FakeReader(turns, "one", 5, read))
+        while len(read) < 400 * 5 + 5:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    places = [place for place, client in enumerate(read) if client == "one"]
+    assert len(places) == 5
+    assert places[0] <= 8  # some began before it asked
+    assert max(later - former for former, later in itertools.pairwise(places)) <= 2
+    assert read.count("many") == 2_000
 
 
 def test_connections_that_only_wait_make_room_for_others(crowded, caplog):

@@ -17,7 +17,7 @@ import pytest
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.server import Limits, Settings, create_app
 from dtdr.server.logs import GatheringHandler, JsonFormatter
-from dtdr.server.run import _allow_files
+from dtdr.server.process import allow_files
 from dtdr.server.settings import named_models
 from tests.command_line import is_one_sentence
 from tests.server import serving
@@ -247,9 +247,9 @@ def test_more_connections_than_files_are_made_possible():
     few = min(256, was[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, was[1]))
     try:
-        _allow_files(few - 1)
+        allow_files(few - 1)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few, "never fewer"
-        _allow_files(2_000)
+        allow_files(2_000)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(2_000, was[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, was)

@@ -188,9 +188,10 @@ def _serve(gateway: Gateway, http: str | None) -> None:
     import anyio
 
     from dtdr.gateway import serve_http, serve_stdio
-    from dtdr.server.workers import share_arenas
+    from dtdr.gateway.http import LIMITS
+    from dtdr.server.process import tune_process
 
-    share_arenas()
+    tune_process(LIMITS.connections)
     if http is None:
         anyio.run(serve_stdio, gateway)
         return

@@ -69,6 +69,7 @@ async def serve_http(
         port=port,
         http=Connections(limits, lambda _, reason: reason.encode()).protocol,
         ws="none",
+        proxy_headers=False,
         log_level="warning",
         timeout_graceful_shutdown=2,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -18,12 +16,9 @@ from dtdr.server import logs
 from dtdr.server.app import create_app
 from dtdr.server.connections import Connections
 from dtdr.server.endpoints import Endpoint, error_body
+from dtdr.server.process import tune_process
 from dtdr.server.service import Service
 from dtdr.server.settings import Settings
-from dtdr.server.workers import share_arenas
-
-if sys.platform != "win32":
-    import resource
 
 _STOP_SECONDS = 20
 """Requests under way may take so long to end when the server is told to stop."""
@@ -55,37 +50,9 @@ def serve(
         # uvicorn ends gracefully and then raises the signal again; having ended as told is no
         # failure.
         signal.signal(signal.SIGTERM, lambda *_: None)
-    share_arenas()
-    _pause_rarely()
-    _allow_files(2 * settings.limits.connections)
+    tune_process(settings.limits.connections)
     with listener:
         server(app).run(sockets=[listener])
-
-
-def _pause_rarely() -> None:
-    """Keep what would stop every request at once from doing so often.
-
-    The garbage collector takes 30 ms to look at all that is loaded (77,000 objects): what is there
-    at the start is left out for good, and models, sessions and requests need no collector, since
-    their counts of references fall to zero. And a thread that loads or updates a model gives the
-    interpreter back ten times sooner than usual.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 100)
-    sys.setswitchinterval(0.0005)
-
-
-def _allow_files(number: int) -> None:
-    """Let the process open so many files, as far as the system does: a connection is one.
-
-    Where there are too few, no connection is accepted and none is refused either.
-    """
-    if sys.platform != "win32":
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = number if hard == resource.RLIM_INFINITY else min(number, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def server(app: Starlette) -> uvicorn.Server:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -20,20 +19,8 @@ _MARGIN = 0.5
 """Seconds after its deadline that work is given up: by then its requests have ended by themselves,
 and it may still say what was wrong or do without."""
 
-_M_ARENA_MAX = -8
-"""Of malloc.h."""
-
 _STOP_SECONDS = 2.0
 """For what is under way when the server is told to stop."""
-
-
-def share_arenas() -> None:
-    """Have all threads take memory from two arenas, where the C library is glibc.
-
-    Otherwise each of up to 16 keeps as much as the largest update or reload in it once took.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class Workers:

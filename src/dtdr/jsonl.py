@@ -251,26 +251,48 @@ def read_shards(paths: Sequence[str | Path], *, bad: BadRecords | None = None) -
     records = (
         (place.removeprefix(name), record)
         for shard in shards
-        for place, record in _records(shard, bad)
+        for place, record in iter_records(shard, bad)
     )
-    return DemonstrationFile(Path(paths[0]), convert_records(name, records, _convert_record, bad))
+    return DemonstrationFile(Path(paths[0]), convert_records(name, records, convert_record, bad))
 
 
-def _records(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[str, tuple[bool, Any]]]:
-    """Each record of a file with its place, and whether it is a row of Parquet."""
+def iter_records(
+    shard: Shard,
+    bad: BadRecords | None = None,
+    groups: Sequence[int] | None = None,
+    first_row: int = 1,
+) -> Iterator[tuple[str, tuple[bool, Any]]]:
+    """Each record of a file with its place, and whether it is a row of Parquet.
+
+    Args:
+        shard: the file.
+        bad: given, records that cannot be used are counted there and left out.
+        groups: row groups of a Parquet file that are read; all without it.
+        first_row: number of their first row.
+
+    Raises:
+        InputError: naming the place, where ``bad`` is None.
+    """
     if not shard.name.endswith(parquet.SUFFIX):
         for number, record in _parse_lines(shard, bad):
             yield f"{shard.name}:{number}", (False, record)
         return
     try:
         with shard.open() as stream:
-            for number, row in enumerate(parquet.iter_demonstration_rows(stream), start=1):
+            for number, row in enumerate(
+                parquet.iter_demonstration_rows(stream, groups), start=first_row
+            ):
                 yield f"{shard.name}, row {number}", (True, row)
     except InputError as error:
         leave_out(f"{shard.name}: {error}", bad)
 
 
-def _convert_record(record: tuple[bool, Any]) -> Demonstration:
+def convert_record(record: tuple[bool, Any]) -> Demonstration:
+    """The demonstration of a record of ``iter_records``.
+
+    Raises:
+        InputError: it is not one.
+    """
     is_row, value = record
     return parquet.parse_row(value) if is_row else Demonstration.from_dict(value)
 

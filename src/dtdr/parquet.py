@@ -24,7 +24,11 @@ _JSON = ("arguments", "output")
 
 
 def iter_rows(
-    stream: IO[bytes], *, needed: Sequence[str] = (), known: Sequence[str] | None = None
+    stream: IO[bytes],
+    *,
+    needed: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file, batch by batch.
 
@@ -32,6 +36,7 @@ def iter_rows(
         stream: the file.
         needed: columns that must be there.
         known: columns that are read, of those that are there; all without it.
+        groups: row groups that are read; all without it.
 
     Raises:
         InputError: the file is not Parquet, is not whole, or lacks a column.
@@ -45,7 +50,7 @@ def iter_rows(
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         columns = None if known is None else [name for name in known if name in names]
-        for batch in file.iter_batches(_ROWS, columns=columns):
+        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=columns):
             yield from batch.to_pylist()
     except InputError:
         raise
@@ -53,14 +58,31 @@ def iter_rows(
         raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
 
 
-def iter_demonstration_rows(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+def row_groups(stream: IO[bytes]) -> list[int]:
+    """How many rows each row group of a Parquet file has; its rows are not read.
+
+    Raises:
+        InputError: the file is not Parquet, or is not whole.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        metadata = parquet.ParquetFile(stream).metadata
+        return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+
+
+def iter_demonstration_rows(
+    stream: IO[bytes], groups: Sequence[int] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file of demonstrations, which ``parse_row`` takes.
 
     Raises:
         InputError: as ``iter_rows``.
         MissingExtraError: pyarrow is not installed.
     """
-    return iter_rows(stream, needed=_NEEDED, known=_COLUMNS)
+    return iter_rows(stream, needed=_NEEDED, known=_COLUMNS, groups=groups)
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:

@@ -12,12 +12,21 @@ import typer
 
 from dtdr.arguments.model import ArgumentOptions
 from dtdr.cli import options
-from dtdr.cli.inputs import choose_split, load_dataset, report_bad
+from dtdr.cli.inputs import (
+    choose_split,
+    dataset_of,
+    draw_from_large,
+    load_dataset,
+    report_bad,
+)
 from dtdr.cli.output import print_json
-from dtdr.errors import InputError
+from dtdr.errors import InputError, check_at_least
 from dtdr.jsonl import BadRecords
 from dtdr.model_folder import check_target
 from dtdr.retrievers import DEFAULT
+
+_SAMPLE = 100_000
+"""Demonstrations that are learned from at most, unless told otherwise."""
 
 
 def fit(
@@ -84,6 +93,18 @@ def fit(
             help="Learn also which whole plans are right, for dtdr predict --plans.",
         ),
     ] = True,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample",
+            metavar="N",
+            help="Count all of larger data, but learn from N demonstrations; 0: from all.",
+        ),
+    ] = _SAMPLE,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", help="Processes that count.  [default: one a core]"),
+    ] = None,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -106,15 +127,36 @@ def fit(
     bad = BadRecords() if skip_bad else None
     if log_format is not None and (dataset is not None or not data):
         raise InputError("--format reads files; name them, and leave --dataset out")
-    source = load_dataset(
-        data=data,
-        dataset=dataset,
-        tools=tools,
-        data_dir=data_dir,
-        bad=bad,
-        log_format=log_format,
-        only_known_tools=only_known_tools,
-    )
+    check_at_least(0, sample=sample)
+    check_at_least(1, workers=workers)
+    drawn = None
+    if data and dataset is None and split is None and not only_known_tools:
+        drawn = draw_from_large(
+            data,
+            log_format,
+            sample,
+            seed=seed,
+            failures=bool(chosen.failure_weight),
+            bad=bad,
+            workers=workers,
+        )
+    if drawn is not None and data:
+        if chosen.get_params().get("half_life") is not None:
+            raise InputError(
+                "half_life needs demonstrations in the order of their time, and a sample is not; "
+                "pass --sample 0 to learn from all"
+            )
+        source = dataset_of(data, drawn.demonstrations, drawn.tools, tools)
+    else:
+        source = load_dataset(
+            data=data,
+            dataset=dataset,
+            tools=tools,
+            data_dir=data_dir,
+            bad=bad,
+            log_format=log_format,
+            only_known_tools=only_known_tools,
+        )
     report_bad(bad)
     demonstrations = source.demonstrations
     if split is not None:
@@ -124,6 +166,9 @@ def fit(
     learned = ArgumentOptions(min_runs=value_runs if values else 0) if arguments else False
     plans = plans and "llm" not in chosen.get_params()  # it would be asked for each held-out query
     chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
+    if drawn is not None:
+        counts = drawn.counts
+        chosen.record_counts(counts.training(chosen.training_.demonstrations), counts.phrases)
     seconds = time.perf_counter() - started
     chosen.save(output, force=force)
     size = sum(item.stat().st_size for item in output.iterdir())
@@ -135,6 +180,7 @@ def fit(
         "dataset": source.name,
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
+        "sampled": training.sampled,
         "skipped_failures": training.skipped_failures,
         "skipped_bad": 0 if bad is None else bad.count,
         "tools": len(chosen.tools_) - 1,  # as everywhere, without the end of the plan
@@ -150,11 +196,12 @@ def fit(
 
     with_encoder = f" with encoder {summary['encoder']}" if summary["encoder"] else ""
     kind = "synthetic demonstrations" if source.synthetic else "demonstrations"
-    skipped = training.skipped_failures
+    skipped, sampled = training.skipped_failures, training.sampled
     typer.echo(
         f"fitted {retriever}{with_encoder} on {training.demonstrations:,} {kind} of "
         f"{summary['tools']:,} tools in {seconds:.2f} s"
         + (f" ({skipped:,} failures left out)" if skipped else "")
+        + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )
     typer.echo(f"wrote {output} ({decimal(size)})")
     example = shorten(demonstrations[0].query, 60, placeholder="")

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtdr.cli.output import note
+from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, DemonstrationFile, read_tools
 from dtdr.run import Run
 
 if TYPE_CHECKING:
+    from dtdr.counting import Sample
     from dtdr.datasets import Dataset
     from dtdr.datasets.splits import Split
 
@@ -38,7 +40,7 @@ def load_dataset(
     """
     from dataclasses import replace
 
-    from dtdr.datasets import Dataset, keep_known_tools, load
+    from dtdr.datasets import keep_known_tools, load
     from dtdr.progress import track
 
     paths = [data] if isinstance(data, Path) else list(data or ())
@@ -53,16 +55,32 @@ def load_dataset(
     stream = open_data(paths, log_format, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
     logger.info("read %d demonstrations from %s", len(demonstrations), ", ".join(map(str, paths)))
-    own = Dataset(
+    own = dataset_of(paths, demonstrations, stream.tools, tools)
+    return keep_known_tools(own) if only_known_tools else own
+
+
+def dataset_of(
+    paths: Sequence[Path],
+    demonstrations: list[Demonstration],
+    found: Sequence[Tool],
+    tools: Path | None,
+) -> Dataset:
+    """Demonstrations of files as a data set, with the tools of a file or those found beside them.
+
+    Raises:
+        InputError: the file of tools cannot be read.
+    """
+    from dtdr.datasets import Dataset
+
+    return Dataset(
         name=paths[0].stem,
         title=paths[0].name,
         demonstrations=demonstrations,
-        tools=read_tools(tools) if tools else stream.tools,
+        tools=read_tools(tools) if tools else tuple(found),
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(paths[0]),
         licence="",
     )
-    return keep_known_tools(own) if only_known_tools else own
 
 
 def open_data(
@@ -80,6 +98,53 @@ def open_data(
         title = traces.FORMATS[stream.format].title
         note(f"{paths[0]} is read as {stream.format}: {title}")
     return stream
+
+
+def draw_from_large(
+    paths: Sequence[Path],
+    log_format: str | None,
+    size: int,
+    *,
+    seed: int,
+    failures: bool,
+    bad: BadRecords | None,
+    workers: int | None,
+) -> Sample | None:
+    """A sample of demonstrations, where files hold more than are to be learned from.
+
+    Returns:
+        None where all of them are, and for logs of agents, whose demonstrations have to be cut
+        first, and pipes, which cannot be read twice.
+
+    Raises:
+        InputError: the data cannot be read or used.
+    """
+    from dtdr import traces
+    from dtdr.counting import draw_sample, rows_of
+    from dtdr.shards import find_shards, is_sharded
+
+    if log_format not in (None, traces.CANONICAL) or not size:
+        return None
+    if not any(map(is_sharded, paths)):
+        if not all(path.is_file() and path.open("rb").read(2) != b"\x1f\x8b" for path in paths):
+            return None
+        if traces.open_demonstrations(paths, log_format).format != traces.CANONICAL:
+            return None
+    try:
+        rows = sum(rows_of(shard) for path in paths for shard in find_shards(path))
+    except InputError:
+        if bad is None:
+            raise
+        rows = size + 1
+    if rows <= size:
+        return None
+    counted = None if bad is None else BadRecords()
+    sample = draw_sample(paths, size, seed=seed, failures=failures, bad=counted, workers=workers)
+    if sample.counts.total <= size:
+        return None
+    if bad is not None and counted is not None:
+        bad.update(counted)
+    return sample
 
 
 def choose_split(

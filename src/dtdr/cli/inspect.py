@@ -125,7 +125,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
     tools = [tool for tool in description["tools"] if tool["name"] != END]
     names = [tool["name"] for tool in tools]
     described = sum(bool(tool["description"]) for tool in tools)
-    failures = training["skipped_failures"]
+    failures, sampled = training["skipped_failures"], training.get("sampled")
     more = f", … ({len(names) - SHOWN_TOOLS:,} more)" if len(names) > SHOWN_TOOLS else ""
     encoder = description["encoder"]
     return {
@@ -134,7 +134,8 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "encoder": "none" if encoder is None else _pairs(encoder, first="name"),
         "seed": str(description["seed"]),
         "learned from": f"{training['demonstrations']:,} demonstrations"
-        + (f", {failures:,} failures left out" if failures else ""),
+        + (f", {failures:,} failures left out" if failures else "")
+        + (f"; counted all, learned from a sample of {sampled:,}" if sampled else ""),
         "data sha256": training["sha256"],
         "tools": f"{len(names):,}, {described:,} with a description",
         "names": ", ".join(names[:SHOWN_TOOLS]) + more,

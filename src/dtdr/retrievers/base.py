@@ -181,6 +181,20 @@ class Retriever(Estimator):
         )
         return self
 
+    def record_counts(self, training: TrainingData, phrases: npt.NDArray[np.uint32]) -> None:
+        """Say of what the demonstrations were a sample that ``fit`` learned from.
+
+        Args:
+            training: what was counted.
+            phrases: hashes of what all counted queries hold, by which queries are familiar.
+        """
+        with self._change() as draft:
+            draft.training_ = training
+            draft._add_phrases(phrases)
+
+    def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
+        """Nothing, where queries are familiar by something else than their phrases."""
+
     def _held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """Parts of the demonstrations, each with a retriever that has not seen it."""
         fold = assign_folds(demonstrations, folds=3, grouped=True, seed=self.seed)

@@ -21,12 +21,15 @@ class TrainingData:
     Attributes:
         empty_plans: how many of the demonstrations call no tool; None in folders of versions that
             did not count them.
+        sampled: how many demonstrations were drawn of all these, which were counted, to learn from;
+            None: all.
     """
 
     demonstrations: int
     skipped_failures: int
     sha256: str
     empty_plans: int | None = None
+    sampled: int | None = None
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -35,6 +38,7 @@ class TrainingData:
             self.skipped_failures + later.skipped_failures,
             later.sha256,
             None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
+            None if self.sampled is None else self.sampled + later.demonstrations,
         )
 
 
@@ -60,7 +64,7 @@ def select_training_data(
             skipped += 1
             continue
         usable.append(demonstration)
-        digest.update(_fingerprint(demonstration))
+        digest.update(fingerprint(demonstration))
     if not usable and not learned:
         raise InputError(
             "there are no demonstrations to learn from"
@@ -71,7 +75,8 @@ def select_training_data(
     return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
 
 
-def _fingerprint(demonstration: Demonstration) -> bytes:
+def fingerprint(demonstration: Demonstration) -> bytes:
+    """What of a demonstration is learned from, as bytes."""
     plan = demonstration.plan
     calls = [(call.tool, call.references()) for call in plan.calls]
     record: list[Any] = [demonstration.query, calls, plan.links]

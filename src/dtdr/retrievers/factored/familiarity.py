@@ -96,12 +96,15 @@ class Familiarity:
         """Familiarity of a query of these words, as ``encoders.lexical.words`` finds them."""
         return _share(self.known, _runs(query))
 
+    def with_known(self, known: Hashes) -> Familiarity:
+        """With further runs of words, as ``phrase_hashes`` gives them; the threshold stays."""
+        return Familiarity(np.union1d(self.known, known), self.threshold)
+
     def with_queries(self, texts: Sequence[str]) -> Familiarity:
         """With further training queries; the threshold stays."""
         if not texts:
             return self
-        runs = [_runs(_words(text))[0] for text in texts]
-        return Familiarity(np.union1d(self.known, np.concatenate(runs)), self.threshold)
+        return self.with_known(np.concatenate(list(map(phrase_hashes, texts))))
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -129,6 +132,11 @@ def _reference() -> tuple[list[str], ...]:
 
     drawn = generate(_REFERENCE_QUERIES, seed=_REFERENCE_SEED)
     return tuple(_words(demonstration.query) for demonstration in drawn)
+
+
+def phrase_hashes(text: str) -> Hashes:
+    """Hashes of the pairs and triples of neighbouring words of a query."""
+    return _runs(_words(text))[0]
 
 
 def _words(text: str) -> list[str]:

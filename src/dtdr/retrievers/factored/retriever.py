@@ -193,6 +193,10 @@ class DTDRFactored(Retriever):
         ]
         return model
 
+    def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
+        known = self.model_.familiarity.with_known(phrases)
+        self._install(replace(self.model_, familiarity=known))
+
     def _held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         folds, self._folds = self._folds, []
         return _held_out(demonstrations, folds)

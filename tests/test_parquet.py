@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from dtdr.cli import run
 from dtdr.datasets.synthetic import generate
 from dtdr.errors import DtdrError, InputError
 from dtdr.jsonl import BadRecords, save_demonstrations
+from dtdr.parquet import write_parquet
 from dtdr.retrievers import create
 from tests import strategies
 from tests.command_line import is_one_sentence
@@ -217,3 +219,55 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(DtdrError, match=r"dtdr\[parquet\]"):
         list(read_demonstrations(tmp_path / "a.parquet"))
+
+
+def write_bomb(path, calls, outputs):
+    """One text of a megabyte, as the output of every call, in some kilobytes."""
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([0] * len(outputs), pa.int32()), pa.array([json.dumps("x" * 1_000_000)])
+    )
+    names = pa.array(["read"] * len(outputs))
+    made = pa.StructArray.from_arrays([names, names, texts], ["id", "tool", "output"])
+    ids = [str(number) for number in range(len(calls) - 1)]
+    table = {"id": ids, "query": ["q"] * len(ids), "calls": pa.ListArray.from_arrays(calls, made)}
+    pq.write_table(pa.table(table), path, compression="zstd")
+    assert path.stat().st_size < 50_000
+
+
+def test_a_file_that_unfolds_to_much_is_read_in_parts(tmp_path):
+    write_bomb(tmp_path / "bomb.parquet", list(range(301)), range(300))
+    tracemalloc.start()
+    try:
+        read = sum(len(item.plan.calls[0].output) for item in read_demonstrations(tmp_path))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read == 300 * 1_000_000
+    assert peak < 150_000_000  # 600 MB as a whole
+
+
+def test_texts_of_which_some_are_in_a_dictionary_are_read_once_and_in_order(tmp_path):
+    many = []
+    for number in range(9_000):
+        call = {"id": "1", "tool": "a", "output": "x" * (number % 5 * 900) + f"{number}"}
+        record = {"id": str(number), "query": f"q {number % 7}", "calls": [call]}
+        many.append(Demonstration.from_dict(record))
+    path = tmp_path / "many.parquet"
+    with path.open("wb") as stream:
+        write_parquet(stream, many)
+    assert list(read_demonstrations(path)) == many
+
+
+def test_a_row_or_a_column_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.parquet"
+    write_bomb(path, [0, 40], range(40))
+    with pytest.raises(InputError, match="a row has more than 32,000,000 bytes"):
+        list(read_demonstrations(path))
+    monkeypatch.setenv("DTDR_MAX_LINE", "90000000")
+    with pytest.raises(
+        InputError, match="read"
+    ):  # the row is read, and the ids of its calls repeat
+        list(read_demonstrations(path))
+    monkeypatch.setattr("dtdr.parquet._LARGEST_COLUMN", 1_000_000)
+    with pytest.raises(InputError, match=r"its column 'calls\..*output' has more than 1,000,000"):
+        list(read_demonstrations(path))

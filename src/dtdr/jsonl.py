@@ -279,9 +279,9 @@ def iter_records(
         return
     try:
         with shard.open() as stream:
-            for number, row in enumerate(
-                parquet.iter_demonstration_rows(stream, groups), start=first_row
-            ):
+            largest = longest_line()
+            rows = parquet.iter_demonstration_rows(stream, groups, largest=largest)
+            for number, row in enumerate(rows, start=first_row):
                 yield f"{shard.name}, row {number}", (True, row)
     except InputError as error:
         leave_out(f"{shard.name}: {error}", bad)

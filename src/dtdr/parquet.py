@@ -18,6 +18,15 @@ SUFFIX = ".parquet"
 
 _ROWS = 4_096
 """Rows of one batch, written and read: some megabytes, so that memory stays small."""
+_FEW_ROWS = 64
+"""Of one batch whose texts cannot be kept as a dictionary."""
+
+LARGEST_ROW = 32_000_000
+"""Bytes of one row as Python objects would hold its texts: that of the longest line of JSON."""
+
+_LARGEST_COLUMN = 1 << 30
+"""Bytes, and values, of one column in one row group, which Arrow reads in one piece."""
+
 _NEEDED = ("id", "query", "calls")
 _COLUMNS = (*_NEEDED, "before", "links", "source", "group", "outcome")
 _JSON = ("arguments", "output")
@@ -29,17 +38,22 @@ def iter_rows(
     needed: Sequence[str] = (),
     known: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
+    largest: int = LARGEST_ROW,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file, batch by batch.
+
+    Texts that repeat stay one text until their row is yielded: 10 kB can hold 4 GB of them.
 
     Args:
         stream: the file.
         needed: columns that must be there.
         known: columns that are read, of those that are there; all without it.
         groups: row groups that are read; all without it.
+        largest: bytes of one row.
 
     Raises:
-        InputError: the file is not Parquet, is not whole, or lacks a column.
+        InputError: the file is not Parquet, is not whole, lacks a column, or has a row or a column
+            that is too large.
         MissingExtraError: pyarrow is not installed.
     """
     arrow, parquet = _import_arrow()
@@ -50,12 +64,82 @@ def iter_rows(
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
         columns = None if known is None else [name for name in known if name in names]
-        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=columns):
-            yield from batch.to_pylist()
+        compact = parquet.ParquetFile(
+            stream,
+            page_checksum_verification=True,
+            read_dictionary=_texts_of_bounded_columns(file),
+        )
+        done = 0
+        try:
+            for batch in compact.iter_batches(_ROWS, row_groups=groups, columns=columns):
+                parts = list(_bounded_parts(batch, largest))
+                done += len(batch)
+                for part in parts:
+                    yield from part.to_pylist()
+            return
+        except arrow.ArrowNotImplementedError:
+            pass  # texts within lists of which some are in a dictionary and some are not
+        for batch in file.iter_batches(_FEW_ROWS, row_groups=groups, columns=columns):
+            rest = batch.slice(min(done, len(batch)))
+            done -= len(batch) - len(rest)
+            for part in _bounded_parts(rest, largest):
+                yield from part.to_pylist()
     except InputError:
         raise
     except (arrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+
+
+def _texts_of_bounded_columns(file: Any) -> list[str]:
+    """Paths of the columns that hold texts.
+
+    Raises:
+        InputError: a column is too large.
+    """
+    metadata = file.metadata
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if max(column.total_uncompressed_size, column.num_values) > _LARGEST_COLUMN:
+                raise InputError(
+                    f"its column {column.path_in_schema!r} has more than {_LARGEST_COLUMN:,} bytes "
+                    "or values in one row group; write smaller row groups"
+                )
+    columns = (file.schema.column(number) for number in range(metadata.num_columns))
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _bounded_parts(batch: Any, largest: int) -> Iterator[Any]:
+    """The batch in parts that are not too large, which single rows must not be either.
+
+    Raises:
+        InputError: a row is too large.
+    """
+    if sum(map(_size, batch.columns)) <= largest:
+        yield batch
+    elif len(batch) == 1:
+        raise InputError(f"a row has more than {largest:,} bytes")
+    else:
+        half = len(batch) // 2
+        yield from _bounded_parts(batch.slice(0, half), largest)
+        yield from _bounded_parts(batch.slice(half), largest)
+
+
+def _size(array: Any) -> int:
+    """About the bytes of a column as Python objects, each text as often as it occurs."""
+    import pyarrow.compute as compute
+    from pyarrow import types
+
+    kind = array.type
+    size = 8 * len(array)
+    if types.is_dictionary(kind):
+        lengths = compute.binary_length(array.dictionary)
+        return size + (compute.sum(lengths.take(array.indices)).as_py() or 0)
+    if types.is_struct(kind):
+        return size + sum(map(_size, array.flatten()))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        return size + _size(array.flatten())
+    return size + int(array.nbytes)
 
 
 def row_groups(stream: IO[bytes]) -> list[int]:
@@ -74,15 +158,20 @@ def row_groups(stream: IO[bytes]) -> list[int]:
 
 
 def iter_demonstration_rows(
-    stream: IO[bytes], groups: Sequence[int] | None = None
+    stream: IO[bytes], groups: Sequence[int] | None = None, *, largest: int = LARGEST_ROW
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file of demonstrations, which ``parse_row`` takes.
+
+    Args:
+        stream: the file.
+        groups: row groups that are read; all without it.
+        largest: bytes of one row.
 
     Raises:
         InputError: as ``iter_rows``.
         MissingExtraError: pyarrow is not installed.
     """
-    return iter_rows(stream, needed=_NEEDED, known=_COLUMNS, groups=groups)
+    return iter_rows(stream, needed=_NEEDED, known=_COLUMNS, groups=groups, largest=largest)
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:

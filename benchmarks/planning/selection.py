@@ -82,9 +82,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--table-only", action="store_true", help="ask nothing")
     parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
     given = parser.parse_args()
-    known = {name for group in GROUPS for name in group}
-    if unknown := set(given.icl.split(",")) - known:
-        parser.error(f"unknown --icl {', '.join(sorted(unknown))}; choose of {', '.join(known)}")
+    known = [name for group in GROUPS for name in group]
+    if unknown := sorted(set(given.icl.split(",")) - set(known)):
+        parser.error(f"unknown --icl {', '.join(unknown)}; choose among {', '.join(known)}")
     return given
 
 

@@ -73,6 +73,6 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
     text = to_markdown(build_report(store, "l")[0])
     assert "Steps at which the retriever is unsure" in text
     assert "| dtdr-l | 0." in text
-    assert "the runs of weights that ask an LLM: name one with --llm" in text
+    assert "the runs that ask an LLM: name one with --llm" in text
     with pytest.raises(InputError, match="name one with --llm"):
         run_lab(["icl"], options, lab="l", store=store, command="x")

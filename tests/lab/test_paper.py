@@ -53,7 +53,7 @@ def test_without_anything_the_synthetic_set_stands_in_and_it_is_said(nothing_her
     assert {cell.spec["dataset"] for item in resolved for cell in item.cells} == {"bundled"}
     reasons = {reason for item in resolved for reason in item.left_out}
     assert any("the synthetic one" in reason for reason in reasons)
-    assert any("paper-icl that ask an LLM" in reason for reason in reasons)
+    assert "the runs that ask an LLM: name one with --llm" in reasons
 
 
 def test_the_papers_encoder_is_not_replaced_where_everything_is_to_be_run(

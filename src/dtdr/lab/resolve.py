@@ -231,7 +231,7 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
     chosen = ResolvedSuite(suite)
     left_out: dict[str, None] = {}
     if suite.asks_llm and not options.llms:
-        left_out[f"the runs of {suite.name} that ask an LLM: name one with --llm"] = None
+        left_out["the runs that ask an LLM: name one with --llm"] = None
     cells: list[Cell] = []
     for spec in _with_models(suite, options):
         dataset = library.get(spec["dataset"])

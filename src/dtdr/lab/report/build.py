@@ -152,9 +152,10 @@ def _section(
         blocks.append(Text(str(manifest["about"])))
     if manifest["differs"] and not manifest.get("own_data"):
         blocks.append(Text(f"What differs from the paper: {manifest['differs']}"))
-    blocks += build(results, name)
-    blocks += _failures(results, name)
-    left_out = [reason for reason in manifest["left_out"] if reason not in shared]
+    shown = [*build(results, name), *_failures(results, name)]
+    blocks += shown
+    # A section without results says why, what is said of all suites too.
+    left_out = [reason for reason in manifest["left_out"] if not (shown and reason in shared)]
     if left_out:
         blocks.append(Text("Left out: " + "; ".join(left_out) + "."))
     return Section(name, str(manifest["title"]), blocks)

@@ -4,20 +4,23 @@
 
 "New query" fills the first call of a query that was not read before, "next call" a call of a run
 whose state is kept, the right tool given; "branch" copies a state, adds a call, and fills the next.
-Of each call the shortest of several readings counts, and of all calls the median; the same of
-plans. A step with lookahead is one after the first of a session, which searches for the plans.
+"Long query" is a new query of 40 words and more. Of each call the shortest of several readings
+counts, and of all calls the median; the same of plans. A step with lookahead is one after the first
+of a session, which searches for the plans. Memory is what Linux tells of the process: VmRSS before
+the fit, VmHWM after it.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
 from importlib import import_module
+from pathlib import Path
 
 from rich.console import Console
 
@@ -29,9 +32,12 @@ from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.evaluation.tables import Column, Table
 from dtdr.retrievers.factored.retriever import DTDRFactored
+from server import resident
 
 PLANS = 60
 """Held-out plans that calls are taken from."""
+LONG_QUERY = 40
+"""Words."""
 
 
 def read_data(
@@ -64,6 +70,8 @@ def time_calls(
                     started = time.perf_counter()
                 model.fill(call.tool, state)
                 read("next call" if place else "new query", (number, place), started)
+                if not place and len(item.query.split()) >= LONG_QUERY:
+                    read("long query", (number, place), started)
                 before = state.copy()
                 state.add(call)
                 if place + 1 < len(item.plan.calls):
@@ -128,11 +136,12 @@ def main() -> None:
         train, test, known = read_data(options.dataset, options.data_dir)
     for library in ("scipy.sparse", "sklearn.isotonic"):  # which the fit of a retriever loads
         import_module(library)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest memory so far
+    before = resident(os.getpid())
     started = time.process_time()
     model = ArgumentModel.fit(train, known)
     seconds = time.process_time() - started
-    added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    added = resident(os.getpid(), "VmHWM") - before
     readings = 1 if options.smoke else options.readings
     times = time_calls(model, test, readings)
     learned, planned = time_plans(train, known, model, test, readings)

@@ -22,6 +22,7 @@ from dtdr.arguments.constants import Constants
 from dtdr.arguments.dates import read_date
 from dtdr.arguments.lists import most_probable_members
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions, CallPrediction, is_exact
+from dtdr.arguments.scoring import CallScorer, describe_call
 from dtdr.arguments.state import RunState
 from dtdr.arguments.texts import tokenize
 from dtdr.arguments.values import canonical, convert, resolve_references
@@ -774,6 +775,36 @@ def test_failed_runs_teach_arguments_but_not_tools():
     assert retriever.training_.skipped_failures == len(failed)
     assert "ping" not in retriever.vocabulary
     assert retriever.fill("ping", Run("Ping Wanda")).arguments == {"host": "Wanda"}
+
+
+def test_calls_of_tools_that_are_often_wrong_are_less_sure():
+    calls = [
+        describe_call(tool, 0.8, {"to": 0.8}, {}, RunState(f"Go {number}"))
+        for number in range(60)
+        for tool in ("steady", "shaky")
+    ]
+    exact = [number % 2 == 0 or number % 8 == 1 for number in range(120)]
+    groups = [number // 2 for number in range(120)]
+    fitted = CallScorer.fit(calls, exact, groups)
+    assert fitted is not None
+    scorer, held_out = fitted
+    assert scorer.score(calls[0]) > 0.8 > 0.5 > scorer.score(calls[1])
+    assert min(held_out[::2]) > max(held_out[1::2])
+    assert CallScorer.fit(calls[:99], exact[:99], groups[:99]) is None
+    assert CallScorer.fit(calls, [True] * 120, groups) is None
+
+
+def test_a_scorer_is_saved_and_a_damaged_one_is_refused(model):
+    assert model.scorer is None  # 80 plans leave too few calls to learn one from
+    scored = ArgumentModel(model.finder, model.ranker, TOOLS, scorer=CallScorer({"": 0.0}))
+    run = Run("Look up Wanda and send them a mail")
+    assert scored.fill("find_user", run).probability == 0.5
+    config = json.loads(json.dumps(scored.config()))
+    restored = ArgumentModel.restore(config, scored.arrays(), TOOLS)
+    assert restored.fill("find_user", run).probability == 0.5
+    for damaged in ({"": float("nan")}, {"": "much"}, ["x"]):
+        with pytest.raises(ModelError, match="fit it again"):
+            ArgumentModel.restore({**config, "scorer": damaged}, scored.arrays(), TOOLS)
 
 
 @given(

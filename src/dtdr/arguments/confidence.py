@@ -15,10 +15,10 @@ _LEAST_CALLS = 20
 
 
 class Confidence:
-    """Calibrates the joint probability of a call's arguments.
+    """Calibrates the scores of calls.
 
     Args:
-        curve: shape (4, points): joint probabilities, rising; how often such a call was right;
+        curve: shape (4, points): scores, rising; how often such a call was right;
             and of the held-out calls from that point to the next, how many there were and how
             many of them were right.
     """
@@ -31,7 +31,7 @@ class Confidence:
         """Isotonic regression; None where there are too few calls.
 
         Args:
-            shares: the joint probability of each held-out call's arguments.
+            shares: the score of each held-out call, from 0 to 1.
             exact: whether they were all right.
         """
         if len(shares) < _LEAST_CALLS:
@@ -47,7 +47,7 @@ class Confidence:
         return cls(np.stack([points, chances, calls, right]).astype(np.float64))
 
     def probability(self, share: float) -> float:
-        """How often a call was right whose arguments have this joint probability."""
+        """How often a call was right that has this score."""
         return float(np.interp(share, self.curve[0], self.curve[1]))
 
     def threshold(self, exact: float) -> float | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from dtdr.arguments.constants import Constants, SeenValues
 from dtdr.arguments.hashing import BUCKETS
 from dtdr.arguments.knowledge import Associations
 from dtdr.arguments.ranker import CandidateRanker
+from dtdr.arguments.scoring import CallScorer, Description, describe_call
 from dtdr.arguments.sources import Source
 from dtdr.arguments.state import RunState
 from dtdr.arguments.training import TrainingExamples, iter_calls
@@ -122,6 +124,14 @@ def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[di
     return {name: [source.to_dict() for source in items] for name, items in sources.items()}
 
 
+class _Filled(NamedTuple):
+    """A filled call, the product of the probabilities of its decisions, and what is known of it."""
+
+    prediction: CallPrediction
+    joint: float
+    description: Description | None
+
+
 class ArgumentModel:
     """Fills the parameters of a call from what is known before it.
 
@@ -135,7 +145,8 @@ class ArgumentModel:
         finder: finds candidates.
         ranker: scores them.
         tools: for parameters that no demonstration gave.
-        confidence: calibrates the joint probability of a call's arguments.
+        confidence: calibrates the scores of calls.
+        scorer: scores calls; None where the joint probability of their arguments does.
         names: what tools were called when their arguments were learned, by today's names, where
             that differs.
     """
@@ -147,10 +158,12 @@ class ArgumentModel:
         tools: Sequence[Tool] = (),
         confidence: Confidence | None = None,
         names: Mapping[str, str] | None = None,
+        scorer: CallScorer | None = None,
     ) -> None:
         self.finder = finder
         self.ranker = ranker
         self.confidence = confidence
+        self.scorer = scorer
         self.names = dict(names or {})
         self.tools = {self.names.get(tool.name, tool.name): tool for tool in tools}
 
@@ -192,8 +205,9 @@ class ArgumentModel:
         )
         model._train(first, seed)
         if held:
-            model.confidence = model._calibrate(held)
+            model._calibrate(held)
             model._train(second, seed + 1)
+        model.ranker.drop_small()
         return model
 
     def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
@@ -207,7 +221,9 @@ class ArgumentModel:
             self.finder.constants.update(demonstrations), self.finder.associations
         )
         tools = tuple(self.tools.values())
-        model = ArgumentModel(finder, self.ranker.copy(), tools, self.confidence, self.names)
+        model = ArgumentModel(
+            finder, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
+        )
         data = model._examples(demonstrations)
         model.ranker.add_features(data.examples, data.members)
         model._train(data, seed)
@@ -229,7 +245,7 @@ class ArgumentModel:
         names |= {before: f"{before}\x00" for before in renamed} | learned
         gone = {self.names.get(name, name) for name in removed}
         finder = CandidateFinder(self.finder.constants.without(gone), self.finder.associations)
-        return ArgumentModel(finder, self.ranker, tools, self.confidence, names)
+        return ArgumentModel(finder, self.ranker, tools, self.confidence, names, self.scorer)
 
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
         if not self.names:
@@ -253,13 +269,29 @@ class ArgumentModel:
         if data.members:
             self.ranker.train_members(data.members, MEMBER_EPOCHS, seed)
 
-    def _calibrate(self, demonstrations: Sequence[Demonstration]) -> Confidence | None:
-        shares, exact = [], []
-        for state, call in iter_calls(demonstrations):
-            prediction, share = self._fill(call.tool, state)
-            shares.append(share)
-            exact.append(is_exact(prediction, call, state))
-        return Confidence.fit(shares, exact)
+    def _calibrate(self, demonstrations: Sequence[Demonstration]) -> None:
+        scores: list[float] = []
+        exact: list[bool] = []
+        groups: list[int] = []
+        calls: list[Description] = []
+        rows: list[int] = []
+        numbers: dict[str, int] = {}
+        for number, item in enumerate(demonstrations):
+            group = numbers.setdefault(item.group or f"\x00{number}", len(numbers))
+            for state, call in iter_calls([item]):
+                prediction, joint, described = self._fill(call.tool, state)
+                if described is not None:
+                    rows.append(len(scores))
+                    calls.append(described)
+                scores.append(joint)
+                groups.append(group)
+                exact.append(is_exact(prediction, call, state))
+        fitted = CallScorer.fit(calls, [exact[row] for row in rows], [groups[row] for row in rows])
+        if fitted is not None:
+            self.scorer, held_out = fitted
+            for row, score in zip(rows, held_out, strict=True):
+                scores[row] = score
+        self.confidence = Confidence.fit(scores, exact)
 
     # -- predicting ----------------------------------------------------------------------------
 
@@ -272,9 +304,9 @@ class ArgumentModel:
         """
         state = RunState.from_run(run) if isinstance(run, Run) else run
         if not self.names:
-            return self._fill(tool, state)[0]
+            return self._fill(tool, state).prediction
         state = state.with_names(self.names)
-        return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
+        return replace(self._fill(self.names.get(tool, tool), state).prediction, tool=tool)
 
     def threshold(self, exact: float = 0.95) -> float | None:
         """The least probability from which on calls are exactly right so often.
@@ -315,7 +347,7 @@ class ArgumentModel:
         declared = self.tools[tool].parameters if tool in self.tools else ()
         return next((item.type for item in declared if item.name == parameter), "")
 
-    def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, float]:
+    def _fill(self, tool: str, state: RunState) -> _Filled:
         arguments: dict[str, Any] = {}
         sources: dict[str, tuple[Source, ...]] = {}
         contains: dict[str, tuple[Source, ...]] = {}
@@ -345,14 +377,17 @@ class ArgumentModel:
                 arguments[parameter] = convert(choice.value, kind)
                 sources[parameter] = choice.sources
                 shares[parameter] = choice.probability
-        share = 0.0 if unknown else joint
-        probability = share
-        if self.confidence is not None and not unknown:
-            probability = self.confidence.probability(share)
+        described = None
+        probability = 0.0
+        if not unknown:
+            described = describe_call(tool, joint, shares, sources, state)
+            probability = joint if self.scorer is None else self.scorer.score(described)
+            if self.confidence is not None:
+                probability = self.confidence.probability(probability)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains
         )
-        return prediction, share
+        return _Filled(prediction, 0.0 if unknown else joint, described)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -382,6 +417,7 @@ class ArgumentModel:
             "min_runs": 0 if seen is None else seen.min_runs,
             "min_groups": 0 if seen is None else seen.min_groups,
             "names": self.names,
+            "scorer": {} if self.scorer is None else self.scorer.weights,
             "thresholds": [] if self.confidence is None else self.confidence.describe(),
         }
 
@@ -408,6 +444,7 @@ class ArgumentModel:
             learned = {str(today): str(name) for today, name in config["names"].items()}
             least = int(config["min_runs"]), int(config["min_groups"])
             seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
+            scorer = {str(name): float(one) for name, one in config.get("scorer", {}).items()}
             paths = {
                 str(tool): [str(path) for path in items]
                 for tool, items in config.get("paths", {}).items()
@@ -420,6 +457,7 @@ class ArgumentModel:
             and weights.shape == buckets.shape
             and (not len(buckets) or 0 <= buckets.min() <= buckets.max() < BUCKETS)
             and Confidence.is_curve(confidence)
+            and all(map(math.isfinite, scorer.values()))
             and words.shape == positions.shape == values.shape
             and words.ndim == 1
             and (not len(positions) or 0 <= positions.min() <= positions.max() < len(names))
@@ -436,6 +474,7 @@ class ArgumentModel:
             tools,
             Confidence(confidence) if confidence.shape[1] else None,
             learned,
+            CallScorer(scorer) if scorer else None,
         )
 
 

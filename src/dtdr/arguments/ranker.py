@@ -39,6 +39,9 @@ _BATCH = 64
 _MEMBER_BATCH = 512
 _HIGHEST = 600.0
 """Of scores, which stay below 100 by far; the exponential function is finite there."""
+_LEAST_WEIGHT = 0.02
+"""Of half the calls of an inner fold of TRAJECT-Bench .657 were exact with all weights, .663 with
+the 1.8 of 4.0 million above this."""
 _LEAST_COUNT = 2
 """A feature that occurs less often in training has no weight: it would be learned by heart."""
 
@@ -161,17 +164,28 @@ class CandidateRanker:
             self._key_scores = _KeyScores()
         return self._table
 
+    def drop_small(self) -> None:
+        """Drop the weights that hardly count, more than half of them."""
+        keep = np.abs(self._weights[1:]) > _LEAST_WEIGHT
+        self._buckets = self._buckets[keep]
+        self._weights = np.concatenate([self._weights[:1], self._weights[1:][keep]])
+        self._squares = self._table = None
+
     # -- training ------------------------------------------------------------------------------
 
     def add_features(self, examples: Sequence[Example], members: Sequence[MemberExample]) -> None:
         """Give a weight to every feature that occurs at least twice; those there are stay."""
-        counts = np.zeros(BUCKETS, np.int64)
-        for part in _parts(np.arange(len(examples)), _BATCH):
-            batch = Batch([examples[place].features for place in part])
-            counts += np.bincount(batch.buckets, minlength=BUCKETS)
+        counts = np.zeros(BUCKETS, np.uint8)
+
+        def count(found: Buckets) -> None:
+            present = np.minimum(np.bincount(found, minlength=BUCKETS), _LEAST_COUNT)
+            np.minimum(counts + present.astype(np.uint8), _LEAST_COUNT, out=counts)
+
+        for part in _parts(np.arange(len(examples)), 2 * _BATCH):
+            count(Batch([examples[place].features for place in part]).buckets)
         for start in range(0, len(members), _MEMBER_BATCH):
             hashes, keys, _ = member_arrays(members[start : start + _MEMBER_BATCH])
-            counts += np.bincount(join_keys(hashes, keys).ravel(), minlength=BUCKETS)
+            count(join_keys(hashes, keys).ravel())
         counts[self._buckets] = 0
         added = np.flatnonzero(counts >= _LEAST_COUNT).astype(np.int32)
         self._buckets = np.concatenate([self._buckets, added])
@@ -227,8 +241,11 @@ class CandidateRanker:
         if self._squares is None:
             self._squares = np.full(len(self._weights), _LEAST_SQUARE, np.float32)
         gradient[0] = 0
-        self._squares += gradient * gradient
-        self._weights -= _RATE * gradient / np.sqrt(self._squares)
+        touched = np.flatnonzero(gradient)
+        slopes = gradient[touched]
+        squares = self._squares[touched] + slopes * slopes
+        self._squares[touched] = squares
+        self._weights[touched] -= _RATE * slopes / np.sqrt(squares)
         self._table = None
 
 

@@ -178,8 +178,10 @@ class CandidateRanker:
         counts = np.zeros(BUCKETS, np.uint8)
 
         def count(found: Buckets) -> None:
-            present = np.minimum(np.bincount(found, minlength=BUCKETS), _LEAST_COUNT)
-            np.minimum(counts + present.astype(np.uint8), _LEAST_COUNT, out=counts)
+            present = np.bincount(found, minlength=BUCKETS)
+            np.minimum(present, _LEAST_COUNT, out=present)
+            np.add(counts, present, out=counts, casting="unsafe")
+            np.minimum(counts, _LEAST_COUNT, out=counts)
 
         for part in _parts(np.arange(len(examples)), 2 * _BATCH):
             count(Batch([examples[place].features for place in part]).buckets)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import httpx2
@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dtdr.gateway.config import UpstreamSpec
 from dtdr.gateway.terminal import printable_errors
+from dtdr.http_requests import LARGEST_ANSWER
 
 RawResult = dict[str, Any]
 _RAW: Any = TypeAdapter(dict[str, Any])
@@ -242,11 +243,44 @@ async def watch(
 def create_http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """A client for streamable HTTP: no limit on how long an answer may take, 30 s to connect.
 
-    The client of the gateway decides how long it waits, and cancels.
+    The client of the gateway decides how long it waits, and cancels. Of an answer in one piece,
+    ``LARGEST_ANSWER`` bytes are read, of a stream so many an event, as the SDK sees to. Other
+    answers than event streams may not be compressed, since a megabyte may unfold to a gigabyte.
     """
     return httpx2.AsyncClient(
-        headers=dict(headers), timeout=httpx2.Timeout(30.0, read=None), verify=_certificates()
+        headers={"Accept-Encoding": "identity", **headers},
+        timeout=httpx2.Timeout(30.0, read=None),
+        verify=_certificates(),
+        event_hooks={"response": [_bound_answer]},
     )
+
+
+async def _bound_answer(response: httpx2.Response) -> None:
+    headers = response.headers
+    if not headers.get("content-type", "").lower().startswith("text/event-stream"):
+        is_plain = headers.get("content-encoding", "identity").lower() == "identity"
+        stream = cast(httpx2.AsyncByteStream, response.stream)
+        response.stream = _BoundedStream(stream, LARGEST_ANSWER if is_plain else 0)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The bytes of an answer up to a limit; 0: none, since they are compressed."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._limit:
+                limit = f"has more than {self._limit} bytes" if self._limit else "is compressed"
+                raise httpx2.StreamError(f"the answer {limit}")  # which the SDK passes on
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 @cache

@@ -210,6 +210,29 @@ def write_parquet(stream: IO[bytes], demonstrations: Iterable[Demonstration]) ->
     return count
 
 
+def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> None:
+    """Copy some rows of a Parquet file with all of their columns.
+
+    Args:
+        source: the file.
+        target: is written, with zstd.
+        keep: of each row whether it is copied.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    file = parquet.ParquetFile(source, page_checksum_verification=True)
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    start = 0
+    with parquet.ParquetWriter(target, file.schema_arrow, **options) as writer:
+        for batch in file.iter_batches(_ROWS):
+            chosen = batch.filter(arrow.array(keep[start : start + batch.num_rows]))
+            start += batch.num_rows
+            if chosen.num_rows:
+                writer.write_batch(chosen)
+
+
 def _import_arrow() -> tuple[Any, Any]:
     try:
         import pyarrow

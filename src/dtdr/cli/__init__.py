@@ -21,6 +21,7 @@ from dtdr.cli import (
     compare_runs,
     data,
     demo,
+    erase,
     evaluate,
     fit,
     import_,
@@ -64,6 +65,7 @@ app.command("compare")(compare.compare)
 app.command("compare-runs")(compare_runs.compare_runs)
 app.command("inspect")(inspect.inspect)
 app.command("import")(import_.import_traces)
+app.command("erase")(erase.erase)
 app.command("advise")(advise.advise)
 app.command("prompt")(prompt.prompt)
 app.command("plan")(plan.plan)

@@ -1,0 +1,107 @@
+"""How a fit grows with its data: time, processor time and memory on ever more plans.
+
+    python benchmarks/growth.py             # 10,000 and 100,000 plans, a sample of 10,000
+    python benchmarks/growth.py --plans 1000000 --sample 100000 --folder /data/growth
+    python benchmarks/growth.py --smoke     # 300 and 600 plans, a sample of 200
+
+Plans of the generator with 200 tools are written to Parquet once (and kept in ``--folder``), and
+each fit is a process of its own with two workers. The exponent is that of a power law between a
+row and the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dtdr.datasets.synthetic import generate, tools
+from dtdr.evaluation.tables import Column, Table, count
+from dtdr.jsonl import save_demonstrations, save_tools
+
+TOOLS = 200
+
+
+def measure(folder: Path, plans: int, sample: int, retriever: str) -> dict[str, Any]:
+    """Fit once, in a process that this one waits for."""
+    data = folder / f"plans-{plans}.parquet"
+    if not data.exists():
+        save_demonstrations(data, generate(plans, tools=TOOLS, seed=0))
+    save_tools(folder / "tools.json", tools(TOOLS), force=True)
+    command = [sys.executable, "-m", "dtdr", "fit", str(data), "-o", str(folder / "model")]
+    command += ["--force", "--json", "--sample", str(sample), "--workers", "2"]
+    command += ["--retriever", retriever, "--no-arguments", "--no-plans"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    seconds = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    fitted = json.loads(done.stdout)
+    return {
+        "plans": fitted["demonstrations"],
+        "sampled": fitted["sampled"] or fitted["demonstrations"],
+        "seconds": seconds,
+        "fit": fitted["fit_seconds"],
+        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "mb": after.ru_maxrss / 1024,
+        "model": fitted["bytes"] / 1e6,
+    }
+
+
+def _one(value: Any) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _two(value: Any) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def main() -> None:
+    """Measure each size in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--plans", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--sample", type=int, default=10_000)
+    parser.add_argument("--retriever", default="dtdr-f")
+    parser.add_argument("--folder", type=Path, help="where plans are kept")
+    parser.add_argument("--smoke", action="store_true")
+    given = parser.parse_args()
+    if given.smoke:
+        given.plans, given.sample, given.retriever = [300, 600], 200, "dtdr-l"
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for plans in sorted(given.plans):
+            row = measure(folder, plans, given.sample, given.retriever)
+            if rows:
+                growth = math.log(row["plans"] / rows[-1]["plans"])
+                row["exponent"] = math.log(row["cpu"] / rows[-1]["cpu"]) / growth
+            rows.append({"exponent": None, **row})
+    columns = [
+        Column("Plans", "plans", count, numeric=True),
+        Column("Sampled", "sampled", count, numeric=True),
+        Column("Seconds", "seconds", _one, numeric=True),
+        Column("of these fitting", "fit", _one, numeric=True),
+        Column("CPU s", "cpu", _one, numeric=True),
+        Column("Exponent", "exponent", _two, numeric=True),
+        Column("Peak MB", "mb", count, numeric=True),
+        Column("Model MB", "model", _one, numeric=True),
+    ]
+    title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
+    caption = "Peak: of the largest process. Exponent: of CPU s, from the row before."
+    Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""``dtdr erase``: what belongs to a group goes, all else stays as it was."""
+
+import dataclasses
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
+
+from dtdr import erasure
+from dtdr.cli import run
+from dtdr.datasets.synthetic import generate
+from dtdr.erasure import erase_groups
+from dtdr.errors import InputError
+from dtdr.jsonl import read_demonstrations, save_demonstrations
+
+GROUPS = ("ann", "bob", "", "ann-2")
+SOME = [
+    dataclasses.replace(item, group=GROUPS[number % 4])
+    for number, item in enumerate(generate(60, seed=4))
+]
+LEFT = [item for item in SOME if item.group != "ann"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    save_demonstrations(folder / "a.jsonl", SOME[:20])
+    save_demonstrations(folder / "b.parquet", SOME[20:40])
+    save_demonstrations(folder / "c.jsonl", LEFT[30:])
+    return folder
+
+
+def test_a_group_is_taken_out_of_every_file_and_nothing_else(data, capsys):
+    lines = (data / "a.jsonl").read_bytes().splitlines()
+    untouched = (data / "c.jsonl").stat()
+    assert run(["erase", str(data), "--group", "ann"]) == 0
+    shown = capsys.readouterr()
+    assert "10 demonstrations erased from 2 of 3 files" in shown.out
+    assert "fit them again" in shown.err
+    found = list(read_demonstrations(data / "a.jsonl")) + list(
+        read_demonstrations(data / "b.parquet")
+    )
+    assert found == [item for item in SOME[:40] if item.group != "ann"]
+    left = (data / "a.jsonl").read_bytes().splitlines()
+    assert left == [line for line in lines if json.loads(line).get("group") != "ann"]
+    assert (data / "c.jsonl").stat().st_ino == untouched.st_ino
+    assert run(["erase", str(data), "--group", "ann", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["erased"] == 0
+
+
+def test_a_dry_run_changes_nothing(data, capsys):
+    before = {path.name: path.read_bytes() for path in data.iterdir()}
+    assert run(["erase", str(data), "--group", "ann", "--group", "bob", "--dry-run"]) == 0
+    assert "demonstrations would be erased from 3 of 3 files" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == before
+
+
+def test_what_cannot_be_read_ends_it_before_anything_is_changed(data, capsys):
+    before = (data / "a.jsonl").read_bytes()
+    with (data / "c.jsonl").open("ab") as stream:
+        stream.write(b'{"group": "ann", ')
+    with pytest.raises(InputError, match=r"c\.jsonl:\d+: not a line of JSON"):
+        erase_groups([data], ["ann"])
+    whole = (data / "b.parquet").read_bytes()
+    (data / "c.jsonl").unlink()
+    (data / "b.parquet").write_bytes(whole[:-100])
+    assert run(["erase", str(data), "--group", "ann"]) == 2
+    assert "b.parquet: it is not a whole Parquet file" in capsys.readouterr().err
+    assert (data / "a.jsonl").read_bytes() == before
+    assert run(["erase", str(data), "--group", ""]) == 2
+    assert run(["erase", str(data / "none.jsonl"), "--group", "ann"]) == 2
+
+
+def test_a_break_leaves_whole_files_and_the_next_call_ends_it(data, monkeypatch):
+    original = erasure._rewrite
+    calls: list[object] = []
+
+    def break_off(file, groups):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(file)
+        original(file, groups)
+
+    monkeypatch.setattr(erasure, "_rewrite", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        erase_groups([data], ["ann"])
+    monkeypatch.undo()
+    assert len(list(read_demonstrations(data / "b.parquet"))) == 20
+    assert sum(item.erased for item in erase_groups([data], ["ann"])) == 5
+    assert all(item.group != "ann" for item in read_demonstrations(data))
+
+
+def test_columns_that_dtdr_does_not_know_stay_in_parquet(data):
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    table = parquet.read_table(data / "b.parquet")
+    marks = arrow.array(range(len(table)))
+    parquet.write_table(table.append_column("mark", marks), data / "b.parquet", row_group_size=7)
+    erase_groups([data / "b.parquet"], ["ann"])
+    left = parquet.read_table(data / "b.parquet").to_pydict()
+    assert left["mark"] == [n for n in range(20) if SOME[20 + n].group != "ann"]

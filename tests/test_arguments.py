@@ -459,6 +459,24 @@ def test_a_value_keeps_its_form_through_json(value):
     assert canonical(json.loads(json.dumps(value))) == canonical(value)
 
 
+def test_which_of_two_equal_places_a_reference_names_does_not_decide_what_is_learned():
+    """Mostly the guest pays; the reference then names the guest, the first of both places."""
+
+    def booking(number, guest, payer, path):
+        found = ToolCall("1", "find_booking", {}, {"guest": guest, "payer": payer})
+        charge = ToolCall("2", "charge", {"account": {"$ref": "1", "path": path}})
+        return Demonstration(str(number), "Settle the bill", Plan((found, charge)))
+
+    same = [booking(n, f"G-{n:04}", f"G-{n:04}", "/guest") for n in range(24)]
+    others = [booking(100 + n, f"G-{n:04}", f"P-{n:04}", "/payer") for n in range(6)]
+    model = ArgumentModel.fit([*same, *others], (Tool("find_booking"), Tool("charge")))
+    run = Run("Settle the bill")
+    run.call("find_booking", output={"guest": "G-7777", "payer": "P-8888"})
+    call = model.fill("charge", run)
+    assert call.arguments == {"account": "P-8888"}
+    assert call.sources["account"][0].path == "/payer"
+
+
 @given(json_values, json_values)
 def test_equal_values_have_equal_forms(left, right):
     if left == right and type(left) is type(right):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
-from dtdr.encoders.lexical import LexicalEncoder
+from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
 from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
-from dtdr.retrievers.factored.calibration import isotonic
+from dtdr.retrievers.factored.calibration import isotonic, replace_words
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.fitted_blocks import StepFeatures
 from dtdr.retrievers.factored.query_text import (
@@ -219,6 +219,35 @@ def test_the_map_to_confidence_rises_and_has_few_points():
     assert (np.diff(points[0]) > 0).all()
     assert (np.diff(points[1]) >= 0).all()
     assert np.interp(values, *points).mean() == pytest.approx(outcomes.mean())
+
+
+@pytest.mark.parametrize(
+    "text", ["Mail Ann q3.pdf, then ring 030-1234!", "Покажи PDF", "予定を見せて"]
+)
+def test_words_are_replaced_by_others_of_the_same_shape(text):
+    replaced = replace_words(text)
+    assert replace_words(text) == replaced
+    assert not set(words(text)) & {word for word in words(replaced) if word.isalpha()}
+    for one, other in zip(text, replaced, strict=True):
+        assert one == other if not one.isalpha() else one.isupper() == other.isupper()
+
+
+def test_confidence_is_that_of_unknown_words_where_no_word_is_known(fitted):
+    calibration = fitted.calibration_
+    right = [
+        (ranking.best in step.acceptable, ranking)
+        for item in TEST
+        for step in item.plan.steps()
+        for ranking in [fitted.rank(replace_words(item.query), step.history)]
+    ]
+    for _, ranking in right:
+        assert ranking.confidence <= calibration.confidence_of(float(ranking.scores.max()))
+    # On requests that it cannot read, it says less than half as much too much as it would else.
+    right_share = np.mean([is_right for is_right, _ in right])
+    said = np.mean([ranking.confidence for _, ranking in right])
+    boast = np.mean([calibration.confidence_of(float(r.scores.max())) for _, r in right])
+    assert boast - right_share > 0.2
+    assert abs(said - right_share) < (boast - right_share) / 2
 
 
 def test_encoded_plans_give_the_acceptable_tools_of_plans():

@@ -121,9 +121,10 @@ class Ranking:
     def confidence(self) -> float:
         """How likely the best tool is an acceptable one; the same before and after ``select``.
 
-        Calibrated on held-out plans where the retriever did so; else the best probability.
+        Calibrated on held-out plans where the retriever did so, and lower for a query unlike the
+        demonstrations; else the best probability.
         """
-        return self.calibration.confidence_of(float(self.scores.max()))
+        return self.calibration.confidence_of(float(self.scores.max()), self.familiarity)
 
     @property
     def is_familiar(self) -> bool:

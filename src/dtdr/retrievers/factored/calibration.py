@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,10 @@ import numpy.typing as npt
 from dtdr.calibration import Calibration, Floats
 from dtdr.demonstrations import Tool
 from dtdr.selection import count_tokens
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+_CONSONANTS = "bcdfghjklmnpqrstvwxz"
+"""Without vowels they are no word of any language that has them."""
 
 
 def isotonic(values: Floats, outcomes: Floats) -> Floats:
@@ -30,15 +36,40 @@ def isotonic(values: Floats, outcomes: Floats) -> Floats:
     return np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
 
 
-def calibrate(judged: Sequence[tuple[float, float, bool]]) -> Calibration:
+Judged = tuple[float, float, bool]
+"""Of a step the probability of the best acceptable tool, the highest probability, and whether the
+tool of that was acceptable."""
+
+
+def calibrate(judged: Sequence[Judged], unfamiliar: Sequence[Judged] = ()) -> Calibration:
     """The calibration from rankings of held-out steps.
 
     Args:
-        judged: of each step the probability of the best acceptable tool, the highest probability,
-            and whether the tool of that was acceptable.
+        judged: each step.
+        unfamiliar: steps whose queries had no known word.
     """
     acceptable, best, right = np.array(judged, np.float64).T
-    return Calibration(held_out=np.sort(acceptable), confidence=isotonic(best, right))
+    unknown = None
+    if unfamiliar:
+        _, probabilities, outcomes = np.array(unfamiliar, np.float64).T
+        unknown = isotonic(probabilities, outcomes)
+    return Calibration(np.sort(acceptable), isotonic(best, right), unknown)
+
+
+def replace_words(text: str) -> str:
+    """The text with other letters in each word, so that none is known; all else stays.
+
+    Digits, punctuation, capitals and lengths of words still say what kind of query it is.
+    """
+    return _LETTERS.sub(_replace_word, text)
+
+
+def _replace_word(match: re.Match[str]) -> str:
+    number, letters = crc32(match[0].encode("utf-8", "surrogatepass")), []
+    for place, letter in enumerate(match[0]):
+        other = _CONSONANTS[(number >> place % 24) % len(_CONSONANTS)]
+        letters.append(other.upper() if letter.isupper() else other)
+    return "".join(letters)
 
 
 def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:
@@ -49,9 +80,11 @@ def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:
 def arrays(calibration: Calibration) -> dict[str, npt.NDArray[Any]]:
     """The arrays to save; empty where nothing was held out."""
     held_out, confidence = calibration.held_out, calibration.confidence
+    unfamiliar = calibration.unfamiliar
     return {
         "calibration.held_out": np.empty(0) if held_out is None else held_out,
         "calibration.confidence": np.empty((2, 0)) if confidence is None else confidence,
+        **({} if unfamiliar is None else {"calibration.unfamiliar": unfamiliar}),
     }
 
 
@@ -61,5 +94,6 @@ def restore(arrays: Mapping[str, npt.NDArray[Any]], tools: Sequence[Tool]) -> Ca
     return Calibration(
         held_out=held_out if len(held_out) else None,
         confidence=confidence if confidence.size else None,
+        unfamiliar=arrays.get("calibration.unfamiliar"),  # models of earlier versions have none
         tokens=token_costs(tools),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,10 +19,12 @@ from dtdr.retrievers.factored.new_tools import NewToolScorer
 from dtdr.retrievers.factored.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
 from dtdr.retrievers.nn import Indices, Matrix
+from dtdr.retrievers.vectors import rule_out_end
 
 _NEW_TOOL_STEPS = 3_000
 """Steps in which tools are looked at as if they were new, of more: a dozen features are weighed."""
-
+_UNFAMILIAR_PLANS = 100
+"""Plans of each fold whose queries are ranked in unknown words too: a second of a fit."""
 
 Rankers: TypeAlias = tuple[CandidateRanker, ...]
 Halves: TypeAlias = tuple[tuple[Rankers, ...], tuple[Rankers, ...]]
@@ -54,13 +56,15 @@ class HeldOutStep:
     is_told: bool
     is_first: bool
 
-    def judge(self, scorer: Scorer) -> tuple[float, float, bool]:
+    def judge(self, scorer: Scorer, *, may_end_at_once: bool) -> calibration.Judged:
         """Probability of the best acceptable tool, of the best tool, and whether they are one.
 
         Tools out of view count as impossible.
         """
         order = self.order.astype(np.float32)
         row = ranker.probabilities(scorer, self.table, self.chosen, order)
+        if self.is_first and not may_end_at_once:
+            rule_out_end(row)
         best, right = int(row.argmax()), self.all_right
         return float(row[right].max(initial=0.0)), float(row[best]), bool(right[best])
 
@@ -80,6 +84,8 @@ class HeldOut:
         self._new_tool_share = _NEW_TOOL_STEPS / max(steps, 1) if layout.new_tool_names else 0.0
         self._rng = np.random.default_rng(seed)
         self._new_tools: list[tuple[Matrix, Matrix, Matrix]] = []
+        self._unfamiliar: list[HeldOutStep] = []
+        self._may_end_at_once = False
         self.steps: list[HeldOutStep] = []
 
     def add(
@@ -95,9 +101,14 @@ class HeldOut:
         names only: a model is not told more of every run that it ranks.
         """
         first = (self.steps[-1].plan + 1) if self.steps else 0
-        self._add(fitted, texts, plans, runs, first)
+        self._may_end_at_once |= bool((plans.lengths == 0).any())
+        self._add(fitted, texts, plans, runs, first, self.steps)
         if runs is not None:
-            self._add(fitted, texts, plans, None, first)
+            self._add(fitted, texts, plans, None, first, self.steps)
+        # The same queries in words that nobody knows, to learn how often that goes wrong.
+        some = np.arange(0, len(plans), max(1, len(plans) // _UNFAMILIAR_PLANS))
+        unknown = [calibration.replace_words(texts[at]) for at in some.tolist()]
+        self._add(fitted, unknown, plans.subset(some), None, first, self._unfamiliar)
 
     def _add(
         self,
@@ -106,6 +117,7 @@ class HeldOut:
         plans: EncodedPlans,
         runs: EncodedRuns | None,
         first: int,
+        steps: list[HeldOutStep],
     ) -> None:
         step, plan, done = None, -1, 0
         for each in plans.steps():
@@ -122,12 +134,12 @@ class HeldOut:
             table, view = step.write(), step.query.view
             columns = np.arange(plans.tools) if view.tools is None else view.tools
             right = np.isin(columns, each.acceptable)
-            if view.size > 2 and self._rng.random() < self._new_tool_share:
+            if steps is self.steps and view.size > 2 and self._rng.random() < self._new_tool_share:
                 example = new_tools.example(self._rng, step, np.flatnonzero(right[:-1]))
                 self._new_tools.append(example)
             chosen, order = ranker.shortlist(self._layout, table)
             candidates = table.copy() if chosen is None else table[:, chosen]
-            self.steps.append(
+            steps.append(
                 HeldOutStep(
                     first + plan,
                     candidates,
@@ -161,20 +173,26 @@ class HeldOut:
         ]
         scorer = pool.submit(self._new_tool_scorer)
         named, told = map(_results, jobs)
-        judged = []
-        for check, other in zip(checks, reversed(halves), strict=True):
+        judged: list[calibration.Judged] = []
+        unfamiliar: list[calibration.Judged] = []
+        for half, check in enumerate(checks):
             scorers = StepScorers(self._layout, *(_results([job]) for job in check))
-            judged += [
-                step.judge(chosen)
-                for step in other
-                if (chosen := scorers.choose(is_told=step.is_told, is_first=step.is_first))
-            ]
-        measured = calibration.calibrate(judged) if judged else Calibration()
+            judged += self._judge(scorers, halves[1 - half])
+            unfamiliar += self._judge(scorers, self._unfamiliar)
+        measured = calibration.calibrate(judged, unfamiliar) if judged else Calibration()
         first, second = (
             tuple(() if (result := two[half].result()) is None else (result,) for two in checks)
             for half in (0, 1)
         )
         return named, told, scorer.result(), measured, (first, second)
+
+    def _judge(
+        self, scorers: StepScorers, steps: Sequence[HeldOutStep]
+    ) -> Iterator[calibration.Judged]:
+        for step in steps:
+            scorer = scorers.choose(is_told=step.is_told, is_first=step.is_first)
+            if scorer is not None:
+                yield step.judge(scorer, may_end_at_once=self._may_end_at_once)
 
     def _ranker(self, steps: Sequence[HeldOutStep], seed: int) -> CandidateRanker | None:
         """A ranker of the steps whose shortlist holds an acceptable tool; None without any."""

@@ -48,6 +48,10 @@ _LEAST_RUNS = 2
 _MOST_WORDS = 20_000
 """Words that count, the most frequent ones: a model of 50 tools grows by 2 MB."""
 _EPOCHS, _UPDATE_EPOCHS = 20, 10
+_FEW_STEPS, _SMOOTHING = 3_000, 0.02
+"""More steps are learned for half the epochs, and all tools share so much of the target. On inner
+folds of TRAJECT-Bench by sequence (381 tools), MRR after the first call .624 -> .629, after a
+failed call .599 -> .610. Fewer steps, as of tau-bench's airline, are ranked better without."""
 _BATCH = 64
 _RATE, _UPDATE_RATE = 0.01, 0.01
 _DECAY = 0.3
@@ -228,10 +232,14 @@ class Situation(Block):
             [(np.array(slots, np.int32), np.array(v, np.float32)) for slots, v in wanted], outputs
         )
         counts = weights[np.array(owners, np.intp)]
+        smoothing = 0.0
+        if len(rows) > _FEW_STEPS:
+            smoothing, epochs = _SMOOTHING, epochs // 2
 
         def gradients(chosen: Indices) -> Any:
             part = inputs[chosen]
-            expected = targets[chosen].toarray()
+            expected = targets[chosen].toarray() * np.float32(1 - smoothing)
+            expected += np.float32(smoothing / outputs)
             _, error = softmax_cross_entropy(part @ self.weights, expected, counts[chosen])
             return {"weights": linear_gradient(part, error)}
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from dtdr.errors import InputError
@@ -76,3 +78,25 @@ def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out
     assert "the runs that ask an LLM: name one with --llm" in text
     with pytest.raises(InputError, match="name one with --llm"):
         run_lab(["icl"], options, lab="l", store=store, command="x")
+
+
+def test_what_several_suites_left_out_is_said_once(tmp_path):
+    store = Store(tmp_path)
+    options = Options(quick=True, plans=30, encoders=["lexical"], datasets=["bundled"])
+    suites = ["paper-weights", "paper-ablations"]
+    with in_this_process():
+        run_lab(suites, options, lab="l", store=store, command="x")
+    page = build_report(store, "l")[0]
+    assert [section.id for section in page.sections[:2]] == ["left-out", "claims"]
+    assert to_markdown(page).count("the runs that ask an LLM: name one with --llm") == 1
+
+
+def test_a_report_of_few_plans_says_so(tmp_path):
+    options = Options(datasets=["bundled"], retrievers=["dr", "random"], seeds=1)
+    store = Store(tmp_path)
+    for plans, expected in ((30, True), (None, False)):
+        chosen = replace(options, plans=plans)
+        with in_this_process():
+            run_lab(["retrieval"], chosen, lab=str(plans), store=store, command="x")
+        text = to_markdown(build_report(store, str(plans))[0])
+        assert ("Only the first 30 plans of each set were used" in text) == expected

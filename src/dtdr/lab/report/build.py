@@ -73,7 +73,12 @@ def build_report(
             sections.insert(0, judged)
         if front := retrieval.build_front(results):
             sections.insert(0, front)
-        sections[0].blocks += _limits(results, shared)
+            front.blocks += _few_plans(results)
+        if shared:
+            reasons: list[Block] = [Text(f"{reason}.") for reason in shared]
+            sections.insert(
+                1 if front else 0, Section("left-out", "Left out of several suites", reasons)
+            )
         sections.append(facts.build_reproduction(results))
     if not times:
         for section in sections:
@@ -127,20 +132,17 @@ def _left_out_of_several(results: Results) -> list[str]:
     return [reason for reason, suites in counted.items() if suites > 1]
 
 
-def _limits(results: Results, left_out: Sequence[str]) -> list[Block]:
-    """What holds for the report as a whole: few plans, and what was left out of several suites."""
-    blocks: list[Block] = []
+def _few_plans(results: Results) -> list[Block]:
+    """That no set was used whole, where that is so."""
     sizes = {run.spec.get("plans") for run in results.all_runs() if run.kind != "statistics"}
-    if len(sizes) == 1 and (plans := sizes.pop()) is not None:
-        blocks.append(
-            Text(
-                f"Only the first {plans:,} plans of each set were used: enough to see that "
-                "everything works, too few to judge a method or a claim."
-            )
+    if len(sizes) != 1 or (plans := sizes.pop()) is None:
+        return []
+    return [
+        Text(
+            f"Only the first {plans:,} plans of each set were used: enough to see that "
+            "everything works, too few to judge a method or a claim."
         )
-    if left_out:
-        blocks.append(Text("Left out of several suites: " + "; ".join(left_out) + "."))
-    return blocks
+    ]
 
 
 def _section(

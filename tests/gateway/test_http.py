@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from dtdr.gateway import Gateway, GatewayOptions, serve_http
 from dtdr.gateway.http import LIMITS
@@ -96,6 +97,18 @@ async def test_a_client_that_ends_its_session_is_forgotten_and_learned_from(
             assert len(gateway.clients) == 1
         await until(lambda: not len(gateway.clients))
         await until(lambda: path.read_text().count("\n") == 1)
+
+
+async def test_a_client_is_not_told_by_an_address_that_it_claims(model, served):
+    """Else one of this machine could take another's place, which the gateway keeps by address."""
+    gateway = Gateway(model, [served["known"]], GatewayOptions(policy=few()))
+    async with http_gateway(model, [], gateway=gateway) as port:
+        for address in ("192.0.2.1", "192.0.2.2"):
+            async with httpx2.AsyncClient(headers={"X-Forwarded-For": address}) as http:
+                transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
+                async with Client(transport, mode="auto", cache=None) as client:
+                    await client.call_tool("open_file", {"id": address})
+        assert len(gateway.clients) == 1
 
 
 async def test_web_pages_are_refused_without_a_key(model, served):

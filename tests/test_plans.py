@@ -491,6 +491,10 @@ def test_further_plans_change_what_words_ask_for(monkeypatch):
     assert predicted[0, 3] > 0.7
     assert predicted[0, 2] < 0.5
     assert regression.arrays()["coefficients"].shape == (9, 2, 4)
+    memory = memory.with_plans(["mail Ann the report"] * 12, [(1,)] * 12)
+    regression = regression.with_plans(memory.rows, [(1,)] * 12, 4)
+    assert regression.arrays()["coefficients"].shape == (9, 2, 4)
+    assert regression.predict(memory.cosines("mail Ann the report"))[0, 1] > 0.9
 
 
 def test_many_plans_are_regressed_on_in_part(monkeypatch):

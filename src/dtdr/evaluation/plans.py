@@ -36,8 +36,8 @@ class PlanResult:
             first five.
         dag: whether the first plan is the demonstrated one but for ids and arguments.
         log: whether it calls the tools in the very order of the log.
-        greedy: whether the best tool of each step, one after the other, makes the demonstrated
-            calls.
+        greedy: whether the best tool of each step of a session, one after the other, makes the
+            demonstrated calls; with lookahead where ``fit`` chose it.
         probabilities: of the predicted plans, the first one's first.
         milliseconds: that predicting them took.
     """
@@ -205,9 +205,9 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
     first = next(iter(scores.values()))
     caption = (
         f"{len(first.results):,} plans, nothing but the query given. Right: the demonstrated "
-        "tools, each as often.\nGreedy: the best tool of each step; first: of the predicted plans, "
-        "with its 95 % interval;\np: first against greedy, paired by query. DAG: isomorphic by "
-        "names; log: in its order."
+        "tools, each as often.\nGreedy: the best tool of each step of a session, with lookahead "
+        "where fit chose it; first: of the\npredicted plans, with its 95 % interval; p: first "
+        "against greedy, paired by query. DAG: isomorphic\nby names; log: in its order."
     )
     return Table(columns, rows, title=title, caption=caption)
 

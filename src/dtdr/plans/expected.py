@@ -113,6 +113,7 @@ class CallRegression:
             plans: the tools of the further ones.
             tools: how many there are now.
         """
+        plans = plans[-rows.shape[0] :]
         more = tools - self._mean.shape[1]
         mean = np.pad(self._mean, ((0, 0), (0, more)))
         variance = np.pad(self._variance, (0, more), constant_values=1.0)

@@ -114,8 +114,9 @@ def _whole_plans(scores: Mapping[str, Sequence[Mapping[str, Any]]], title: str) 
             ]
         )
     caption = (
-        "Greedy: the best tool of each step; first, among five: of the predicted plans. DAG: "
-        "isomorphic by names; log: in its order. First - greedy: paired by split. ECE: calibration "
+        "Greedy: the best tool of each step of a session, with lookahead where fit chose it; "
+        "first, among five: of the predicted plans. DAG: isomorphic by names; log: in its order. "
+        "First - greedy: paired by split. ECE: calibration "
         "error of the first plan's probability. ms: median, for five plans."
     )
     return Table(columns, rows, title, caption)

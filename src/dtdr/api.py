@@ -14,6 +14,7 @@ from dtdr.demonstrations import Tool
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError, unknown_choice
 from dtdr.plans.model import PlanModel
 from dtdr.retrievers.base import Demonstrations, Retriever
+from dtdr.retrievers.surprise import SurpriseModel
 from dtdr.retrievers.training import TrainingData
 
 logger = logging.getLogger("dtdr")
@@ -94,8 +95,11 @@ def load(
         plans = None
         if config.get("plans") is not None:
             plans = PlanModel.restore(config["plans"], saved.plan_arrays)
+        surprise = None
+        if config.get("surprise") is not None:
+            surprise = SurpriseModel.restore(config["surprise"], saved.surprise_arrays)
         training = TrainingData(**config["training_data"])
-        restored = retriever.restore(tools, training, saved.arrays, arguments, plans)
+        restored = retriever.restore(tools, training, saved.arrays, arguments, plans, surprise)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)
         return restored
     except (InputError, EncoderError, MissingExtraError):

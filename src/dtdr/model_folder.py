@@ -31,6 +31,7 @@ FORMAT_VERSION = 1
 ENCODER_PREFIX = "encoder."
 ARGUMENTS_PREFIX = "arguments."
 PLANS_PREFIX = "whole_plans."
+SURPRISE_PREFIX = "surprise."
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "retriever": str,
@@ -74,6 +75,7 @@ class ModelFolder:
         encoder_arrays: by name, those of the encoder.
         argument_arrays: by name, those that fill arguments.
         plan_arrays: by name, those that make whole plans.
+        surprise_arrays: by name, those that know odd calls.
     """
 
     config: dict[str, Any]
@@ -81,6 +83,7 @@ class ModelFolder:
     encoder_arrays: dict[str, npt.NDArray[Any]]
     argument_arrays: dict[str, npt.NDArray[Any]]
     plan_arrays: dict[str, npt.NDArray[Any]]
+    surprise_arrays: dict[str, npt.NDArray[Any]]
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ def write(
         config: what ``config.json`` says of the retriever.
         arrays: what was learned; those of the encoder begin with ``ENCODER_PREFIX``,
             those that fill arguments with ``ARGUMENTS_PREFIX``, those that make whole plans with
-            ``PLANS_PREFIX``.
+            ``PLANS_PREFIX``, those that know odd calls with ``SURPRISE_PREFIX``.
         force: replace the model that is there.
 
     Raises:
@@ -186,7 +189,7 @@ def read(folder: str | Path) -> ModelFolder:
         ModelError: naming what is wrong with the folder.
     """
     config, arrays = _read_both(Path(folder))
-    prefixes = (ENCODER_PREFIX, ARGUMENTS_PREFIX, PLANS_PREFIX)
+    prefixes = (ENCODER_PREFIX, ARGUMENTS_PREFIX, PLANS_PREFIX, SURPRISE_PREFIX)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {prefix: {} for prefix in ("", *prefixes)}
     for name, array in arrays.items():
         prefix = next((one for one in prefixes if name.startswith(one)), "")

@@ -8,7 +8,11 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+import dtdr
+from dtdr.errors import InputError
+from dtdr.retrievers.surprise import Surprise
 from dtdr.traces.mcp import MCP
+from tests.gateway.conftest import demonstrations
 from tests.gateway.helpers import (
     NAMES,
     few,
@@ -54,7 +58,7 @@ async def test_a_model_that_hangs_hides_no_tool(model, served, monkeypatch):
 
 @ERAS
 async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, mode):
-    told = []
+    told: list[Surprise] = []
 
     async def heard(message):
         told.append(message)
@@ -81,7 +85,7 @@ async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, 
 
 
 async def test_a_client_that_sees_what_it_saw_before_is_not_told(model, served):
-    told = []
+    told: list[Surprise] = []
 
     async def heard(message):
         told.append(message)
@@ -309,3 +313,38 @@ async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_lon
         await names(client)
         await until(lambda: len(gateway.catalog) == 8)
         assert await names(client) == ranked[:1]
+
+
+@pytest.fixture(scope="module")
+def judging_model():
+    return dtdr.fit(demonstrations(60))
+
+
+@pytest.mark.parametrize("how", ["log", "refuse"])
+async def test_odd_calls_are_logged_or_refused(judging_model, served, how, caplog):
+    told: list[Surprise] = []
+    options = {"odd_calls": how, "on_odd_call": told.append}
+    meta = {"dtdr/intent": "please do the weather work number 3"}
+    async with gateway_client(judging_model, [served["known"]], options=options) as (
+        client,
+        gateway,
+    ):
+        await client.call_tool("find_place", {"name": "Rome"})  # no intent yet, so not judged
+        assert gateway.judged.total() == 0
+        fine = await client.call_tool("get_weather", {"place": "Rome"}, meta=meta)
+        odd = await client.call_tool("write_mail", {"to": "mallory@evil.example"}, meta=meta)
+        counts = dict(gateway.judged)
+
+    assert not fine.is_error
+    assert counts["usual"] == 1
+    assert counts["odd"] == 1
+    assert [surprise.call_tool for surprise in told] == ["write_mail"]
+    assert "odd call (1 of 2): write_mail" in caplog.text
+    assert bool(odd.is_error) is (how == "refuse")
+    assert ("unlike earlier runs" in text(odd)) is (how == "refuse")
+
+
+async def test_a_model_that_cannot_judge_is_refused(model, served):
+    with pytest.raises(InputError, match="how odd a call is"):
+        async with gateway_client(model, [served["known"]], options={"odd_calls": "log"}):
+            pass

@@ -127,6 +127,15 @@ def mcp(
             help="Refuse tools whose definition is not the one first seen, which is kept here.",
         ),
     ] = None,
+    odd_calls: Annotated[
+        str,
+        typer.Option(
+            "--odd-calls",
+            metavar="HOW",
+            help="Judge calls while the client's intent is known: log writes a line for those "
+            "unlike earlier runs, refuse does not make them, ignore judges none.",
+        ),
+    ] = "ignore",
     wait: Annotated[
         float,
         typer.Option(
@@ -176,6 +185,7 @@ def mcp(
         outputs=outputs,
         prefetch=PrefetchBounds(prefetch_probability) if prefetch else None,
         pin=pin,
+        odd_calls=odd_calls,  # type: ignore[arg-type]  # checked by Gateway
         wait_seconds=wait,
     )
     if query is not None:

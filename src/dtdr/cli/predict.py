@@ -46,6 +46,15 @@ def predict(
         bool,
         typer.Option("--plans", help="Predict whole plans, or what is left to do after a run."),
     ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge",
+            metavar="CALL",
+            help="Say how odd this call would be instead: a tool's name, or JSON "
+            '{"tool": …, "arguments": {…}}.',
+        ),
+    ] = None,
     top: Annotated[
         int, typer.Option("--top", metavar="K", help="Predict so many calls, or plans.")
     ] = 3,
@@ -62,6 +71,8 @@ def predict(
         raise InputError("the query is empty; say what the user asked for")
     if plans and tool is not None:
         raise InputError("--plans predicts all calls, --tool one; leave one of them out")
+    if judge is not None and (plans or tool is not None):
+        raise InputError("--judge is about one call; leave --plans and --tool out")
     run = Run(query) if query is not None else read_run(str(run_file))
     from dtdr.api import load
 
@@ -69,6 +80,13 @@ def predict(
     names = [name for name in run.history if retriever.index(name) < 0]
     if names:
         note(f"the model never saw {', '.join(map(repr, dict.fromkeys(names)))}; predicted anyway")
+    if judge is not None:
+        surprise = retriever.surprise(_read_call(judge), run)
+        if as_json:
+            print_json(surprise.to_dict())
+        else:
+            console().print(printable(str(surprise)), markup=False)
+        return
     if plans:
         _show_plans(retriever, run, top, as_json=as_json)
         return
@@ -89,6 +107,16 @@ def predict(
         )
         return
     _print_table(run, calls)
+
+
+def _read_call(text: str) -> str | dict[str, Any]:
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError('--judge is not JSON; write it as {"tool": …}') from error
+    return record
 
 
 def _print_table(run: Run, calls: list[CallPrediction]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from dtdr.arguments.model import CallPrediction
 from dtdr.errors import DtdrError, InputError
 from dtdr.plans.prediction import PlanPrediction
+from dtdr.retrievers.surprise import Surprise
 
 
 class ServerError(DtdrError):
@@ -174,6 +175,11 @@ class Mask:
 def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Tools that a search brought up, with their shares, from the server's JSON."""
     return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]
+
+
+def read_surprise(answer: Mapping[str, Any]) -> Surprise:
+    """How odd a call is, from the server's JSON."""
+    return Surprise.from_dict(answer)
 
 
 def read_calls(answer: Mapping[str, Any]) -> list[CallPrediction]:

@@ -18,6 +18,7 @@ from dtdr.client.answers import (
     read_calls,
     read_plans,
     read_search,
+    read_surprise,
 )
 from dtdr.client.calls import Call, endpoint
 from dtdr.client.sessions import (
@@ -40,6 +41,7 @@ from dtdr.http_requests import (
 )
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.retrievers.search import SEARCH_LIMIT
+from dtdr.retrievers.surprise import Surprise
 from dtdr.run import BeforeLike, CallLike
 from dtdr.selection import AnthropicForm, Bounds, OpenAIForm, Selection
 
@@ -179,6 +181,28 @@ class _Calls(ABC):
         names = None if among is None else list(among)
         body = self._body(model, **_step(query, history, before), text=text, top_k=k, among=names)
         return Call("POST", "/v1/search", body, read_search)
+
+    @endpoint
+    def surprise(
+        self,
+        call: CallLike,
+        query: str,
+        history: Sequence[CallLike] = (),
+        *,
+        before: Sequence[BeforeLike] = (),
+        model: str | None = None,
+    ) -> Call[Surprise]:
+        """How odd a call is after these calls; further arguments and errors as ``next_calls``.
+
+        Args:
+            call: the tool's name, or the call with its arguments.
+            query: what the user asked for.
+            history: the calls so far.
+            before: messages and calls of the conversation before the query, oldest first.
+            model: one of the server's models.
+        """
+        body = self._body(model, **_step(query, history, before), call=call_record(call))
+        return Call("POST", "/v1/surprise", body, read_surprise)
 
     @endpoint
     def next_calls(

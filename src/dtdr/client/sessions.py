@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from dtdr.arguments.model import CallPrediction
-from dtdr.client.answers import RemoteRanking, read_calls, read_plans, read_search
+from dtdr.client.answers import RemoteRanking, read_calls, read_plans, read_search, read_surprise
 from dtdr.client.calls import Call, endpoint
 from dtdr.plan import ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.retrievers.search import SEARCH_LIMIT
+from dtdr.retrievers.surprise import Surprise
 from dtdr.run import CallLike
 from dtdr.selection import Bounds, Selection
 
@@ -82,6 +83,12 @@ class _Sessions:
         if among is not None:
             body["among"] = list(among)
         return Call("POST", f"/v1/sessions/{self.id}/search", body, read_search)
+
+    @endpoint
+    def surprise(self, call: CallLike) -> Call[Surprise]:
+        """How odd a call is at this step; see ``Client.surprise``."""
+        path = f"/v1/sessions/{self.id}/surprise"
+        return Call("POST", path, {"call": call_record(call)}, read_surprise)
 
     @endpoint
     def next_calls(self, k: int = 3) -> Call[list[CallPrediction]]:

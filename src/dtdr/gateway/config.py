@@ -6,15 +6,16 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from dtdr.errors import InputError
 from dtdr.integrations.policy import ToolPolicy
 from dtdr.integrations.prefetch import PrefetchBounds
+from dtdr.retrievers.surprise import Surprise
 from dtdr.traces.mcp import MCP
 from dtdr.traces.turns import Outputs
 
@@ -79,6 +80,8 @@ class UpstreamSpec:
             raise InputError(f"upstream {self.name!r} needs either a command or a URL")
 
 
+OddCalls = Literal["ignore", "log", "refuse"]
+
 DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow", fallback=False)
 
 
@@ -101,6 +104,10 @@ class GatewayOptions:
             nothing; None makes none.
         pin: file of the digests of the tools' definitions; a tool whose definition is another one
             than there is refused. None takes changed definitions, with a line in the log.
+        odd_calls: what becomes of calls that are odd in their run (``Retriever.surprise``):
+            ``ignore`` judges none, ``log`` writes a line and makes them, ``refuse`` answers with
+            an error instead. A call is judged only while the client's intent is known.
+        on_odd_call: is told of each odd call, in a worker thread; None tells nobody.
         run_gap: seconds without a call that end a run.
         connect_seconds: how long a server may take to connect.
         wait_seconds: how long a call waits for a server that is away before it fails.
@@ -114,6 +121,8 @@ class GatewayOptions:
     outputs: Outputs = Outputs.TEXT
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
+    odd_calls: OddCalls = "ignore"
+    on_odd_call: Callable[[Surprise], object] | None = None
     run_gap: float = 300.0
     connect_seconds: float = 30.0
     wait_seconds: float = 5.0

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, get_args
 
 import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError, OutputError, unknown_choice
 from dtdr.gateway.catalog import Catalog, Names
 from dtdr.gateway.clients import Clients, ClientState
-from dtdr.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
+from dtdr.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
 from dtdr.gateway.forwarding import forward_change, forward_log, forward_question
 from dtdr.gateway.learning import Learner, Recorder
 from dtdr.gateway.pins import Definition, Pins
@@ -22,9 +24,9 @@ from dtdr.gateway.prefetch import Prefetcher
 from dtdr.gateway.ranking import Ranker, ReadHistory
 from dtdr.gateway.upstream import InputAnswer, Upstream
 from dtdr.integrations.search import SEARCH_TOOL
-from dtdr.plan import END
+from dtdr.plan import END, ToolCall
 from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.session import NO_ARGUMENTS
+from dtdr.retrievers.session import NO_ARGUMENTS, NO_SURPRISE
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -97,6 +99,12 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
+        if options.odd_calls not in get_args(OddCalls):
+            raise unknown_choice("odd_calls", options.odd_calls, get_args(OddCalls))
+        if options.odd_calls != "ignore" and not self.ranker.judges:
+            raise InputError(NO_SURPRISE)
+        self.judged: Counter[str] = Counter()
+        """How many calls were ``odd`` and ``usual``, and of how many nothing was said."""
         self.version = 0
         """Grows whenever the catalog changes."""
         self._tasks: TaskGroup | None = None
@@ -109,7 +117,8 @@ class Gateway:
     @property
     def keeps_calls(self) -> bool:
         """Whether arguments and outputs are kept while a run lasts."""
-        return self.learns or self.ranker.reads_calls or self.prefetcher is not None
+        judges = self.options.odd_calls != "ignore"
+        return self.learns or self.ranker.reads_calls or self.prefetcher is not None or judges
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -236,6 +245,37 @@ class Gateway:
         wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
         former = [name for name in state.shown if name in wanted]
         return tuple(name for name in dict.fromkeys([*former, *wanted]) if name in self.catalog)
+
+    async def judge(
+        self, state: ClientState, name: str, arguments: Mapping[str, Any]
+    ) -> str | None:
+        """Why a call is not made that is odd in its run; None where it is made.
+
+        Args:
+            state: of the client.
+            name: of the tool, as it is listed.
+            arguments: of the call.
+        """
+        if self.options.odd_calls == "ignore" or not state.intent:
+            return None
+        made = ToolCall("call", self.catalog.model_name(name), arguments)
+        surprise = await self.ranker.judge(made, state.intent, state.read_calls)
+        if surprise is None or surprise.p_value is None:
+            self.judged["nothing said"] += 1
+            return None
+        if not surprise.is_odd():
+            self.judged["usual"] += 1
+            return None
+        self.judged["odd"] += 1
+        logger.warning("odd call (%d of %d): %s", self.judged["odd"], self.judged.total(), surprise)
+        if self.options.on_odd_call is not None:
+            try:
+                await anyio.to_thread.run_sync(self.options.on_odd_call, surprise)
+            except Exception:
+                logger.exception("the hook for odd calls failed")
+        if self.options.odd_calls == "log":
+            return None
+        return f"The call was not made, since it is unlike earlier runs ({surprise})."
 
     # -- runs ------------------------------------------------------------------------------------
 

@@ -13,10 +13,11 @@ from dtdr.gateway.catalog import CatalogTool
 from dtdr.http_requests import bound_requests
 from dtdr.integrations.policy import ToolPolicy, ToolSelector
 from dtdr.integrations.search import described_tool
-from dtdr.plan import END
+from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.protocols import SupportsToolChanges
+from dtdr.retrievers.surprise import Surprise
 from dtdr.run import CallLike, as_run
 from dtdr.server.workers import Workers
 
@@ -135,6 +136,27 @@ class Ranker:
             return await self._workers.run(rank)
         except Exception:
             logger.exception("the model could not rank; the search goes by words alone")
+            return None
+
+    @property
+    def judges(self) -> bool:
+        """Whether the model learned how odd calls are, for ``judge``."""
+        return self._retriever.surprise_ is not None
+
+    async def judge(self, call: ToolCall, query: str, read: ReadHistory) -> Surprise | None:
+        """How odd a call is before it is made; None when the model failed.
+
+        Args:
+            call: by model names.
+            query: what the user wants.
+            read: gives the calls so far with what they returned; called in the worker.
+        """
+        try:
+            return await self._workers.run(
+                lambda: self._retriever.surprise(call, as_run(query, read()))
+            )
+        except Exception:
+            logger.exception("the model could not judge a call of %r", call.tool)
             return None
 
     async def register(self, unknown: Sequence[CatalogTool]) -> bool:

@@ -15,19 +15,23 @@ from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.policy import ToolSelection
 from dtdr.integrations.requests import find_tools, hint_text, select_tools
 from dtdr.integrations.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
+from dtdr.retrievers.session import NO_SURPRISE
+from dtdr.retrievers.surprise import ODD
 
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import BaseTool, ToolRuntime, tool
     from langchain_core.messages import HumanMessage, ToolMessage
+    from langgraph.types import interrupt
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
-    from langchain_core.messages import BaseMessage
+    from langchain_core.messages import BaseMessage, ToolCall
     from langgraph.types import Command
 
+Odd = Literal["allow", "ask", "refuse"]
 Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
 
 
@@ -146,7 +150,29 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
     """The same, and calls of tools that were hidden are answered with an error, not executed.
 
     What was hidden is worked out again from the messages before the call.
+
+    Args:
+        mask: retriever and policy.
+        odd: what becomes of a call that is odd in its run (``Retriever.surprise``): ``allow``
+            makes it, ``ask`` interrupts the graph with what is odd and makes the call once resumed
+            with a true value (the agent needs a checkpointer), ``refuse`` answers with an error.
+        level: p-value up to which a call is odd.
+        options: of ``ToolMaskMiddleware``.
+
+    Raises:
+        InputError: an unknown value of ``odd``, or the model does not know how odd calls are.
     """
+
+    def __init__(
+        self, mask: ToolMask, *, odd: Odd = "allow", level: float = ODD, **options: Any
+    ) -> None:
+        super().__init__(mask, **options)
+        if odd not in get_args(Odd):
+            raise unknown_choice("value of odd", odd, get_args(Odd))
+        if odd != "allow" and mask.retriever.surprise_ is None:
+            raise InputError(NO_SURPRISE)
+        self.odd = odd
+        self.level = level
 
     def wrap_tool_call(
         self,
@@ -166,13 +192,27 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
 
     def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
         call = request.tool_call
-        before = itertools.takewhile(
-            lambda message: all(made["id"] != call["id"] for made in calls_of(message)),
-            request.state["messages"],
+        before = list(
+            itertools.takewhile(
+                lambda message: all(made["id"] != call["id"] for made in calls_of(message)),
+                request.state["messages"],
+            )
         )
-        refusal = self.select(request.runtime.tools, list(before)).refusal(call["name"])
+        refusal = self.select(request.runtime.tools, before).refusal(call["name"])
+        if refusal is None and self.odd != "allow":
+            refusal = self._judge(call, before)
         if refusal is None:
             return None
         return ToolMessage(
             refusal, name=call["name"], tool_call_id=call["id"] or "", status="error"
         )
+
+    def _judge(self, call: ToolCall, before: Sequence[BaseMessage]) -> str | None:
+        """Why an odd call is not made; None where it is."""
+        made = {"tool": call["name"], "arguments": call["args"]}
+        surprise = self.mask.surprise(made, lambda: transcript(before))
+        if surprise is None or not surprise.is_odd(self.level):
+            return None
+        if self.odd == "ask" and interrupt({"odd_call": made, "surprise": surprise.to_dict()}):
+            return None
+        return f"The call was not made, since it is unlike earlier runs ({surprise})."

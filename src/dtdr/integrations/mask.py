@@ -18,7 +18,8 @@ from dtdr.plan import Status
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.search import ToolSearch
-from dtdr.run import BeforeLike, Run
+from dtdr.retrievers.surprise import Surprise
+from dtdr.run import BeforeLike, CallLike, Run
 
 logger = logging.getLogger("dtdr.integrations")
 
@@ -182,6 +183,25 @@ class ToolMask:
             logger.warning("searching by words alone: %s", _reason(error))
         found = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in found)
+
+    def surprise(
+        self, call: CallLike, transcript: Transcript | Callable[[], Transcript]
+    ) -> Surprise | None:
+        """How odd a call is after a conversation; None where that cannot be told.
+
+        Whatever goes wrong is logged as a warning of ``dtdr.integrations``.
+
+        Args:
+            call: before it is made.
+            transcript: the conversation so far, or what reads it.
+        """
+        try:
+            read = transcript if isinstance(transcript, Transcript) else transcript()
+            read = read.without(SEARCH_CALLS).without_blocks(self.leave_out).bound()
+            return self.retriever.surprise(call, read.run(self.turns))
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("a call was not judged: %s", _reason(error))
+            return None
 
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""

@@ -44,6 +44,7 @@ from dtdr.retrievers.search import SEARCH_LIMIT, ToolSearch
 from dtdr.retrievers.session import (
     NO_ARGUMENTS,
     NO_PLANS,
+    NO_SURPRISE,
     UNKNOWN,
     History,
     HistoryState,
@@ -53,6 +54,7 @@ from dtdr.retrievers.session import (
     details_of,
     predict_calls,
 )
+from dtdr.retrievers.surprise import Surprise, SurpriseModel
 from dtdr.retrievers.training import TrainingData, select_training_data
 from dtdr.retrievers.vectors import normalise, rule_out_end
 from dtdr.run import BeforeLike, CallLike, Run, as_run
@@ -82,17 +84,21 @@ class Retriever(Estimator):
         uses_encoder: takes an ``encoder``.
         uses_calls: ranks by what calls were given and returned, and by what came before the query;
             others by the names of the calls alone.
+        has_folds: learns from parts of the demonstrations in turn, so that models which have not
+            seen them cost nothing.
         failure_weight: how much a failed demonstration counts; 0 leaves it out.
         tools_: the tool vocabulary, sorted by name, end of plan last.
         calibration_: what was learned about its own rankings on held-out plans.
         arguments_: which value each argument takes; None where that was not learned.
         plans_: what makes a whole plan; None where that was not learned.
+        surprise_: which calls are odd; None where that was not learned.
     """
 
     static: ClassVar[bool] = False
     needs_descriptions: ClassVar[bool] = False
     uses_encoder: ClassVar[bool] = False
     uses_calls: ClassVar[bool] = False
+    has_folds: ClassVar[bool] = False
 
     failure_weight: float = 0.0
     seed: int = 0
@@ -102,6 +108,7 @@ class Retriever(Estimator):
     calibration_: Calibration = NO_CALIBRATION
     arguments_: ArgumentModel | None = None
     plans_: PlanModel | None = None
+    surprise_: SurpriseModel | None = None
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "tools_"):
@@ -129,8 +136,9 @@ class Retriever(Estimator):
                 takes those that the log or the ``tools.json`` beside the file holds.
             arguments: whether to learn also which value each argument takes, for ``next_calls``
                 and ``fill``, from failures too; ``ArgumentOptions`` say which values are kept.
-            plans: whether to learn also which whole plans are right, for ``plans``. A retriever
-                other than dtdr-f is fitted once more for each of three folds.
+            plans: whether to learn also which whole plans are right, for ``plans``, and how odd a
+                call is, for ``surprise``, which dtdr-f learns in any case. Another retriever is
+                fitted once more for each of three folds.
 
         Raises:
             InputError: there is nothing to learn from, something is not a demonstration, two tools
@@ -163,12 +171,16 @@ class Retriever(Estimator):
                 draft.arguments_ = ArgumentModel.fit(
                     everything, draft.tools_[:-1], options, seed=draft.seed
                 )
-            folds, draft.plans_ = draft._held_out(usable), None
+            held_out = draft._held_out(usable)
+            draft.plans_ = draft.surprise_ = None
+            folds = list(held_out) if plans or draft.has_folds else []
+            if folds:
+                draft.surprise_ = SurpriseModel.fit(usable, folds, draft._index)
             if plans:
                 draft.plans_ = PlanModel.fit(
                     usable,
                     draft._names[:-1],
-                    folds,
+                    iter(folds),
                     may_be_empty=draft.may_end_at_once,
                     seed=draft.seed,
                 )
@@ -379,8 +391,17 @@ class Retriever(Estimator):
                 raise InputError(NO_PLANS)
             share = max(share, SHARE) if lookahead else 0.0
         look_ahead = partial(model._look_ahead, share) if share else None
-        search = model._search_beside
-        return Session(run, state, model._index, model._explain, search, fill, plans, look_ahead)
+        return Session(
+            run,
+            state,
+            model._index,
+            model._explain,
+            model._search_beside,
+            fill,
+            plans,
+            look_ahead,
+            model._judge,
+        )
 
     def _look_ahead(self, share: float, run: Run, state: StepState) -> Lookahead:
         if self.plans_ is None:
@@ -482,6 +503,30 @@ class Retriever(Estimator):
     ) -> list[tuple[str, float]]:
         asked = self.rank(text) if isinstance(text, str) else None
         return self._search.find(text, k, run=ranking, asked=asked, among=among)
+
+    # -- odd calls -----------------------------------------------------------------------------
+
+    def surprise(self, call: CallLike, run: str | Run) -> Surprise:
+        """How odd a call is at this step: of its tool, and of where its arguments come from.
+
+        P-values by held-out plans: of calls like the demonstrations', a share p gets at most p.
+        For a query unlike the demonstrations nothing is said. Advice, not a permission: a call
+        can be usual and wrong, or odd and right.
+
+        Args:
+            call: the tool's name, or the call with its arguments.
+            run: the query or the run before the call.
+
+        Raises:
+            InputError: the model was fitted without plans, or something is not a call or a run.
+            DtdrError: the retriever is not fitted.
+        """
+        return self.session(run).surprise(call)
+
+    def _judge(self, call: ToolCall, run: Run, ranking: Ranking) -> Surprise:
+        if self.surprise_ is None:
+            raise InputError(NO_SURPRISE)
+        return self.surprise_.judge(call, run, ranking, self._index.get(call.tool, UNKNOWN))
 
     # -- whole calls ---------------------------------------------------------------------------
 
@@ -663,6 +708,10 @@ class Retriever(Estimator):
             config["plans"] = model.plans_.config()
             learned = model.plans_.arrays().items()
             arrays |= {f"{model_folder.PLANS_PREFIX}{name}": array for name, array in learned}
+        if model.surprise_ is not None:
+            config["surprise"] = model.surprise_.config()
+            learned = model.surprise_.arrays().items()
+            arrays |= {f"{model_folder.SURPRISE_PREFIX}{name}": array for name, array in learned}
         if model.encoder is not None:
             learned = model.encoder.arrays().items()
             arrays |= {f"{model_folder.ENCODER_PREFIX}{name}": array for name, array in learned}
@@ -675,6 +724,7 @@ class Retriever(Estimator):
         arrays: Mapping[str, npt.NDArray[Any]],
         arguments: ArgumentModel | None = None,
         plans: PlanModel | None = None,
+        surprise: SurpriseModel | None = None,
     ) -> Self:
         """Take back what ``save`` wrote; ``dtdr.load`` calls it.
 
@@ -684,6 +734,7 @@ class Retriever(Estimator):
             arrays: those of the retriever; its encoder has its own already.
             arguments: what fills arguments, where that was learned.
             plans: what makes whole plans, where that was learned.
+            surprise: what knows odd calls, where that was learned.
 
         Raises:
             ModelError: the arrays do not fit the retriever, its encoder or its tools.
@@ -699,6 +750,7 @@ class Retriever(Estimator):
             draft._restore(arrays)
             draft.arguments_ = arguments
             draft.plans_ = plans
+            draft.surprise_ = surprise
         return self
 
     @abstractmethod

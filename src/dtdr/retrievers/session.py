@@ -20,7 +20,8 @@ from dtdr.plans.lookahead import Lookahead
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.retrievers.search import SEARCH_LIMIT, SearchTools
-from dtdr.run import Run
+from dtdr.retrievers.surprise import Surprise
+from dtdr.run import CallLike, Run, as_run
 
 UNKNOWN = -1
 """Index, in a history, of a tool that the retriever never saw."""
@@ -43,10 +44,16 @@ Explain = Callable[
 PredictPlans = Callable[[Run, StepState, int], list[PlanPrediction]]
 """Predicts the k most probable plans of a run, given its state; the state is not changed."""
 
+JudgeCall = Callable[[ToolCall, Run, Ranking], Surprise]
+"""Says how odd a call is after a run, given the ranking of its next step."""
+
 LookAhead = Callable[[Run, StepState], Lookahead]
 """The plans of a run, given its state, that its next steps are seen from."""
 
 NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
+NO_SURPRISE = (
+    "the model does not know how odd a call is; fit it again with dtdr fit, or fit(…, plans=True)"
+)
 NO_PLANS = "the model knows no whole plans; fit it again with dtdr fit, or fit(…, plans=True)"
 
 
@@ -121,6 +128,7 @@ class Session:
         fill: fills the arguments of a tool; None where they were not learned.
         plans: predicts whole plans; None where they were not learned.
         look_ahead: the plans that steps are seen from; None ranks each step by itself.
+        judge: says how odd a call is.
     """
 
     def __init__(
@@ -133,6 +141,7 @@ class Session:
         fill: FillCall | None = None,
         plans: PredictPlans | None = None,
         look_ahead: LookAhead | None = None,
+        judge: JudgeCall | None = None,
     ) -> None:
         self.query = run.query
         self._run = run
@@ -143,6 +152,7 @@ class Session:
         self._plans = plans
         self._look_ahead = look_ahead
         self._search = search
+        self._judge = judge
         self._ahead: Lookahead | None = None  # from the first ranking on
         self._filled: RunState | None = None  # what arguments are filled from, once asked for
         self._called: list[str | ToolCall] = list(run.calls)
@@ -228,6 +238,18 @@ class Session:
             InputError: the text is empty, or k is below 1.
         """
         return self._search(text, self.rank(), k, among)
+
+    def surprise(self, call: CallLike) -> Surprise:
+        """How odd a call is at this step, before it is told; see ``Retriever.surprise``.
+
+        Raises:
+            InputError: the model was fitted without plans, or it is not a call.
+        """
+        if self._judge is None:
+            raise InputError(NO_SURPRISE)
+        (made,) = as_run(self.query, [call]).calls
+        with self._lock:
+            return self._judge(made, self._written_run(), self._state.rank())
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Retriever.fill``.

@@ -65,6 +65,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.odd_calls = Counter(
+            "dtdr_judged_calls",
+            "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
+            ["model", "judgement"],
+            registry=registry,
+        )
         self.calls = Counter(
             "dtdr_predicted_calls",
             "Calls predicted with their arguments, by whether every one was known.",

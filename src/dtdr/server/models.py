@@ -29,7 +29,8 @@ from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.protocols import SupportsUpdates
 from dtdr.retrievers.session import Prepared
-from dtdr.run import Run
+from dtdr.retrievers.surprise import Surprise
+from dtdr.run import CallLike, Run
 from dtdr.server.logs import logger
 from dtdr.server.settings import Limits
 from dtdr.server.workers import Workers
@@ -185,6 +186,11 @@ class ServedModel:
         snapshot = self.current
         work = partial(snapshot.retriever.search, among=among)
         return snapshot, await snapshot.run(work, text, run, top_k)
+
+    async def surprise(self, call: CallLike, run: Run) -> tuple[Snapshot, Surprise]:
+        """How odd a call is after a run, and the snapshot that says so."""
+        snapshot = self.current
+        return snapshot, await snapshot.run(snapshot.retriever.surprise, call, run)
 
     async def predict(
         self, run: Run, top_k: int, tool: str | None

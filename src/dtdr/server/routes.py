@@ -22,7 +22,7 @@ from dtdr.server import openapi, schemas
 from dtdr.server.endpoints import Call, Endpoint, encode
 from dtdr.server.masks import mask_anthropic, mask_openai
 from dtdr.server.models import ServedModel
-from dtdr.server.service import names_of
+from dtdr.server.service import call_record, names_of
 from dtdr.server.sessions import ServedSession
 
 CHUNK = 8
@@ -130,6 +130,28 @@ async def search_session(call: Call, body: schemas.SearchBounds) -> schemas.Sear
         session.history,
         lambda: session.search(body.text, body.top_k, body.among),
     )
+
+
+# -- odd calls ---------------------------------------------------------------------------------
+
+
+async def judge_call(call: Call, body: schemas.SurpriseRequest) -> schemas.SurpriseResponse:
+    """Say how odd a call is after a run: its tool, and where its arguments come from."""
+    service = call.service
+    model = service.models.find(body.model)
+    run = await service.read_run(body.query, body.history, body.before)
+    history = names_of(body.history)
+    call.log(model.name, body.query, calls=len(history))
+    told = as_run(body.query, history) if run is None else run
+    judged = call_record(body.call)
+    return await service.judge(model, lambda: model.surprise(judged, told))
+
+
+async def judge_in_session(call: Call, body: schemas.SurpriseBounds) -> schemas.SurpriseResponse:
+    """Say how odd a call is at this step of a session."""
+    session = await _session(call)
+    judged = call_record(body.call)
+    return await call.service.judge(session.model, lambda: session.surprise(judged))
 
 
 # -- whole calls -------------------------------------------------------------------------------
@@ -445,6 +467,8 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/sessions/{session}/call", call_in_session),
     Endpoint("POST", "/v1/sessions/{session}/rank", rank_session),
     Endpoint("POST", "/v1/search", search),
+    Endpoint("POST", "/v1/surprise", judge_call),
+    Endpoint("POST", "/v1/sessions/{session}/surprise", judge_in_session),
     Endpoint("POST", "/v1/sessions/{session}/search", search_session),
     Endpoint("POST", "/v1/calls", predict_calls),
     Endpoint("POST", "/v1/sessions/{session}/calls", predict_session),

@@ -227,6 +227,45 @@ class SearchResponse(Response, kw_only=True):
     ]
 
 
+# -- odd calls ---------------------------------------------------------------------------------
+
+
+class SurpriseBounds(Request, kw_only=True):
+    """The call that is judged, before it is made."""
+
+    call: CallMade | ToolName
+
+
+class SurpriseRequest(SurpriseBounds, kw_only=True):
+    """A call, and the run before it."""
+
+    query: Query
+    history: History = []
+    before: Before = []
+    model: ModelName = None
+
+
+class JudgedArgument(Response, kw_only=True):
+    """How odd the origin of an argument's value is."""
+
+    p_value: float
+    origin: Annotated[str, Meta(description="user, output of TOOL, argument or other.")]
+
+
+class SurpriseResponse(Response, kw_only=True):
+    """How odd a call is. Advice, not a permission."""
+
+    model: str
+    generation: int
+    tool: str
+    p_value: Annotated[
+        float | None, Meta(description="Of the call as a whole; null where nothing can be said.")
+    ]
+    tool_p_value: float | None
+    arguments: dict[str, JudgedArgument]
+    note: Annotated[str, Meta(description="Why nothing is said; empty else.")]
+
+
 # -- whole calls -------------------------------------------------------------------------------
 
 MAX_CALLS = 20

@@ -19,7 +19,8 @@ from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.feedback import FeedbackLog
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
-from dtdr.run import Run, as_run
+from dtdr.retrievers.surprise import Surprise
+from dtdr.run import CallLike, Run, as_run
 from dtdr.selection import Selection
 from dtdr.server import schemas
 from dtdr.server.keys import KeyFile
@@ -91,6 +92,28 @@ class Service:
             generation=snapshot.generation,
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=_unknown(snapshot, history),
+        )
+
+    async def judge(
+        self,
+        model: ServedModel,
+        judging: Callable[[], Awaitable[tuple[Snapshot, Surprise]]],
+    ) -> schemas.SurpriseResponse:
+        """Wait for how odd a call is, count it, and write it as it is sent.
+
+        Raises:
+            HTTPException: the model does not know.
+        """
+        if model.current.retriever.surprise_ is None:
+            raise HTTPException(
+                409,
+                f"model {model.name!r} does not know how odd a call is; fit it again with dtdr "
+                "fit, without --no-plans, and reload it",
+            )
+        snapshot, surprise = await judging()
+        self.metrics.odd_calls.labels(model.name, judgement(surprise)).inc()
+        return schemas.SurpriseResponse(
+            model=model.name, generation=snapshot.generation, **surprise.to_dict()
         )
 
     async def predict(
@@ -300,6 +323,20 @@ def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.retriever.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
+
+
+def judgement(surprise: Surprise) -> str:
+    """``odd``, ``usual``, or ``abstained``."""
+    if surprise.p_value is None:
+        return "abstained"
+    return "odd" if surprise.is_odd() else "usual"
+
+
+def call_record(call: schemas.CallMade | str) -> CallLike:
+    """A call of a request as the library takes it."""
+    if isinstance(call, str):
+        return call
+    return {"tool": call.tool, "arguments": call.arguments}
 
 
 def names_of(history: Sequence[schemas.CallMade | str]) -> list[str]:

@@ -17,6 +17,7 @@ from dtdr.plan import END, ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.retrievers.session import Session
+from dtdr.retrievers.surprise import Surprise
 from dtdr.run import BeforeLike, CallLike
 from dtdr.server.models import ServedModel, Snapshot, prepared_bytes
 from dtdr.server.settings import Limits
@@ -86,6 +87,12 @@ class ServedSession:
             snapshot = self.model.current
             return snapshot, await snapshot.run(self._search, snapshot, text, top_k, among)
 
+    async def surprise(self, call: CallLike) -> tuple[Snapshot, Surprise]:
+        """How odd a call is at this step, and the snapshot that says so."""
+        async with self._lock:
+            snapshot = self.model.current
+            return snapshot, await snapshot.run(self._surprise, snapshot, call)
+
     async def predict(
         self, top_k: int, tool: str | None
     ) -> tuple[Snapshot, Sequence[CallPrediction]]:
@@ -134,6 +141,9 @@ class ServedSession:
         self, snapshot: Snapshot, text: str, top_k: int, among: Collection[str] | None
     ) -> Sequence[tuple[str, float]]:
         return self._told_session(snapshot).search(text, top_k, among=among)
+
+    def _surprise(self, snapshot: Snapshot, call: CallLike) -> Surprise:
+        return self._told_session(snapshot).surprise(call)
 
     def _predict(
         self, snapshot: Snapshot, top_k: int, tool: str | None

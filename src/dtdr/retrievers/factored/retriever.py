@@ -76,6 +76,7 @@ class DTDRFactored(Retriever):
     name = "dtdr-f"
     uses_encoder = True
     uses_calls = True
+    has_folds = True
 
     model_: FactoredModel
     _folds: list[tuple[Indices, list[FactoredModel]]]
@@ -308,6 +309,8 @@ class DTDRFactored(Retriever):
             draft._change_tools(tools, [new.name if name == old else name for name in draft._names])
             if draft.plans_ is not None:
                 draft.plans_ = draft.plans_.rename_tool(old, new.name)
+            if draft.surprise_ is not None:
+                draft.surprise_ = draft.surprise_.rename_tool(old, new.name)
 
     def _require_tool(self, name: str) -> None:
         if name not in self._index or name == END:

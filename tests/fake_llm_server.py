@@ -42,6 +42,8 @@ class FakeServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeServer
+    protocol_version = "HTTP/1.1"  # connections are kept, as by the servers it stands for
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -69,12 +71,14 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(1.0)
         elif fault == "drop":
             self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
             return
         elif fault == "half":
             self.send_response(200)
             self.send_header("Content-Length", "1000")
             self.end_headers()
             self.wfile.write(b'{"choices": [')
+            self.close_connection = True
             return
         elif fault in ("429", "500"):
             self._send(int(fault), {"error": "busy"}, {"Retry-After": "0"})

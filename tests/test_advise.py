@@ -11,7 +11,7 @@ from dtdr.cli import run
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.integrations import ToolPolicy
-from dtdr.integrations.advice import WAYS, Sizes, Way, advise
+from dtdr.integrations.advice import WAYS, Sizes, Way, advise, unused_tools
 from dtdr.integrations.costs import PRESETS, Prices, PromptCache, Segment, Usage, prices_of
 from dtdr.plan import END, Plan, ToolCall
 from tests import small_data
@@ -261,6 +261,28 @@ def test_json_holds_what_the_table_shows(model, runs, capsys):
     assert [way["way"] for way in found["ways"]] == [way.name for way in WAYS]
     assert found["ways"][0]["recall"] == 1.0
     assert found["ways"][1]["tools_shown"] < 6
+
+
+def test_tools_that_no_run_calls_are_named_with_what_they_cost(tmp_path, capsys):
+    idle = (Tool("idle_small", "Does it"), Tool("idle_large", "Does a great deal " * 20))
+    runs = [replace(RUNS[0], before=(ToolCall("x", "weather"),)), *RUNS[3:6:3]]
+    unused = unused_tools(RETRIEVER, runs, idle)
+    assert next(iter(unused)) == "idle_large"
+    assert "idle_small" in unused
+    assert "weather" not in unused  # it was called in an earlier turn
+    assert "send_mail" not in unused
+    assert set(unused_tools(RETRIEVER, runs, idle, Sizes(tool=7)).values()) == {7}
+    RETRIEVER.save(tmp_path / "model")
+    lines = [json.dumps(item.to_dict()) for item in RUNS]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    listed = json.dumps([tool.to_dict() for tool in (*small_data.TOOLS, *idle)])
+    (tmp_path / "tools.json").write_text(listed, encoding="utf-8")
+    given = ["advise", str(tmp_path / "model"), str(tmp_path / "runs.jsonl")]
+    assert run([*given, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["unused_tools"]) == ["idle_large", "idle_small"]
+    assert run(given) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "None of 12 runs calls idle_large, idle_small." in out
 
 
 def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsys):

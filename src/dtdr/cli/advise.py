@@ -12,7 +12,7 @@ import typer
 from dtdr.cli import options
 from dtdr.cli import planning_options as planning
 from dtdr.cli.inputs import choose_split, load_dataset, report_bad
-from dtdr.cli.output import console, note, print_json
+from dtdr.cli.output import console, note, print_json, printable
 from dtdr.jsonl import BadRecords
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 RUNS = 1000
 """Runs that the table's dollars are for; one run costs too little to read."""
+
+
+_UNUSED = 8
+"""Tools that no run calls, of which the table names so many; JSON has all."""
 
 
 def advise(
@@ -95,7 +99,7 @@ def advise(
     """
     from dtdr.api import load
     from dtdr.integrations import ToolPolicy
-    from dtdr.integrations.advice import Sizes
+    from dtdr.integrations.advice import Sizes, unused_tools
     from dtdr.integrations.advice import advise as compare
     from dtdr.integrations.costs import prices_of
 
@@ -124,10 +128,12 @@ def advise(
             "fit and advise with the same --split to count runs that it never saw"
         )
     costs = compare(retriever, runs, data_set.tools, policy=policy, prices=charged, sizes=sizes)
+    unused = unused_tools(retriever, data_set.demonstrations, data_set.tools, sizes)
     if as_json:
         print_json(
             {
                 "runs": len(runs),
+                "unused_tools": unused,
                 "prices": _price_list(charged),
                 "sizes": {"system": system, "result": result, "tool": tool},
                 "ways": [cost.to_dict() for cost in costs],
@@ -135,6 +141,8 @@ def advise(
         )
         return
     _print(costs, charged, len(runs))
+    if unused:
+        _print_unused(unused, len(data_set.demonstrations), charged)
 
 
 def _is_fitted_to(retriever: Retriever, runs: Sequence[Demonstration]) -> bool:
@@ -188,6 +196,21 @@ def _print(costs: list[Cost], prices: Prices, runs: int) -> None:
     out.print(Table(columns, rows, caption=caption).to_rich())
     for sentence in _conclusions(costs, prices):
         out.print(Text(sentence))
+
+
+def _print_unused(unused: dict[str, int], runs: int, prices: Prices) -> None:
+    from rich.text import Text
+
+    tokens = sum(unused.values())
+    names = ", ".join(printable(name) for name in list(unused)[:_UNUSED])
+    more = f" and {len(unused) - _UNUSED:,} more" if len(unused) > _UNUSED else ""
+    dollars = [_dollars(tokens * price * RUNS / 1e6) for price in (prices.uncached, prices.read)]
+    console().print(
+        Text(
+            f"None of {runs:,} runs calls {names}{more}. Listed, their {tokens:,} tokens cost "
+            f"${dollars[0]} in {RUNS:,} requests, ${dollars[1]} read from the cache."
+        )
+    )
 
 
 def _conclusions(costs: list[Cost], prices: Prices) -> list[str]:

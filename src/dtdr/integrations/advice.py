@@ -12,7 +12,7 @@ from dtdr.errors import InputError
 from dtdr.integrations.anthropic import LOADER, LOADER_TOOL, load
 from dtdr.integrations.costs import Prices, PromptCache, Segment, Usage
 from dtdr.integrations.policy import Sticky, ToolPolicy, ToolSelector
-from dtdr.plan import END
+from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.selection import count_tokens
@@ -175,6 +175,28 @@ def definition_costs(
     if sizes.tool is not None:
         return dict.fromkeys(sorted(known), sizes.tool)
     return {name: count_tokens(_definition(known[name])) for name in sorted(known)}
+
+
+def unused_tools(
+    retriever: Retriever,
+    demonstrations: Sequence[Demonstration],
+    tools: Iterable[Tool] = (),
+    sizes: Sizes | None = None,
+) -> dict[str, int]:
+    """Tokens of the definitions of the tools that no run calls, by name, most first.
+
+    Args:
+        retriever: whose tools count too.
+        demonstrations: the runs; calls of failed ones and of earlier turns count as use.
+        tools: definitions.
+        sizes: tokens of a definition, where they are not to be measured.
+    """
+    called = {name for item in demonstrations for name in item.plan.tools}
+    for item in demonstrations:
+        called.update(one.tool for one in item.before if isinstance(one, ToolCall))
+    costs = definition_costs(retriever, demonstrations, tools, sizes or Sizes())
+    unused = [(name, tokens) for name, tokens in costs.items() if name not in called]
+    return dict(sorted(unused, key=lambda pair: -pair[1]))
 
 
 class _Counter:

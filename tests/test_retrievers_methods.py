@@ -19,6 +19,8 @@ from tests import small_data
 
 SET = small_data.dataset(24)
 QUERY = "Mail Ann the summary of q3.pdf"
+AFTER_A_CALL = ("read_file",)
+"""Before any, the end of plan is left out of rankings that are otherwise made once."""
 
 
 def fit(name, **parameters):
@@ -83,7 +85,7 @@ def test_bm25_scores_are_those_of_bm25s():
     for query in ("Open the file and return its text", "send a message to a phone", "text text"):
         known = [word for word in query.lower().split() if word in reference.vocab_dict]
         scores = reference.get_scores(known)
-        found = in_vocabulary_order(retriever, retriever.rank(query))
+        found = in_vocabulary_order(retriever, retriever.rank(query, AFTER_A_CALL))
         np.testing.assert_allclose(found, scores / scores.sum(), rtol=1e-6)
 
 
@@ -101,7 +103,7 @@ def test_qts_orders_tools_by_cosine():
     texts = [description(tool) for tool in retriever.tools_]
     tools, query = (retriever.encoder.encode(part).toarray() for part in (texts, [QUERY]))
     cosines = (tools @ query[0]) / np.linalg.norm(tools, axis=1)
-    found = in_vocabulary_order(retriever, retriever.rank(QUERY))
+    found = in_vocabulary_order(retriever, retriever.rank(QUERY, AFTER_A_CALL))
     logs = np.log(found)
     np.testing.assert_allclose(
         (logs - logs[0]) / np.ptp(logs), (cosines - cosines[0]) / np.ptp(cosines), atol=1e-4

@@ -1,6 +1,7 @@
 """What whole calls and whole plans cost: to learn, and to predict.
 
     python benchmarks/arguments.py [--smoke] [--dataset tinyagent] [--readings 5] [--data-dir DIR]
+    python benchmarks/arguments.py --calls-only
 
 "New query" fills the first call of a query that was not read before, "next call" a call of a run
 whose state is kept, the right tool given; "branch" copies a state, adds a call, and fills the next.
@@ -128,6 +129,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="tinyagent")
     parser.add_argument("--data-dir")
     parser.add_argument("--readings", type=int, default=5)
+    parser.add_argument("--calls-only", action="store_true", help="time no whole plans")
     options = parser.parse_args()
     if options.smoke:
         made = list(generate(60, 50))
@@ -144,15 +146,14 @@ def main() -> None:
     added = resident(os.getpid(), "VmHWM") - before
     readings = 1 if options.smoke else options.readings
     times = time_calls(model, test, readings)
-    learned, planned = time_plans(train, known, model, test, readings)
     rows = [
-        {"what": f"fit of {len(train):,} plans, processor time", "ms": f"{1000 * seconds:,.0f}"},
-        {"what": "whole plans add to a fit of dtdr-f", "ms": f"{1000 * learned:,.0f}"},
-        *(
-            {"what": kind, "ms": f"{1000 * taken:,.2f}"}
-            for kind, taken in (times | planned).items()
-        ),
+        {"what": f"fit of {len(train):,} plans, processor time", "ms": f"{1000 * seconds:,.0f}"}
     ]
+    if not options.calls_only:
+        learned, planned = time_plans(train, known, model, test, readings)
+        rows.append({"what": "whole plans add to a fit of dtdr-f", "ms": f"{1000 * learned:,.0f}"})
+        times |= planned
+    rows += [{"what": kind, "ms": f"{1000 * taken:,.2f}"} for kind, taken in times.items()]
     columns = [Column("What", "what"), Column("Milliseconds", "ms", numeric=True)]
     name = "generated (synthetic)" if options.smoke else options.dataset
     caption = f"{name}; the fit of arguments added {added:.0f} MB at most."

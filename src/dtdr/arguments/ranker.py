@@ -42,8 +42,6 @@ _HIGHEST = 600.0
 _LEAST_WEIGHT = 0.02
 """Of half the calls of an inner fold of TRAJECT-Bench .657 were exact with all weights, .663 with
 the 1.8 of 4.0 million above this."""
-_LEAST_COUNT = 2
-"""A feature that occurs less often in training has no weight: it would be learned by heart."""
 
 
 @dataclass(slots=True, eq=False)
@@ -175,21 +173,25 @@ class CandidateRanker:
 
     def add_features(self, examples: Sequence[Example], members: Sequence[MemberExample]) -> None:
         """Give a weight to every feature that occurs at least twice; those there are stay."""
-        counts = np.zeros(BUCKETS, np.uint8)
+        # One that occurs once would be learned by heart.
+        is_seen, is_repeated = np.zeros(BUCKETS, np.bool_), np.zeros(BUCKETS, np.bool_)
 
-        def count(found: Buckets) -> None:
-            present = np.bincount(found, minlength=BUCKETS)
-            np.minimum(present, _LEAST_COUNT, out=present)
-            np.add(counts, present, out=counts, casting="unsafe")
-            np.minimum(counts, _LEAST_COUNT, out=counts)
+        def note(found: Buckets) -> None:
+            ordered = np.sort(found)
+            is_new = np.ones(len(ordered), np.bool_)
+            is_new[1:] = ordered[1:] != ordered[:-1]
+            distinct = ordered[is_new]
+            is_repeated[distinct[is_seen[distinct]]] = True
+            is_repeated[ordered[~is_new]] = True
+            is_seen[distinct] = True
 
-        for part in _parts(np.arange(len(examples)), 2 * _BATCH):
-            count(Batch([examples[place].features for place in part]).buckets)
+        for part in _parts(np.arange(len(examples)), _BATCH):
+            note(Batch([examples[place].features for place in part]).buckets)
         for start in range(0, len(members), _MEMBER_BATCH):
             hashes, keys, _ = member_arrays(members[start : start + _MEMBER_BATCH])
-            count(join_keys(hashes, keys).ravel())
-        counts[self._buckets] = 0
-        added = np.flatnonzero(counts >= _LEAST_COUNT).astype(np.int32)
+            note(join_keys(hashes, keys).ravel())
+        is_repeated[self._buckets] = False
+        added = np.flatnonzero(is_repeated).astype(np.int32)
         self._buckets = np.concatenate([self._buckets, added])
         self._weights = np.concatenate([self._weights, np.zeros(len(added), np.float32)])
         if self._squares is not None:

@@ -203,3 +203,11 @@ def test_any_bytes_in_a_run_log_are_read_or_refused(cache, inserted, place, is_r
         path.write_bytes(content)
         with contextlib.suppress(InputError):
             read_run_log(path)
+
+
+@pytest.mark.parametrize("left_out", [5, None, [[1]], [{"a": 1}]])
+def test_a_damaged_list_of_what_was_left_out_is_one_sentence(cache, tmp_path, left_out):
+    folder = Path(shutil.copytree(cache, tmp_path / "lab"))
+    path = kinds_of(folder)["manifest"]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "left_out": left_out}))
+    report_is_fine_or_one_sentence(folder)

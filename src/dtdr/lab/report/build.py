@@ -60,7 +60,8 @@ def build_report(
         raise unknown_choice("lab", lab, labs)
     results = Results(store, lab or labs[0])
     suites = sorted(results.manifests, key=lambda name: (_place(name), name))
-    shared = _left_out_of_several(results)
+    with _explain_damage(results, "list of what was left out"):
+        shared = _left_out_of_several(results)
     sections: list[Section] = []
     for name in suites:
         with _explain_damage(results, f"suite {name!r}"):

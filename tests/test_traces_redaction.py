@@ -288,6 +288,12 @@ def test_the_time_grows_with_the_text_and_no_faster(name):
     assert large < 0.05 or large < 30 * small  # quadratic time would be 64 times as much
 
 
+def test_what_follows_a_telling_option_of_a_command_is_replaced():
+    command = ["mysql", "--user", "ann", "--password", "two words", "--api-key", "abc", "db"]
+    scrubbed = ["mysql", "--user", "ann", "--password", "[secret]", "--api-key", "[secret]", "db"]
+    assert Redactor().value({"args": command}) == {"args": scrubbed}
+
+
 class CountingPattern:
     """Stands in for an expression: counts the characters that are searched."""
 

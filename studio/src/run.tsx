@@ -336,7 +336,9 @@ function Learn({ of }: { of: Step }) {
     }));
     const body = { model: of.model, demonstrations: [{ query: of.query, before: of.before, calls }] };
     await post("/v1/feedback", body).then(
-      (answer) => setSaid(`Learned; ${answer.unsaved} demonstrations are not saved to the folder.`),
+      (answer) => setSaid(answer.logged
+        ? "Logged; dtdr learn will learn it."
+        : `Learned; ${answer.unsaved} demonstrations are not saved to the folder.`),
       (error: Error) => setSaid(error.message),
     );
   };

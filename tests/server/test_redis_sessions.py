@@ -2,9 +2,11 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -118,6 +120,44 @@ def test_a_request_that_is_sent_again_adds_nothing(kind, replicas, served):
         assert server.post(f"{path}/call", body).json()["history"] == ["read_file"]
     again = second.post(f"{path}/call", {**body, "idempotency_key": "k2"}).json()
     assert again["history"] == ["read_file"] * 2
+
+
+@contextlib.contextmanager
+def losing_answers(port, marker):
+    """A port before Redis that passes on the first request with a marker, and hangs up then."""
+    lost = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def forward(client, redis):
+        with client, redis:
+            while asked := client.recv(65_536):
+                redis.sendall(asked)
+                answer = redis.recv(65_536)
+                if marker in asked and not lost.is_set() and not answer.startswith(b"-NOSCRIPT"):
+                    lost.set()
+                    return
+                client.sendall(answer)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                threading.Thread(target=forward, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    with listener:
+        yield listener.getsockname()[1], lost
+
+
+def test_a_session_whose_first_answer_of_redis_is_lost_begins_once(fitted, redis_server):
+    with losing_answers(redis_server.port, b'"query":') as (port, lost):
+        settings = serving.settings(fitted, session_store=f"redis://127.0.0.1:{port}")
+        with serving.running(settings) as served:
+            path = open_session(served)
+            assert lost.is_set()
+            answer = served.post(f"{path}/call", {"tools": ["read_file"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["history"] == ["read_file"]
 
 
 def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):

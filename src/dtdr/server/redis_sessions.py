@@ -27,6 +27,14 @@ _SESSION_BYTES = 4_000_000
 _COMPRESS = 500
 """Bytes from which an entry is compressed: outputs of 2,000 characters take a third then."""
 
+_START = """
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('RPUSH', KEYS[1], ARGV[1])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+"""
+"""Begins a list, once where the answer was lost and it is sent again."""
+
 _APPEND = """
 local length = redis.call('LLEN', KEYS[1])
 if length == 0 then return -1 end
@@ -60,6 +68,7 @@ class RedisSessions(SessionStore):
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
         self._address = describe_address(url)
         self._client = connect(url, asynchronous=True)
+        self._start = self._client.register_script(_START)
         self._append = self._client.register_script(_APPEND)
 
     async def open(
@@ -80,10 +89,9 @@ class RedisSessions(SessionStore):
             "calls": _records(calls),
         }
         with self._explain_errors():
-            async with self._client.pipeline() as pipeline:
-                pipeline.rpush(_PREFIX + session.id, _encode(start))
-                pipeline.pexpire(_PREFIX + session.id, self._milliseconds)
-                await pipeline.execute()
+            await self._start(
+                keys=[_PREFIX + session.id], args=[_encode(start), self._milliseconds]
+            )
         self._keep(session)
         return session
 

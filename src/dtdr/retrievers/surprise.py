@@ -184,7 +184,11 @@ class SurpriseModel:
 
     def config(self) -> dict[str, Any]:
         """The part that is JSON."""
-        return {"origins": self.origins.to_list()}
+        return {
+            "origins": self.origins.to_list(),
+            "calls": len(self.tools),
+            "values": len(self.values),
+        }
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
@@ -201,7 +205,11 @@ class SurpriseModel:
             KeyError: something is missing.
         """
         rows = [np.asarray(arrays[name], np.float64) for name in ("tools", "values", "joint")]
-        if any(row.ndim != 1 or not np.isfinite(row).all() for row in rows):
+        sizes = (config["calls"], config["values"], config["calls"])
+        if any(
+            row.shape != (size,) or not np.isfinite(row).all()
+            for row, size in zip(rows, sizes, strict=True)
+        ):
             raise ModelError("what it learned of odd calls is damaged; fit it again")
         tools, values, joint = map(np.sort, rows)
         return cls(tools, OriginCounts.from_list(config["origins"]), values, joint)

@@ -887,6 +887,7 @@ def test_an_update_learns_arguments_too():
     assert retriever.arguments_.config()["constants"]["send_mail"] == values
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_arguments_prints_what_a_call_costs():
     script = Path(__file__).resolve().parent.parent / "benchmarks" / "arguments.py"
     finished = subprocess.run(

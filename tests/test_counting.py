@@ -107,7 +107,7 @@ def test_rare_tools_keep_their_examples(tmp_path):
     assert len(sample.demonstrations) < 100 + PER_TOOL * len(counts.tools)
 
 
-@pytest.mark.parametrize("retriever", ["dtdr-l", "dtdr-f"])
+@pytest.mark.parametrize("retriever", ["dtdr-l", pytest.param("dtdr-f", marks=pytest.mark.slow)])
 def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, retriever, capsys):
     settings = [*NAMES_ONLY, *(["--set", "width=8"] if retriever == "dtdr-f" else [])]
     kinds = [(1, 1), (7, 2), (64, 1)] if retriever == "dtdr-f" else [(1, 1), (7, 1), (64, 2)]
@@ -142,6 +142,7 @@ def test_data_that_fit_are_learned_from_as_ever(tmp_path, capsys):
     assert dtdr.load(tmp_path / "a").training_.sampled is None
 
 
+@pytest.mark.slow
 def test_queries_that_were_only_counted_are_familiar(tmp_path):
     folder = save_shards(tmp_path / "data", SOME, 2)
     fit = ["fit", str(folder), "-o", str(tmp_path / "m"), "--sample", "50", "--set", "width=8"]

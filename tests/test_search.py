@@ -244,6 +244,7 @@ def test_the_command_answers_a_search(tmp_path):
     assert command(*given, "--why")[0] == 2
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs():
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/search.py"), "--smoke", "--json"],

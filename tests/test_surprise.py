@@ -250,6 +250,7 @@ def test_the_page_says_what_the_code_does(retriever, capsys):
     assert "to (output of search_web)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs():
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/surprise.py"), "--smoke", "--json"],

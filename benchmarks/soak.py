@@ -126,7 +126,7 @@ class Soak:
         self.folder = folder
         self.counts: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
-        self.kept: dict[str, set[str]] = {"feedback": set(), "victim": set()}
+        self.kept: dict[str, set[str]] = {"mail": set(), "victim": set()}
         self.is_over = threading.Event()
         self.demonstrations = list(generate(400))
         self.retriever = dtdr.fit(self.demonstrations[:200], list(tools()), retriever="dtdr-f")
@@ -135,7 +135,7 @@ class Soak:
         serve = ("-m", "dtdr", "serve", "--port", "0", "--quiet", "--watch", "1")
         self.server = Process(
             *serve, folder / "mail", folder / "home",
-            "--feedback-log", folder / "feedback.jsonl", "--session-seconds", "20", ready="",
+            "--feedback-log", folder / "{model}.jsonl", "--session-seconds", "20", ready="",
         )  # fmt: skip
         victim = ("--feedback-log", folder / "victim.jsonl")
         self.victim = Process(*serve, folder / "victim", *victim, ready="")
@@ -190,16 +190,16 @@ class Soak:
 
     def teach(self, http: httpx2.Client) -> None:
         """Feedback to the server that goes on."""
-        self._teach(http, self.server, "mail", "feedback")
+        self._teach(http, self.server, "mail")
 
     def teach_victim(self, http: httpx2.Client) -> None:
         """Feedback to the server that is killed; what is not acknowledged does not count."""
         try:
-            self._teach(http, self.victim, "victim", "victim")
+            self._teach(http, self.victim, "victim")
         except (httpx2.HTTPError, ValueError):
             time.sleep(0.2)
 
-    def _teach(self, http: httpx2.Client, server: Process, model: str, log: str) -> None:
+    def _teach(self, http: httpx2.Client, server: Process, model: str) -> None:
         item = random.choice(self.demonstrations[200:])
         name = f"{time.time_ns()}"
         calls = list(item.plan.tools)
@@ -207,7 +207,7 @@ class Soak:
         body = {"model": model, "demonstrations": [demonstration]}
         if http.post(f"{server.url}/v1/feedback", json=body).status_code != 200:
             raise ValueError("feedback was refused")
-        self.kept[log].add(name)
+        self.kept[model].add(name)
         self.counts["feedback"] += 1
 
     def disturb(self, http: httpx2.Client) -> None:

@@ -1,4 +1,6 @@
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,18 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
 def _width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are as wide as without a terminal, whatever started the tests."""
     monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(autouse=True)
+def _loggers() -> Iterator[None]:
+    """A command that a test runs in its own process sets up logging for that test alone."""
+    names = ("dtdr", "dtdr.server", "dtdr.mcp", "dtdr.integrations", "uvicorn")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(each, each.handlers[:], each.propagate, each.level) for each in loggers]
+    yield
+    for each, handlers, propagate, level in before:
+        each.handlers, each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 @pytest.fixture(scope="session")

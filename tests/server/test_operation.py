@@ -16,7 +16,7 @@ import pytest
 
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.server import Limits, Settings, create_app
-from dtdr.server.logs import GatheringHandler, JsonFormatter
+from dtdr.server.logs import _GATHER_SECONDS, GatheringHandler, JsonFormatter
 from dtdr.server.process import allow_files
 from dtdr.server.settings import named_models
 from tests.command_line import is_one_sentence
@@ -343,3 +343,20 @@ def test_log_lines_come_together_and_a_warning_at_once():
     asyncio.run(asyncio.wait_for(run(), 30))
     say("without a loop")
     assert stream.getvalue().endswith("four\nwithout a loop\n")
+
+
+def test_lines_that_wait_for_a_stream_that_is_closed_stop_nothing():
+    stream = io.StringIO()
+    handler = GatheringHandler(stream)
+    problems = []
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, problem: problems.append(problem))
+        handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "late", (), None))
+        stream.close()
+        await asyncio.sleep(3 * _GATHER_SECONDS)
+
+    asyncio.run(run())
+    assert problems == []
+    handler.handle(logging.LogRecord("a", logging.WARNING, "", 0, "later", (), None))

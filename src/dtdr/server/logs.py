@@ -69,13 +69,15 @@ class GatheringHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what waits; nothing where the stream is closed."""
         with self.lock or contextlib.nullcontext():
             if self._waiting:
                 text = "\n".join([*self._waiting, ""])
                 self._waiting = []
-                self.stream.write(text)
-        super().flush()
+                # A handler never raises: a stream that was closed meanwhile takes nothing more.
+                with contextlib.suppress(OSError, ValueError):
+                    self.stream.write(text)
+                    self.stream.flush()
 
 
 def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:

@@ -17,7 +17,7 @@ import dtdr
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.outputs import bound_output, parse_output
-from dtdr.run import CallLike, as_run
+from dtdr.run import CallLike, Run, as_run
 from dtdr.server import openapi, schemas
 from dtdr.server.endpoints import Call, Endpoint, encode
 from dtdr.server.masks import mask_anthropic, mask_openai
@@ -37,18 +37,41 @@ _ATTEMPTS = 8
 """To tell a session of calls, where others tell it at the same moment."""
 
 
-# -- ranking -----------------------------------------------------------------------------------
+_StepRequest = (
+    schemas.RankRequest
+    | schemas.ExplainRequest
+    | schemas.SurpriseRequest
+    | schemas.CallsRequest
+    | schemas.PlansRequest
+    | schemas.SessionRequest
+)
+"""What names a model, and a step that it is asked about."""
 
 
-async def rank(call: Call, body: schemas.RankRequest) -> schemas.RankResponse:
-    """Rank the tools for the next step of a query."""
+async def _read_step(call: Call, body: _StepRequest) -> tuple[ServedModel, list[str], Run | None]:
+    """The model, the names of the calls so far, and the run where more than names is known."""
     service = call.service
     model = service.models.find(body.model)
     run = await service.read_run(body.query, body.history, body.before)
     history = names_of(body.history)
     call.log(model.name, body.query, calls=len(history))
+    return model, history, run
+
+
+async def _read_run(call: Call, body: _StepRequest) -> tuple[ServedModel, list[str], Run]:
+    """The model, the names of the calls so far, and the run, of names alone if need be."""
+    model, history, run = await _read_step(call, body)
+    return model, history, as_run(body.query, history) if run is None else run
+
+
+# -- ranking -----------------------------------------------------------------------------------
+
+
+async def rank(call: Call, body: schemas.RankRequest) -> schemas.RankResponse:
+    """Rank the tools for the next step of a query."""
+    model, history, run = await _read_step(call, body)
     ranking = model.rank(body.query, history, run)
-    return await service.rank(model, body.query, history, body, ranking)
+    return await call.service.rank(model, body.query, history, body, ranking)
 
 
 async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchResponse:
@@ -86,11 +109,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 async def explain(call: Call, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
     """Say why a tool has its probability: what speaks for it, against the next best."""
-    service = call.service
-    model = service.models.find(body.model)
-    run = await service.read_run(body.query, body.history, body.before)
-    history = names_of(body.history)
-    call.log(model.name, body.query, calls=len(history))
+    model, history, run = await _read_step(call, body)
     snapshot, ranking = await model.rank(body.query, history, run)
     # It ranks again without each block.
     explanation = await snapshot.run_in_thread(
@@ -137,14 +156,9 @@ async def search_session(call: Call, body: schemas.SearchBounds) -> schemas.Sear
 
 async def judge_call(call: Call, body: schemas.SurpriseRequest) -> schemas.SurpriseResponse:
     """Say how odd a call is after a run: its tool, and where its arguments come from."""
-    service = call.service
-    model = service.models.find(body.model)
-    run = await service.read_run(body.query, body.history, body.before)
-    history = names_of(body.history)
-    call.log(model.name, body.query, calls=len(history))
-    told = as_run(body.query, history) if run is None else run
+    model, _, run = await _read_run(call, body)
     judged = call_record(body.call)
-    return await service.judge(model, lambda: model.surprise(judged, told))
+    return await call.service.judge(model, lambda: model.surprise(judged, run))
 
 
 async def judge_in_session(call: Call, body: schemas.SurpriseBounds) -> schemas.SurpriseResponse:
@@ -159,14 +173,9 @@ async def judge_in_session(call: Call, body: schemas.SurpriseBounds) -> schemas.
 
 async def predict_calls(call: Call, body: schemas.CallsRequest) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
-    service = call.service
-    model = service.models.find(body.model)
-    run = await service.read_run(body.query, body.history, body.before)
-    history = names_of(body.history)
-    call.log(model.name, body.query, calls=len(history))
-    told = as_run(body.query, history) if run is None else run
-    return await service.predict(
-        model, history, body, lambda: model.predict(told, body.top_k, body.tool)
+    model, history, run = await _read_run(call, body)
+    return await call.service.predict(
+        model, history, body, lambda: model.predict(run, body.top_k, body.tool)
     )
 
 
@@ -188,14 +197,9 @@ async def predict_session(
 
 async def predict_plans(call: Call, body: schemas.PlansRequest) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
-    service = call.service
-    model = service.models.find(body.model)
-    run = await service.read_run(body.query, body.history, body.before)
-    history = names_of(body.history)
-    call.log(model.name, body.query, calls=len(history))
-    told = as_run(body.query, history) if run is None else run
-    return await service.predict_plans(
-        model, history, lambda: model.predict_plans(told, body.top_k)
+    model, history, run = await _read_run(call, body)
+    return await call.service.predict_plans(
+        model, history, lambda: model.predict_plans(run, body.top_k)
     )
 
 
@@ -214,14 +218,10 @@ async def plan_session(
 
 async def create_session(call: Call, body: schemas.SessionRequest) -> schemas.SessionResponse:
     """Open a session."""
-    service = call.service
-    model = service.models.find(body.model)
-    run = await service.read_run(body.query, body.history, body.before)
-    history = names_of(body.history)
-    call.log(model.name, body.query, calls=len(history))
+    model, history, run = await _read_step(call, body)
     calls: Sequence[CallLike] = history if run is None else run.calls
     before = () if run is None else run.before
-    session = await service.sessions.open(model, body.query, calls, call.owner, before)
+    session = await call.service.sessions.open(model, body.query, calls, call.owner, before)
     return await _session_response(call, session, body.rank)
 
 

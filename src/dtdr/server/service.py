@@ -104,12 +104,9 @@ class Service:
         Raises:
             HTTPException: the model does not know.
         """
-        if model.current.retriever.surprise_ is None:
-            raise HTTPException(
-                409,
-                f"model {model.name!r} does not know how odd a call is; fit it again with dtdr "
-                "fit, without --no-plans, and reload it",
-            )
+        _require(
+            model, model.current.retriever.surprise_, "does not know how odd a call is", "plans"
+        )
         snapshot, surprise = await judging()
         self.metrics.odd_calls.labels(model.name, judgement(surprise)).inc()
         return schemas.SurpriseResponse(
@@ -129,12 +126,7 @@ class Service:
             HTTPException: the model knows no arguments, or not the tool.
         """
         retriever = model.current.retriever
-        if retriever.arguments_ is None:
-            raise HTTPException(
-                409,
-                f"model {model.name!r} knows no arguments; fit it again with dtdr fit, without "
-                "--no-arguments, and reload it",
-            )
+        _require(model, retriever.arguments_, "knows no arguments", "arguments")
         if bounds.tool is not None and retriever.index(bounds.tool) < 0:
             raise HTTPException(
                 422, f"tool: is not known to model {model.name!r}; see /v1/models/{model.name}"
@@ -160,12 +152,7 @@ class Service:
         Raises:
             HTTPException: the model knows no plans.
         """
-        if model.current.retriever.plans_ is None:
-            raise HTTPException(
-                409,
-                f"model {model.name!r} knows no whole plans; fit it again with dtdr fit, without "
-                "--no-plans, and reload it",
-            )
+        _require(model, model.current.retriever.plans_, "knows no whole plans", "plans")
         started = time.perf_counter()
         snapshot, plans = await predicting()
         self.metrics.plan_seconds.labels(model.name).observe(time.perf_counter() - started)
@@ -317,6 +304,20 @@ class Service:
         self.metrics.generation.labels(model.name).set(model.current.generation)
         self.metrics.unsaved.labels(model.name).set(model.unsaved)
         self.metrics.written.labels(model.name).set(model.written)
+
+
+def _require(model: ServedModel, learned: object | None, lack: str, option: str) -> None:
+    """Refuse what a model was not fitted for.
+
+    Raises:
+        HTTPException: nothing was learned.
+    """
+    if learned is None:
+        raise HTTPException(
+            409,
+            f"model {model.name!r} {lack}; fit it again with dtdr fit, without --no-{option}, and "
+            "reload it",
+        )
 
 
 def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:

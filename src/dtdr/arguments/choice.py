@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.arguments.candidates import AROUND, LIST, UNKNOWN, Candidates, span_source
+from dtdr.arguments.candidates import (
+    AROUND,
+    LIST,
+    OBJECT,
+    TEMPLATE,
+    UNKNOWN,
+    Candidates,
+    span_source,
+)
 from dtdr.arguments.lists import ListMembers, most_probable_members
 from dtdr.arguments.ranker import CandidateRanker
 from dtdr.arguments.sources import Source
@@ -21,6 +29,8 @@ _LEAST_SHARE = 0.05
 calls of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
 _LEAST_PLAIN = 0.5
 _LEAST_PART = 0.5
+_LEAST_COMPOSED = 0.1
+"""Of a kind of value that is put together; parts of a less probable one are not looked for."""
 _LEADING_SPANS = 8
 _LEADING_OTHERS = 24
 """Candidates whose probabilities are added up where they hold the same value."""
@@ -41,11 +51,27 @@ class Choice(NamedTuple):
     value: Any = None
     sources: tuple[Source, ...] = ()
 
+    @property
+    def used_calls(self) -> frozenset[str]:
+        """The calls whose whole output the value is, or has in it."""
+        return frozenset(one.call for one in self.sources if one.kind == "output" and not one.path)
 
-def choose_value(ranker: CandidateRanker, candidates: Candidates, state: RunState) -> Choice:
+
+def choose_value(
+    ranker: CandidateRanker,
+    candidates: Candidates,
+    state: RunState,
+    compose: Callable[[str], Choice | None],
+) -> Choice:
     """The most probable value of a parameter.
 
     Candidates that hold the same value count together; a list is put together from its members.
+
+    Args:
+        ranker: weighs the candidates.
+        candidates: of the parameter.
+        state: what is known before the call.
+        compose: puts a value of one of the forms ``OBJECT``, ``OBJECTS`` and ``TEMPLATE`` together.
     """
     probabilities = ranker.probabilities(candidates.features)
     spans = len(candidates.texts.first)
@@ -60,6 +86,15 @@ def choose_value(ranker: CandidateRanker, candidates: Candidates, state: RunStat
     unknown = float(probabilities[spans])
     totals.pop(UNKNOWN, None)
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
+    composed: dict[str, Choice] = {}
+    for form in [one for one in totals if one.startswith((OBJECT, TEMPLATE))]:
+        share = totals.pop(form)
+        made = compose(form) if share >= _LEAST_COMPOSED else None
+        if made is not None:
+            totals[form] = share * made.probability
+            composed[form] = made._replace(form=form, probability=totals[form])
+    if not totals:
+        return Choice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)
     share = totals[form]
     used = _used_output(candidates, totals, around)
@@ -90,6 +125,8 @@ def choose_value(ranker: CandidateRanker, candidates: Candidates, state: RunStat
         form, share = EMPTY_LIST, (listed + empty) * nothing
     if share < _LEAST_SHARE:
         return Choice(UNKNOWN, unknown)
+    if form in composed:
+        return composed[form]
     if form in candidates.forms:
         place = candidates.forms.index(form)
         other = probabilities[spans + place]

@@ -4,129 +4,34 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from dtdr.arguments.values import canonical, type_of
-from dtdr.calls import find_references, is_reference
-from dtdr.demonstrations import Demonstration
+from dtdr.arguments.seen_values import Parameter, RunValues, SeenValues
+from dtdr.arguments.state import ITEM
+from dtdr.arguments.templates import Template, find_templates, split_join, template_form
+from dtdr.arguments.values import canonical, output_leaves, type_of
+from dtdr.calls import ToolCall, find_references, is_reference
+from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import ModelError
 
 MAX_CONSTANTS = 12
 """Of one parameter, the most frequent."""
 MAX_PATHS = 40
 """Of one tool's outputs, the parts that arguments were most often."""
+MAX_TEMPLATES = 8
+"""Of one parameter, the most frequent."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 
-Parameter = tuple[str, str]
-"""A tool and one of its parameters."""
+ANY_TOOL = ""
+"""In place of a tool where the values of all parameters of a name are counted."""
 _PATH = "\x00path"
 """In place of a parameter where parts of outputs are counted: names in them may be values too."""
-
-
-class SeenValues:
-    """In how many runs and groups each value of each parameter stood, by hashes.
-
-    Args:
-        min_runs, min_groups: what makes a value frequent.
-        counts: by the hash of a value, its runs.
-        groups: by the hash of a value, hashes of its groups, as many as are needed.
-    """
-
-    def __init__(
-        self,
-        min_runs: int,
-        min_groups: int,
-        counts: Mapping[int, int] | None = None,
-        groups: Mapping[int, frozenset[int]] | None = None,
-    ) -> None:
-        self.min_runs = min_runs
-        self.min_groups = min_groups
-        self._counts = dict(counts or {})
-        self._groups = dict(groups or {})
-
-    def copy(self) -> SeenValues:
-        """The same counts, which can be added to."""
-        return SeenValues(self.min_runs, self.min_groups, self._counts, self._groups)
-
-    def of_run(self, item: Demonstration) -> _RunValues:
-        """Takes the values of one more run."""
-        return _RunValues(self, _hash(item.group or f"\x00{item.id}\x00{item.query}"))
-
-    def add(self, value: int, group: int) -> None:
-        """One more run in which a value stood."""
-        self._counts[value] = self._counts.get(value, 0) + 1
-        known = self._groups.get(value, frozenset())
-        if len(known) < self.min_groups:
-            self._groups[value] = known | {group}
-
-    def runs(self, key: Parameter, form: str) -> int:
-        """The runs in which a parameter took a value, by its canonical form."""
-        return self._counts.get(_value_hash(key, form), 0)
-
-    def is_frequent(self, key: Parameter, form: str) -> bool:
-        """Whether it stood in enough runs of enough groups."""
-        value = _value_hash(key, form)
-        runs, groups = self._counts.get(value, 0), self._groups.get(value, ())
-        return runs >= self.min_runs and len(groups) >= self.min_groups
-
-    def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Arrays that ``from_arrays`` reads back."""
-        pairs = [(value, group) for value, by in self._groups.items() for group in sorted(by)]
-        return {
-            "counts": np.array(sorted(self._counts.items()), np.int64).reshape(-1, 2),
-            "groups": np.array(sorted(pairs), np.int64).reshape(-1, 2),
-        }
-
-    @classmethod
-    def from_arrays(
-        cls,
-        min_runs: int,
-        min_groups: int,
-        counts: npt.NDArray[np.int64],
-        groups: npt.NDArray[np.int64],
-    ) -> SeenValues:
-        """What ``arrays`` gave.
-
-        Raises:
-            ModelError: they have another shape.
-        """
-        if any(part.ndim != 2 or part.shape[1] != 2 for part in (counts, groups)):
-            raise ModelError("its record of values is damaged; fit it again")
-        by_value: dict[int, set[int]] = defaultdict(set)
-        for value, group in groups.tolist():
-            by_value[value].add(group)
-        frozen = {value: frozenset(by) for value, by in by_value.items()}
-        return cls(min_runs, min_groups, dict(counts.tolist()), frozen)
-
-
-class _RunValues:
-    """Counts each value of one run once."""
-
-    def __init__(self, seen: SeenValues, group: int) -> None:
-        self._seen = seen
-        self._group = group
-        self._added: set[int] = set()
-
-    def add(self, key: Parameter, form: str) -> None:
-        value = _value_hash(key, form)
-        if value not in self._added:
-            self._added.add(value)
-            self._seen.add(value, self._group)
-
-
-def _value_hash(key: Parameter, form: str) -> int:
-    return _hash(f"{key[0]}\x00{key[1]}\x00{form}")
-
-
-def _hash(text: str) -> int:
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return int.from_bytes(digest, "big")
+_FIELD, _TEMPLATE = "\x00field ", "\x00template "
+"""Before what is counted of a parameter besides its values."""
+_MAX_DEPTH = 4
+"""Of objects in objects whose fields are learned."""
 
 
 class Constants:
@@ -139,13 +44,17 @@ class Constants:
 
     Args:
         parameters: the parameters of each tool, the one given most often first.
-        values: of each tool and parameter, ``(canonical form, value)``, most frequent first.
+        values: of each tool and parameter, ``(canonical form, value)``, most frequent first; of
+            ``ANY_TOOL`` and a name, those that the parameters of this name took in any tool.
         lists: the tools and parameters that took a list.
         composed: those that took a text or object with outputs in it.
         paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
             frequent first.
         types: of each tool and parameter, the JSON-schema type that its values had most often.
         seen: how often each value stood where; None where no values are kept.
+        fields: of each tool and parameter that took an object, the names in it; those of the
+            objects of a list stand under the parameter's name and ``/*``.
+        templates: of each tool and parameter, words around values, the most frequent first.
     """
 
     def __init__(
@@ -157,6 +66,8 @@ class Constants:
         seen: SeenValues | None = None,
         composed: Iterable[Parameter] = (),
         paths: Mapping[str, Sequence[str]] | None = None,
+        fields: Mapping[Parameter, Sequence[str]] | None = None,
+        templates: Mapping[Parameter, Sequence[Template]] | None = None,
     ) -> None:
         self.parameters = {tool: tuple(names) for tool, names in parameters.items()}
         self.values = {key: tuple(items) for key, items in values.items()}
@@ -165,6 +76,8 @@ class Constants:
         self.paths = {tool: tuple(items) for tool, items in (paths or {}).items()}
         self.types = dict(types or {})
         self.seen = seen
+        self.fields = {key: tuple(names) for key, names in (fields or {}).items()}
+        self.templates = {key: tuple(items) for key, items in (templates or {}).items()}
 
     @classmethod
     def fit(
@@ -176,92 +89,94 @@ class Constants:
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The parameters and values of further demonstrations too."""
-        given: dict[str, Counter[str]] = defaultdict(Counter)
-        lists: set[Parameter] = set()
-        composed: set[Parameter] = set()
-        paths: dict[str, set[str]] = defaultdict(set)
-        types: dict[Parameter, Counter[str]] = defaultdict(Counter)
-        raw: dict[Parameter, dict[str, Any]] = defaultdict(dict)
         seen = self.seen.copy() if self.seen is not None else SeenValues(0, 0)
+        counts = _Counts(seen)
         for item in demonstrations:
-            values = seen.of_run(item)
-            tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
-            for call in item.plan.calls:
-                for one in find_references(call.arguments):
-                    if one.path and one.call in tool_of:
-                        paths[tool_of[one.call]].add(one.path)
-                        values.add((tool_of[one.call], _PATH), one.path)
-                for parameter, value in call.arguments.items():
-                    given[call.tool][parameter] += 1
-                    key = (call.tool, parameter)
-                    if not isinstance(value, Mapping):
-                        types[key][type_of(value)] += 1
-                    if isinstance(value, list) and value:
-                        lists.add(key)
-                    elif find_references(value) and not is_reference(value):
-                        composed.add(key)
-                    if _is_plain(value):
-                        compared = canonical(value)
-                        raw[key].setdefault(compared, value)
-                        values.add(key, compared)
+            counts.add(item)
+        common = {
+            key: max(sorted(kinds), key=kinds.__getitem__) for key, kinds in counts.types.items()
+        }
         parameters = {
-            tool: [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-            for tool, counts in given.items()
+            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters(tool))))
+            for tool in (*self.parameters, *counts.given)
         }
-        common = {key: max(sorted(counts), key=counts.__getitem__) for key, counts in types.items()}
-        kept: dict[Parameter, Sequence[tuple[str, Any]]] = dict(self.values)
+        tools = Counter(name for names in parameters.values() for name in names)
+        values: dict[Parameter, Sequence[tuple[str, Any]]] = dict(self.values)
+        paths: dict[str, Sequence[str]] = dict(self.paths)
+        fields: dict[Parameter, Sequence[str]] = dict(self.fields)
+        templates: dict[Parameter, Sequence[Template]] = dict(self.templates)
         if self.seen is not None:
-            for key, forms in raw.items():
+            for key, raw in counts.raw.items():
+                if key[0] == ANY_TOOL and tools[key[1]] < 2:
+                    continue
                 known = dict(self.values.get(key, ()))
-                frequent = [
-                    (-seen.runs(key, form), form)
-                    for form in {**known, **forms}
-                    if form in known or seen.is_frequent(key, form)
-                ]
-                kept[key] = [
-                    (form, known.get(form, forms.get(form)))
-                    for _, form in sorted(frequent)[:MAX_CONSTANTS]
-                ]
-        kept_paths: dict[str, Sequence[str]] = dict(self.paths)
-        for tool, pointers in paths.items() if self.seen is not None else ():
-            known_paths = self.paths.get(tool, ())
-            often = [
-                (-seen.runs((tool, _PATH), path), path)
-                for path in pointers.union(known_paths)
-                if path in known_paths or seen.is_frequent((tool, _PATH), path)
-            ]
-            kept_paths[tool] = [path for _, path in sorted(often)[:MAX_PATHS]]
-        merged = {
-            tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *parameters.get(tool, ()))))
-            for tool in (*self.parameters, *parameters)
-        }
-        known_seen = None if self.seen is None else seen
+                merged = {**raw, **known}
+                forms = seen.most_frequent(key, merged, known)[:MAX_CONSTANTS]
+                values[key] = [(form, merged[form]) for form in forms]
+            for tool, pointers in counts.paths.items():
+                kept = self.paths.get(tool, ())
+                every = dict.fromkeys(sorted(pointers.union(kept)))
+                paths[tool] = seen.most_frequent((tool, _PATH), every, kept)[:MAX_PATHS]
+            for key, names in counts.fields.items():
+                kept = self.fields.get(key, ())
+                named = {_FIELD + name: name for name in (*kept, *names)}
+                often = seen.most_frequent(key, named, {_FIELD + name for name in kept})
+                fields[key] = [named[form] for form in often]
+            for key, made in counts.templates(values).items():
+                before = {_template_key(one): one for one in self.templates.get(key, ())}
+                every_template = {**made, **before}
+                often = seen.most_frequent(key, every_template, before)[:MAX_TEMPLATES]
+                templates[key] = [every_template[form] for form in often]
         return Constants(
-            merged,
-            kept,
-            self.lists | lists,
+            parameters,
+            values,
+            self.lists | counts.lists,
             common | self.types,
-            known_seen,
-            self.composed | composed,
-            kept_paths,
+            None if self.seen is None else seen,
+            self.composed | counts.composed,
+            paths,
+            {key: names for key, names in fields.items() if names},
+            {key: items for key, items in templates.items() if items},
         )
 
     def without(self, tools: Collection[str]) -> Constants:
         """Nothing of some tools."""
         if not tools:
             return self
+        # Which tools gave a value of all parameters of a name is not kept.
+        shared = {name for tool in tools for name in self.parameters.get(tool, ())}
         return Constants(
             {tool: names for tool, names in self.parameters.items() if tool not in tools},
-            {key: items for key, items in self.values.items() if key[0] not in tools},
+            {
+                key: items
+                for key, items in self.values.items()
+                if key[0] not in tools and not (key[0] == ANY_TOOL and key[1] in shared)
+            },
             (key for key in self.lists if key[0] not in tools),
             {key: kind for key, kind in self.types.items() if key[0] not in tools},
             self.seen,
             (key for key in self.composed if key[0] not in tools),
             {tool: paths for tool, paths in self.paths.items() if tool not in tools},
+            {key: names for key, names in self.fields.items() if key[0] not in tools},
+            {key: items for key, items in self.templates.items() if key[0] not in tools},
         )
+
+    def _slots(self, tool: str) -> list[str]:
+        """The parameters of a tool, each followed by the fields of objects in it."""
+        slots: list[str] = []
+        pending = list(self.parameters.get(tool, ()))[::-1]
+        while pending:
+            name = pending.pop()
+            slots.append(name)
+            if (tool, f"{name}/{ITEM}") in self.fields:
+                pending.append(f"{name}/{ITEM}")
+            pending += [f"{name}/{part}" for part in self.fields.get((tool, name), ())[::-1]]
+        return slots
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object that ``from_dict`` reads back."""
+        slots = {tool: self._slots(tool) for tool in self.parameters}
+        slots[ANY_TOOL] = [name for tool, name in self.values if tool == ANY_TOOL]
         return {
             tool: {
                 name: {
@@ -269,10 +184,13 @@ class Constants:
                     "list": (tool, name) in self.lists,
                     "composed": (tool, name) in self.composed,
                     "type": self.types.get((tool, name), ""),
+                    "fields": list(self.fields.get((tool, name), ())),
+                    "templates": [list(one) for one in self.templates.get((tool, name), ())],
+                    "inside": name not in self.parameters.get(tool, ()),
                 }
                 for name in names
             }
-            for tool, names in self.parameters.items()
+            for tool, names in slots.items()
         }
 
     @classmethod
@@ -289,33 +207,150 @@ class Constants:
         """
         try:
             tools: dict[str, dict[str, Any]] = dict(record)  # type: ignore[call-overload]
-            parameters = {tool: list(names) for tool, names in tools.items()}
-            values = {
-                (tool, name): [(canonical(value), value) for value in item["values"]]
-                for tool, names in tools.items()
-                for name, item in names.items()
+            slots = {
+                (tool, name): one for tool, names in tools.items() for name, one in names.items()
             }
-            lists = [
-                (tool, name)
+            parameters = {
+                tool: [name for name, one in names.items() if not one.get("inside")]
                 for tool, names in tools.items()
-                for name, item in names.items()
-                if item["list"]
-            ]
-            composed = [
-                (tool, name)
-                for tool, names in tools.items()
-                for name, item in names.items()
-                if item.get("composed")
-            ]
-            types = {
-                (tool, name): str(item["type"])
-                for tool, names in tools.items()
-                for name, item in names.items()
-                if item["type"]
+                if tool != ANY_TOOL
+            }
+            values = {
+                key: [(canonical(value), value) for value in item["values"]]
+                for key, item in slots.items()
+            }
+            lists = [key for key, item in slots.items() if item["list"]]
+            composed = [key for key, item in slots.items() if item.get("composed")]
+            types = {key: str(item["type"]) for key, item in slots.items() if item["type"]}
+            fields = {
+                key: [str(name) for name in item["fields"]]
+                for key, item in slots.items()
+                if item.get("fields")
+            }
+            templates = {
+                key: [tuple(map(str, one)) for one in item["templates"]]
+                for key, item in slots.items()
+                if item.get("templates")
             }
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelError("its record of parameters is damaged; fit it again") from error
-        return cls(parameters, values, lists, types, seen, composed, paths)
+        if any(len(one) < 2 for items in templates.values() for one in items):
+            raise ModelError("its record of parameters is damaged; fit it again")
+        return cls(parameters, values, lists, types, seen, composed, paths, fields, templates)
+
+
+class _Counts:
+    """What demonstrations give to parameters, counted by runs and groups."""
+
+    def __init__(self, seen: SeenValues) -> None:
+        self._seen = seen
+        self.given: dict[str, Counter[str]] = defaultdict(Counter)
+        self.lists: set[Parameter] = set()
+        self.composed: set[Parameter] = set()
+        self.paths: dict[str, set[str]] = defaultdict(set)
+        self.types: dict[Parameter, Counter[str]] = defaultdict(Counter)
+        self.raw: dict[Parameter, dict[str, Any]] = defaultdict(dict)
+        self.fields: dict[Parameter, dict[str, None]] = defaultdict(dict)
+        self._texts: list[tuple[RunValues, Parameter, Any, str]] = []
+
+    def parameters(self, tool: str) -> list[str]:
+        """Names, the one given most often first."""
+        counts = self.given.get(tool, Counter())
+        return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+    def add(self, item: Demonstration) -> None:
+        """One more run."""
+        values = self._seen.of_run(item)
+        tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
+        said = "\n".join(_said(item.query, item.before))
+        for call in item.plan.calls:
+            for one in find_references(call.arguments):
+                if one.path and one.call in tool_of:
+                    self.paths[tool_of[one.call]].add(one.path)
+                    values.add((tool_of[one.call], _PATH), one.path)
+            for parameter, value in call.arguments.items():
+                self.given[call.tool][parameter] += 1
+                self._add_value(values, (call.tool, parameter), value, said)
+            said = "\n".join((said, *_returned(call)))
+
+    def _add_value(
+        self, values: RunValues, key: Parameter, value: Any, said: str, depth: int = 0
+    ) -> None:
+        if not isinstance(value, Mapping):
+            self.types[key][type_of(value)] += 1
+        if isinstance(value, list) and value:
+            self.lists.add(key)
+        elif find_references(value) and not is_reference(value):
+            self.composed.add(key)
+        if _is_plain(value):
+            compared = canonical(value)
+            for one in (key, (ANY_TOOL, key[1].rpartition("/")[2])):
+                self.raw[one].setdefault(compared, value)
+                values.add(one, compared)
+        if isinstance(value, str) or (isinstance(value, Mapping) and split_join(value)):
+            self._texts.append((values, key, value, said))
+        elif is_filled_object(value) and depth < _MAX_DEPTH:
+            for name, part in value.items():
+                self.fields[key][name] = None
+                values.add(key, _FIELD + name)
+                self._add_value(values, (key[0], f"{key[1]}/{name}"), part, said, depth + 1)
+        elif isinstance(value, list):
+            for item in value:
+                if is_filled_object(item):
+                    inner = (key[0], f"{key[1]}/{ITEM}")
+                    self._add_value(values, inner, item, said, depth + 1)
+
+    def templates(
+        self, kept: Mapping[Parameter, Sequence[tuple[str, Any]]]
+    ) -> dict[Parameter, dict[str, Template]]:
+        """The templates of texts that are neither constants nor said as they are."""
+        found: dict[Parameter, dict[str, Template]] = defaultdict(dict)
+        constants = {key: {form for form, _ in items} for key, items in kept.items()}
+        for values, key, value, said in self._texts:
+            if isinstance(value, str):
+                if canonical(value) in constants.get(key, ()):
+                    continue
+                made = find_templates(value, said)
+            else:
+                parts = split_join(value)
+                made = [] if parts is None else [parts[0]]
+            for template in made:
+                form = _template_key(template)
+                found[key].setdefault(form, template)
+                values.add(key, form)
+        return found
+
+
+def _template_key(template: Template) -> str:
+    return _TEMPLATE + template_form(template)
+
+
+def _said(query: str, before: Sequence[Message | ToolCall]) -> Iterator[str]:
+    """What stands in a run before its first call, casefolded."""
+    yield query.casefold()
+    for one in before:
+        if isinstance(one, Message):
+            yield one.content.casefold()
+        else:
+            yield from _returned(one)
+
+
+def _returned(call: ToolCall) -> Iterator[str]:
+    """The texts that a call returned, casefolded."""
+    if call.output is not None:
+        for _, leaf in output_leaves(call.output):
+            if isinstance(leaf, str):
+                yield leaf.casefold()
+
+
+def is_filled_object(value: Any) -> bool:
+    """Whether a value is an object with fields, and not a reference or a text around some."""
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and not is_reference(value)
+        and "$join" not in value
+    )
 
 
 def _is_plain(value: Any) -> bool:

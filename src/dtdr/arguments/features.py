@@ -1,18 +1,20 @@
-"""What a ranker is told of spans, earlier outputs, parts of outputs and earlier arguments."""
+"""What a ranker is told of spans, constants, outputs, parts of outputs and earlier arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.arguments.folding import fold_text
 from dtdr.arguments.hashing import Hashes, feature_table, features
 from dtdr.arguments.knowledge import Anchors, first_after, last_before
 from dtdr.arguments.state import RunState, RunTexts
-from dtdr.arguments.texts import name_stems
+from dtdr.arguments.texts import name_stems, stem
 from dtdr.calls import ToolCall
 
 LAST_USED = feature_table("last used", 10, 10).ravel()
@@ -129,6 +131,72 @@ def span_usage(state: RunState, tool: str, parameter: str) -> tuple[npt.NDArray[
     overlaps = sums[:, texts.last + 1] > sums[:, texts.first]
     code = overlaps[0] + 2 * overlaps[1] + 4 * overlaps[2]
     return (10 * code + length).astype(np.uint8), is_free
+
+
+class Mention(NamedTuple):
+    """How the texts of a run say a constant.
+
+    Attributes:
+        said: ``whole``, ``part``, or ``no``.
+        before, after: where it stands to the words that announce the tool, see ``Anchors``.
+        is_used: whether an argument took this place.
+    """
+
+    said: str = "no"
+    before: int = -1
+    after: int = -1
+    is_used: bool = False
+
+
+@lru_cache(maxsize=1 << 14)
+def _folded_constant(form: str) -> tuple[str, frozenset[str]]:
+    """A canonical form as it is looked for in texts, and the stems of its words."""
+    text = form.removesuffix(".0")
+    words = re.findall(r"[^\W_]{3,}", text)
+    return fold_text(text), frozenset(map(stem, words))
+
+
+def find_mention(texts: RunTexts, anchors: Anchors, form: str, used: Collection[int]) -> Mention:
+    """How the texts say a constant; of several places, the first that nothing used.
+
+    Args:
+        texts: of the run.
+        anchors: of the tool.
+        form: the constant's canonical form.
+        used: tokens that arguments took.
+    """
+    folded, stems = _folded_constant(form)
+    places = texts.folded.find(folded)
+    if not places:
+        is_part = not texts.stem_set.isdisjoint(stems)
+        return Mention("part" if is_part else "no")
+    first = next((place[0] for place in places if place[0] not in used), places[0][0])
+    return Mention("whole", int(anchors.before[first]), int(anchors.after[first]), first in used)
+
+
+@lru_cache(maxsize=1 << 14)
+def constant_features(mention: Mention, rank: int, is_own: bool, given: int) -> Hashes:
+    """What is known of a constant.
+
+    Args:
+        mention: how the texts say it.
+        rank: among the parameter's constants, at most 4.
+        is_own: whether this tool took it in enough runs, not only others.
+        given: how often this parameter took it in this run, at most 2.
+    """
+    said, before, after, is_used = mention
+    return features(
+        [
+            "c",
+            f"c0 {is_own} {rank}",
+            f"c1 {said} {is_own}",
+            f"c2 {said} {before}",
+            f"c3 {said} {after}",
+            f"c4 {said} {is_used}",
+            f"c5 {given} {said}",
+            f"c6 {said} {before} {is_used} {given}",
+        ]
+    )
 
 
 def output_features(

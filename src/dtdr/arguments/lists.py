@@ -1,4 +1,4 @@
-"""Lists that are put together: which outputs and names belong to one."""
+"""Lists that are put together: which outputs, parts of outputs and names belong to one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from dtdr.arguments.candidates import Candidates, span_source
 from dtdr.arguments.features import USAGE
 from dtdr.arguments.hashing import Hashes, feature, features
 from dtdr.arguments.sources import Source
-from dtdr.arguments.state import RunState, is_plain_reference
+from dtdr.arguments.state import RunState, is_plain_reference, pattern_of
 
 _SALT = np.uint32(feature("member of a list"))
 _PAD = feature("pad")
 _WIDTH = 64
+_MAX_PARTS = 100
+"""Of outputs that may belong to a list, those of the last calls."""
 _NOWHERE = (1 << 30, 0)
 _JOINING = frozenset(",&\"'“”‘’") | {"and", "or", "the"}
 
 
 @dataclass(slots=True, eq=False)
 class ListMembers:
-    """What a list may hold: outputs tool by tool, then spans, each as the texts say them.
+    """What a list may hold: outputs tool by tool, parts of outputs, then spans as texts say them.
 
     Whether something belongs to a list depends on whether the one before it does: names that are
     joined by commas and ``and`` belong together.
@@ -46,11 +48,12 @@ class ListMembers:
 
     @classmethod
     def find(cls, candidates: Candidates, state: RunState) -> ListMembers:
-        """Whole outputs, and spans that stand out."""
+        """Whole outputs, parts of outputs, and spans that stand out."""
         described, texts = candidates.features, candidates.texts
         calls = {past.call.id: past for past in state.calls}
         found: list[tuple[str, tuple[int, int] | None, Hashes, str, Any, Source]] = []
         own_rows = described.rows()
+        parts = 0
         for place, value in enumerate(candidates.values):
             source = candidates.sources[place]
             if source.kind == "output" and is_plain_reference(value):
@@ -61,6 +64,12 @@ class ListMembers:
                 )
                 form = candidates.forms[place]
                 found.append((f"output {past.call.tool}", past.anchor, row, form, value, source))
+            elif source.kind == "output" and source.path and parts < _MAX_PARTS:
+                parts += 1
+                tool = calls[source.call].call.tool
+                name = f"part {tool} {pattern_of(source.path)} {source.call}"
+                row = own_rows[described.other_row[place]]
+                found.append((name, None, row, candidates.forms[place], value, source))
         tokens = described.token_rows()
         for place in np.flatnonzero(texts.stands_out).tolist():
             first, last = int(texts.first[place]), int(texts.last[place])
@@ -88,7 +97,9 @@ class ListMembers:
         for number, place in enumerate(positions):
             name, anchor, own = found[place][:3]
             table[number, : len(own)] = own
-            link = f"{name} {_link(candidates, before, anchor)}" if name == chain else "first"
+            # Which call returned a part tells nothing of others.
+            kind = name.rpartition(" ")[0] if name.startswith("part ") else name
+            link = f"{kind} {_link(candidates, before, anchor)}" if name == chain else "first"
             is_joined[number] = link.endswith("joined")
             links += [f"after no {link}", f"after yes {link}"]
             chain, before = name, anchor

@@ -10,19 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.arguments.candidates import (
-    AROUND,
-    OMITTED,
-    UNKNOWN,
-    CandidateFinder,
-)
-from dtdr.arguments.choice import Choice, choose_value
+from dtdr.arguments.candidates import AROUND, OMITTED, UNKNOWN
+from dtdr.arguments.choice import Choice
+from dtdr.arguments.composition import CallFiller
 from dtdr.arguments.confidence import Confidence
-from dtdr.arguments.constants import Constants, SeenValues
+from dtdr.arguments.constants import Constants
+from dtdr.arguments.finder import CandidateFinder
 from dtdr.arguments.hashing import BUCKETS
 from dtdr.arguments.knowledge import Associations
 from dtdr.arguments.ranker import CandidateRanker
 from dtdr.arguments.scoring import CallScorer, Description, describe_call
+from dtdr.arguments.seen_values import SeenValues
 from dtdr.arguments.sources import Source
 from dtdr.arguments.state import RunState
 from dtdr.arguments.training import TrainingExamples, iter_calls
@@ -359,15 +357,14 @@ class ArgumentModel:
         found = self.finder.call(state, tool)
         parameters = self._known_parameters(tool)
         self.ranker.score_texts(found.views(parameters))
+        filler = CallFiller(self.ranker, found, self.finder.constants)
         for parameter in parameters:
-            candidates = found.find(parameter, decided, taken)
-            choice = choose_value(self.ranker, candidates, state)
+            choice, label = filler.choose(parameter, decided, taken)
             joint *= choice.probability
             if choice.form == OMITTED and self._must_be_given(tool, parameter):
                 choice = Choice(UNKNOWN, choice.probability)
-            used = {one.call for one in choice.sources if one.kind == "output" and not one.path}
-            decided.append(candidates.label(choice.form, (state.by_id[one].tool for one in used)))
-            taken |= used
+            decided.append(label)
+            taken |= choice.used_calls
             if choice.form == UNKNOWN or choice.form.startswith(AROUND):
                 unknown.append(parameter)
                 if choice.sources:

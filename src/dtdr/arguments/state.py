@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.arguments.folding import FoldedText
 from dtdr.arguments.hashing import Hashes, feature, features
 from dtdr.arguments.texts import TokenizedText, tokenize
 from dtdr.arguments.values import canonical, output_leaves, resolve_references
@@ -24,6 +25,10 @@ MAX_EARLIER_SPAN = 4
 """Tokens of a span in an earlier message; names and numbers are short, and there are many."""
 MAX_LEAVES = 400
 """Parts of outputs that may be an argument, those of the last calls."""
+ITEM = "*"
+"""In place of a field where all objects of a list are meant."""
+_MAX_DEPTH = 8
+"""Of objects and lists in arguments."""
 MAX_USED = 200
 """Spans that were used, the last ones, as far as they are remembered of a parameter."""
 
@@ -61,6 +66,8 @@ class RunTexts(TextFeatures):
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
         near_features: each token as a word near another; shape (n,).
+        folded: finds what the texts say in another form.
+        stem_set: of ``stems``.
     """
 
     parts: tuple[TokenizedText, ...]
@@ -75,6 +82,8 @@ class RunTexts(TextFeatures):
     said: Mapping[str, str]
     word_features: Hashes
     near_features: Hashes
+    folded: FoldedText
+    stem_set: frozenset[str]
 
     def features(self) -> TextFeatures:
         """The arrays without the texts, which training would keep in memory otherwise."""
@@ -177,6 +186,8 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         said,
         features([f"w {word}" for word in words]),
         features([f"near {stem}" for stem in stems]),
+        FoldedText(token for part in parts for token in part.tokens),
+        frozenset(stems),
     )
 
 
@@ -184,6 +195,11 @@ def forget_texts() -> None:
     """Forget the texts that were read last, so that the next one is read anew."""
     tokenize.cache_clear()
     _read_texts.cache_clear()
+
+
+def pattern_of(pointer: str) -> str:
+    """A JSON Pointer with ``*`` for positions in lists, without the first slash."""
+    return "/".join("*" if key.isdigit() else key for key in pointer.split("/")[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +225,7 @@ class Leaf:
     def of(cls, pointer: str, value: Any) -> Leaf:
         """A part by its pointer."""
         keys = pointer.split("/")[1:]
-        pattern = "/".join("*" if key.isdigit() else key for key in keys)
+        pattern = pattern_of(pointer)
         position = next((min(int(key[:9]), 4) for key in keys if key.isdecimal()), -1)
         return cls(pointer, value, canonical(value), pattern, keys[-1] if keys else "", position)
 
@@ -327,20 +343,31 @@ class RunState:
                 key = (call.tool, parameter)
                 self.uses_by[key] = self.uses_by.get(key, frozenset()).union(referred)
         forms = {name: canonical(value) for name, value in arguments.items()}
-        anchor = None
-        for parameter, value in arguments.items():
-            for item in value if isinstance(value, list) else [value]:
-                span = self._locate(item)
-                if span is not None:
-                    for key in ((call.tool, parameter), ("", parameter), ("", "")):
-                        self.spans[key] = (*self.spans.get(key, ())[-MAX_USED:], span)
-                    anchor = anchor or span
-        if anchor is not None:
-            self.last_token = anchor[1]
+        anchor = self._note_spans(call.tool, arguments)
         leaves = () if call.output is None else _read_leaves(call.output)
         self.calls.append(PastCall(call, arguments, forms, anchor, leaves, is_earlier))
         self.by_id[call.id] = call
         self.step_memo.clear()
+
+    def with_used(self, tool: str, parts: Mapping[str, Any]) -> RunState:
+        """The state in which the spans of a part of the next call count as used."""
+        result = self.copy()
+        result.step_memo = self.step_memo
+        result._note_spans(tool, parts)
+        return result
+
+    def _note_spans(self, tool: str, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Take note of the spans that arguments stand in; the first of them."""
+        anchor = None
+        for parameter, item in _iter_parts(arguments):
+            span = self._locate(item)
+            if span is not None:
+                for key in ((tool, parameter), ("", parameter), ("", "")):
+                    self.spans[key] = (*self.spans.get(key, ())[-MAX_USED:], span)
+                anchor = anchor or span
+        if anchor is not None:
+            self.last_token = anchor[1]
+        return anchor
 
     def _locate(self, value: Any) -> tuple[int, int] | None:
         """The span that says a value, one not used yet where there are several."""
@@ -353,6 +380,21 @@ class RunState:
             for number in texts.places.get(canonical(value), ())
         ]
         return next((span for span in places if span not in used), places[0] if places else None)
+
+
+def _iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of arguments, and of the objects in them, by parameter and field."""
+    pending = [(name, value, 0) for name, value in [*arguments.items()][::-1]]
+    while pending:
+        name, value, depth = pending.pop()
+        if isinstance(value, list) and depth < _MAX_DEPTH:
+            inner = [(f"{name}/{ITEM}" if isinstance(one, Mapping) else name, one) for one in value]
+            pending += [(*part, depth + 1) for part in reversed(inner)]
+        elif isinstance(value, Mapping) and not is_reference(value) and depth < _MAX_DEPTH:
+            inner = [(f"{name}/{key}", one) for key, one in value.items()]
+            pending += [(*part, depth + 1) for part in reversed(inner)]
+        else:
+            yield name, value
 
 
 def is_plain_reference(value: Any) -> bool:

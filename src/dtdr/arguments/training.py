@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from dtdr.arguments.batch import Example, MemberExample
-from dtdr.arguments.candidates import LIST, OMITTED, CandidateFinder, gold_form
+from dtdr.arguments.candidates import LIST, OBJECT, OBJECTS, OMITTED, gold_form
+from dtdr.arguments.composition import (
+    MAX_ITEMS,
+    composed_forms,
+    find_template,
+    item_labels,
+    value_slot,
+)
+from dtdr.arguments.finder import CallCandidates, CandidateFinder
 from dtdr.arguments.lists import ListMembers
-from dtdr.arguments.state import RunState
+from dtdr.arguments.state import ITEM, RunState
+from dtdr.arguments.templates import read_template
 from dtdr.arguments.values import canonical, resolve_references
 from dtdr.calls import ToolCall, find_references
 from dtdr.demonstrations import Demonstration
@@ -35,20 +45,75 @@ class TrainingExamples:
             taken: set[str] = set()
             found = finder.call(state, call.tool)
             for parameter in parameters_of(call):
-                candidates = found.find(parameter, decided, taken)
                 given = call.arguments.get(parameter, OMITTED)
-                form = gold_form(given, state)
-                result.examples.append(Example(candidates.features, candidates.targets(form)))
-                references = find_references(given)
-                used = {one.call for one in references if one.path is None} & state.by_id.keys()
-                decided.append(candidates.label(form, (state.by_id[one].tool for one in used)))
-                if LIST in candidates.forms:
-                    value = call.arguments[parameter] if form == LIST else ()
-                    items = {canonical(item) for item in resolve_references(value, state.by_id)}
-                    members = ListMembers.find(candidates, state)
-                    result.members.append(MemberExample(members.rows, members.labels(items)))
+                used, label = result._add(finder, found, parameter, given, decided, taken)
+                decided.append(label)
                 taken |= used
         return result
+
+    def _add(
+        self,
+        finder: CandidateFinder,
+        found: CallCandidates,
+        parameter: str,
+        given: Any,
+        decided: Sequence[str] = (),
+        taken: Collection[str] = (),
+    ) -> tuple[Set[str], str]:
+        """A decision; the calls whose outputs it takes, and its label."""
+        state = found.state
+        candidates = found.find(parameter, decided, taken)
+        form = gold_form(given, state)
+        value = resolve_references(given, state.by_id)
+        composed = composed_forms(finder.constants, candidates, value)
+        targets = candidates.targets(form, composed)
+        self.examples.append(Example(candidates.features, targets))
+        if LIST in candidates.forms:
+            items = {canonical(item) for item in value} if form == LIST else set()
+            members = ListMembers.find(candidates, state)
+            self.members.append(MemberExample(members.rows, members.labels(items)))
+        spans = len(candidates.texts.first)
+        made = [one for one in composed if spans + candidates.forms.index(one) in targets]
+        if made:
+            self._add_parts(finder, found, parameter, made[0], value)
+        references = find_references(given)
+        used = {one.call for one in references if one.path is None} & state.by_id.keys()
+        tools = (state.by_id[one].tool for one in used)
+        return used, candidates.label(made[0] if made else form, tools)
+
+    def _add_parts(
+        self,
+        finder: CandidateFinder,
+        found: CallCandidates,
+        parameter: str,
+        form: str,
+        value: Any,
+    ) -> None:
+        """The decisions about the parts of a value."""
+        constants = finder.constants
+        if form == OBJECT:
+            decided: list[str] = []
+            taken: set[str] = set()
+            for name in constants.fields[found.tool, parameter]:
+                part = value.get(name, OMITTED)
+                used, label = self._add(finder, found, f"{parameter}/{name}", part, decided, taken)
+                decided.append(label)
+                taken |= used
+        elif form == OBJECTS:
+            slot = f"{parameter}/{ITEM}"
+            for number, item in enumerate([*value[:MAX_ITEMS], None]):
+                candidates = found.find(slot, item_labels(found.state, number))
+                targets = candidates.targets(OMITTED if item is None else OBJECT)
+                self.examples.append(Example(candidates.features, targets))
+                if item is not None:
+                    self._add_parts(finder, found, slot, OBJECT, item)
+                    found = found.after({slot: item})
+        else:
+            template = find_template(constants, found.tool, parameter, form)
+            for number, part in enumerate(read_template(template, value) or ()):
+                slot = value_slot(parameter, template, number)
+                self._add(finder, found, slot, part)
+                found = found.after({slot: part})
 
 
 def iter_calls(demonstrations: Sequence[Demonstration]) -> Iterator[tuple[RunState, ToolCall]]:

@@ -89,13 +89,13 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
         today = {learned: name for name, learned in arguments["names"].items()}
         return [
             {
-                "tool": printable(today.get(tool, tool)),
+                "tool": printable(today.get(tool, tool)) if tool else "(any tool)",
                 "name": printable(name),
                 "values": printable(", ".join(json.dumps(v, ensure_ascii=False) for v in values)),
             }
             for tool, names in arguments["constants"].items()
             for name, about in names.items()
-            if (values := about["values"])
+            if (values := [*about["values"], *map(" … ".join, about.get("templates", ()))])
         ] + [
             {
                 "tool": printable(today.get(tool, tool)),

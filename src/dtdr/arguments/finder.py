@@ -1,0 +1,356 @@
+"""Finds the candidates of parameters with what was learned from demonstrations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from dtdr.arguments.candidates import (
+    AROUND,
+    LIST,
+    OBJECT,
+    OBJECTS,
+    OMITTED,
+    TEMPLATE,
+    UNKNOWN,
+    CandidateFeatures,
+    Candidates,
+    TextView,
+)
+from dtdr.arguments.constants import ANY_TOOL, Constants
+from dtdr.arguments.dates import read_dates
+from dtdr.arguments.earlier import EarlierValues
+from dtdr.arguments.features import (
+    MAX_OUTPUTS,
+    Mention,
+    constant_features,
+    find_mention,
+    last_used,
+    output_features,
+    span_usage,
+    token_columns,
+    use_features,
+)
+from dtdr.arguments.hashing import Hashes, feature, features, parameter_keys
+from dtdr.arguments.knowledge import Anchors, Associations
+from dtdr.arguments.sources import Source
+from dtdr.arguments.state import ITEM, RunState, RunTexts
+from dtdr.arguments.templates import template_form
+from dtdr.arguments.texts import name_stems
+
+_SPAN = 1
+_ROWS = tuple(features([name]) for name in ("u", "o", "l", "j", "i", "t"))
+_UNKNOWN_ROW, _OMITTED_ROW, _LIST_ROW, _OBJECT_ROW, _OBJECTS_ROW, _TEMPLATE_ROW = range(6)
+_MAX_VIEWS = 200
+"""Tools as seen from which a run's texts are kept, 10 KB each for a query of 40 words."""
+_AROUND_SALT = np.uint32(feature("around"))
+
+
+class CandidateFinder:
+    """Finds candidates with what was learned from demonstrations.
+
+    Args:
+        constants: values of parameters.
+        associations: words that announce tools.
+    """
+
+    def __init__(self, constants: Constants, associations: Associations) -> None:
+        self.constants = constants
+        self.associations = associations
+
+    def call(self, state: RunState, tool: str) -> CallCandidates:
+        """The candidates of the parameters of a call.
+
+        Args:
+            state: what is known before the call.
+            tool: the tool that is called.
+        """
+        return CallCandidates(state, tool, self)
+
+    def announced(self, state: RunState) -> list[str]:
+        """The tool that each token of a run's texts announces."""
+        if self not in state.memo:
+            state.memo[self] = self.associations.announced(state.texts)
+        announced: list[str] = state.memo[self]
+        return announced
+
+    def tool_view(self, state: RunState, tool: str) -> _ToolView:
+        """The texts of a run as seen from a tool."""
+        key = (self, tool)
+        if key not in state.memo:
+            for oldest in list(state.memo)[: len(state.memo) - _MAX_VIEWS + 1]:
+                state.memo.pop(oldest, None)
+            state.memo[key] = _ToolView.of(state.texts, tool, self.associations)
+        view: _ToolView = state.memo[key]
+        return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ToolView:
+    """The texts of a run as seen from a tool: which words announce it, and the words around."""
+
+    anchors: Anchors
+    window: Hashes
+    window_from: Hashes
+    context: Hashes
+    parameters: dict[str, TextView] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, texts: RunTexts, tool: str, associations: Associations) -> _ToolView:
+        anchors = associations.anchors(texts, tool)
+        strongest = anchors.strongest
+        near = texts.near_features
+        # Most of the words around an announcing word stand after it.
+        window = near[max(0, strongest - 5) : strongest + 9] if strongest >= 0 else near[:0]
+        produced = np.uint32(feature(f"from {tool}"))
+        context = np.concatenate([texts.word_features, window])
+        return cls(anchors, window, window ^ produced, context)
+
+    def parameter(self, texts: RunTexts, tool: str, name: str) -> TextView:
+        """The same as seen from one of its parameters."""
+        if name not in self.parameters:
+            stems = name_stems(name.partition("\x00")[0])
+            columns, is_mentioned = token_columns(texts, self.anchors, stems)
+            keys = parameter_keys(tool, name)
+            view = TextView(texts.features(), keys, columns, self.context, is_mentioned)
+            self.parameters[name] = view
+        return self.parameters[name]
+
+
+@lru_cache(maxsize=64)
+def _dates_of(texts: RunTexts) -> Mapping[int, str]:
+    return read_dates(texts.span_values, texts.first.tolist(), texts.last.tolist())
+
+
+class CallCandidates:
+    """The candidates of the parameters of one call; what they share is computed once."""
+
+    def __init__(self, state: RunState, tool: str, finder: CandidateFinder) -> None:
+        self.state = state
+        self.tool = tool
+        self._finder = finder
+        self._constants = finder.constants
+        self._view = finder.tool_view(state, tool)
+        self._mentions: dict[str, Mention] = {}
+
+    def after(self, parts: Mapping[str, Any]) -> CallCandidates:
+        """The same for what is decided once these parts of the call are."""
+        result = copy(self)
+        result.state = self.state.with_used(self.tool, parts)
+        result.__dict__.pop("_used_tokens", None)
+        result._mentions = {}
+        return result
+
+    def views(self, parameters: Sequence[str]) -> list[TextView]:
+        """The texts as seen from parameters."""
+        return [
+            self._view.parameter(self.state.texts, self.tool, parameter) for parameter in parameters
+        ]
+
+    def find(
+        self, parameter: str, decided: Sequence[str] = (), taken: Collection[str] = ()
+    ) -> Candidates:
+        """The candidates of a parameter.
+
+        Args:
+            parameter: to be filled.
+            decided: labels of the parameters of this call that are decided already.
+            taken: the calls whose outputs these use.
+        """
+        state, tool, texts = self.state, self.tool, self.state.texts
+        view = self._view.parameter(texts, tool, parameter)
+        own = state.spans.get((tool, parameter)) or state.spans.get(("", parameter), ())
+        usage, has_free_quotation = span_usage(state, tool, parameter)
+        kinds = ["unknown", "span", "omitted"]
+        values: list[Any] = [None, None]
+        sources = [Source("unknown"), Source("omitted")]
+        forms = [UNKNOWN, OMITTED]
+        rows = list(_ROWS)
+        row_of = [_UNKNOWN_ROW, _OMITTED_ROW]
+        kind_of = [0, 2]
+        if len(texts.parts) > 1:
+            kinds.append("message span")
+        message_kind = len(kinds) - 1 if len(texts.parts) > 1 else _SPAN
+        own_values = self._constants.values.get((tool, parameter), ())
+        known = {form for form, _ in own_values}
+        named = self._constants.values.get((ANY_TOOL, parameter), ())
+        constants = [*own_values, *(item for item in named if item[0] not in known)]
+        given = Counter(past.forms.get(parameter) for past in state.calls if past.call.tool == tool)
+        for place, (form, value) in enumerate(constants):
+            values.append(value)
+            forms.append(form)
+            kind_of.append(len(kinds))
+            kinds.append(f"constant {form}")
+            is_own = place < len(own_values)
+            mention = self._mention(form)
+            rank = min(place if is_own else place - len(own_values), 4)
+            row_of.append(len(rows))
+            rows.append(constant_features(mention, rank, is_own, min(given[form], 2)))
+        sources += [Source("constant")] * len(constants)
+        if (tool, parameter) in self._constants.lists:
+            values.append(None)
+            forms.append(LIST)
+            sources.append(Source("unknown"))
+            row_of.append(_LIST_ROW)
+            kind_of.append(len(kinds))
+            kinds.append("list")
+        for form, name, own_row in self._composed(parameter):
+            values.append(None)
+            forms.append(form)
+            sources.append(Source("unknown"))
+            row_of.append(own_row)
+            kind_of.append(len(kinds))
+            kinds.append(name)
+        row, kind = np.array(row_of), np.array(kind_of)
+        if state.calls:
+            earlier = self._earlier
+            values += earlier.values
+            forms += earlier.forms
+            sources += earlier.sources
+            outputs = self._outputs_for(parameter, taken)
+            arguments = earlier.arguments(tool, parameter)
+            leaves, leaf_row = earlier.leaves(tool, parameter)
+            first = len(rows) + len(outputs) + len(arguments)
+            own_rows = np.arange(len(rows), first)
+            row = np.concatenate([row, own_rows, leaf_row + first])
+            producers = [
+                state.by_id[source.call].tool for source in earlier.sources[: len(outputs)]
+            ]
+            names = [f"output {name}" for name in dict.fromkeys(producers)]
+            kind_at = {name: len(kinds) + number for number, name in enumerate(names)}
+            kinds += [*names, "argument", "leaf"]
+            output_kinds = [kind_at[f"output {name}"] for name in producers]
+            others = np.repeat([len(kinds) - 2, len(kinds) - 1], [len(arguments), len(leaf_row)])
+            kind = np.concatenate([kind, output_kinds, others])
+            rows += outputs + arguments + leaves
+            if (tool, parameter) in self._constants.composed:
+                values += [None] * len(outputs)
+                forms += [AROUND + form for form in earlier.forms[: len(outputs)]]
+                sources += earlier.sources[: len(outputs)]
+                row = np.concatenate([row, np.arange(len(rows), len(rows) + len(outputs))])
+                rows += [one ^ _AROUND_SALT for one in outputs]
+                kind = np.concatenate(
+                    [kind, np.array(output_kinds) + len(kinds) - kind_at[names[0]]]
+                )
+                kinds += [f"around {name}" for name in dict.fromkeys(producers)]
+        lengths = list(map(len, rows))
+        is_date = self._constants.types.get((tool, parameter)) == "date"
+        more = features(
+            [
+                *(f"decided {label}" for label in decided),
+                f"decided last {decided[-1] if decided else ''}",
+                f"mentioned {view.is_mentioned}",
+                f"free quotation {has_free_quotation}",
+            ]
+        )
+        return Candidates(
+            tool,
+            parameter,
+            texts,
+            CandidateFeatures(
+                view,
+                last_used(len(texts.stems), own[-1][1] if own else -1, state.last_token),
+                usage,
+                np.concatenate([self._called, more]),
+                features([f"kind {name}" for name in kinds]),
+                message_kind,
+                rows,
+                np.array(lengths, np.uint8),
+                row.astype(np.uint16),
+                kind.astype(np.uint8),
+            ),
+            kinds,
+            values,
+            sources,
+            forms,
+            self._view.window,
+            _dates_of(texts) if is_date else {},
+        )
+
+    def _composed(self, parameter: str) -> Iterator[tuple[str, str, int]]:
+        """The forms of what is put together part by part, their kinds and rows."""
+        constants, key = self._constants, (self.tool, parameter)
+        if key in constants.fields:
+            yield OBJECT, "object", _OBJECT_ROW
+        if (self.tool, f"{parameter}/{ITEM}") in constants.fields:
+            yield OBJECTS, "objects", _OBJECTS_ROW
+        for template in constants.templates.get(key, ()):
+            form = TEMPLATE + template_form(template)
+            yield form, form, _TEMPLATE_ROW
+
+    def _mention(self, form: str) -> Mention:
+        """How the texts say a constant."""
+        texts, memo = self.state.texts, self._mentions
+        if form not in memo:
+            memo[form] = find_mention(texts, self._view.anchors, form, self._used_tokens)
+        return memo[form]
+
+    @cached_property
+    def _used_tokens(self) -> frozenset[int]:
+        """Tokens that arguments took."""
+        spans = self.state.spans.get(("", ""), ())
+        return frozenset(token for first, last in spans for token in range(first, last + 1))
+
+    @cached_property
+    def _earlier(self) -> EarlierValues:
+        memo = self.state.step_memo
+        key = (EarlierValues, self._finder)
+        if key not in memo:
+            memo[key] = EarlierValues(self.state, self._constants.paths)
+        earlier: EarlierValues = memo[key]
+        return earlier
+
+    @cached_property
+    def _outputs(self) -> list[Hashes]:
+        producers = {past.call.tool for past in self.state.calls}
+        views = {name: self._finder.tool_view(self.state, name) for name in producers}
+        return [
+            np.concatenate([own, views[past.call.tool].window_from])
+            for own, past in zip(
+                output_features(
+                    self.state,
+                    self.tool,
+                    self._view.anchors,
+                    {name: view.anchors.strongest for name, view in views.items()},
+                    self._finder.announced(self.state),
+                ),
+                self.state.calls[-MAX_OUTPUTS:],
+                strict=True,
+            )
+        ]
+
+    def _outputs_for(self, parameter: str, taken: Collection[str]) -> list[Hashes]:
+        """The features of each whole output as seen from a parameter."""
+        state, tool = self.state, self.tool
+        return [
+            np.concatenate(
+                [own, use_features(state, past.call, tool, parameter, past.call.id in taken)]
+            )
+            for own, past in zip(self._outputs, state.calls[-MAX_OUTPUTS:], strict=True)
+        ]
+
+    @cached_property
+    def _called(self) -> Hashes:
+        """The tools called so far."""
+        state, tool = self.state, self.tool
+        current = [past.call.tool for past in state.calls if not past.is_earlier]
+        called = sorted({past.call.tool for past in state.calls})
+        unused = sorted(
+            {past.call.tool for past in state.calls if not state.uses.get(past.call.id)}
+        )
+        return features(
+            [
+                *(f"called {name}" for name in called),
+                *(f"unused {name}" for name in unused),
+                "always",
+                f"last {current[-1] if current else '^'}",
+                f"same {min(current.count(tool), 4)}",
+                f"calls {min(len(current), 8)}",
+            ]
+        )

@@ -1,0 +1,267 @@
+"""Values that are put together: texts by templates, objects, lists of parts; values by name."""
+
+import json
+
+import pytest
+
+from dtdr.arguments.constants import Constants
+from dtdr.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.arguments.templates import fill_template, find_templates, read_template, says
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
+from dtdr.errors import ModelError
+from dtdr.plan import Plan
+from dtdr.run import Run
+from tests.whole_calls import ADJECTIVES, NAMES, NOUNS
+
+CITIES = ("Rome", "Oslo", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Delhi", "Perth")
+
+
+def demonstrations(make, count=60):
+    return [
+        Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number % 7}")
+        for number, (query, *calls) in enumerate(map(make, range(count)))
+    ]
+
+
+def pick(values, number, step=1):
+    return values[(step * number + number // len(values)) % len(values)]
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def plan_meeting(number):
+    name = pick(NAMES, number)
+    call = ToolCall("1", "create_event", {"title": f"Meeting with {name}", "who": name})
+    return f"Plan to meet {name} {pick(ADJECTIVES, number).lower()}", call
+
+
+@pytest.fixture(scope="module")
+def meetings():
+    return ArgumentModel.fit(demonstrations(plan_meeting))
+
+
+def test_a_text_is_put_together_from_learned_words_and_a_span(meetings):
+    query = "Plan to meet Wanda daily"
+    call = meetings.fill("create_event", Run(query))
+    assert call.arguments == {"title": "Meeting with Wanda", "who": "Wanda"}
+    said, words = call.sources["title"]
+    assert (said.kind, query[slice(*said.span)]) == ("query", "Wanda")
+    assert words.kind == "constant"
+
+
+def test_templates_survive_saving_and_folders_without_them_load(meetings):
+    config = json.loads(json.dumps(meetings.config()))
+    again = ArgumentModel.restore(config, meetings.arrays())
+    run = Run("Plan to meet Wanda daily")
+    assert again.fill("create_event", run).arguments["title"] == "Meeting with Wanda"
+    for about in config["constants"]["create_event"].values():
+        for key in ("templates", "fields", "inside"):
+            del about[key]
+    del config["constants"][""]
+    older = ArgumentModel.restore(config, meetings.arrays()).fill("create_event", run)
+    assert older.arguments["who"] == "Wanda"
+    assert older.arguments.get("title") != "Meeting with Wanda"
+
+
+def test_words_around_values_stand_in_three_runs_of_two_groups():
+    def templates(groups, **options):
+        runs = [
+            Demonstration(
+                str(number),
+                f"Tell {name}",
+                Plan((ToolCall("1", "tell", {"text": f"Secret words for {name}"}),)),
+                group=group,
+            )
+            for number, (name, group) in enumerate(zip(NAMES, groups, strict=False))
+        ]
+        return Constants.fit(runs, **options).templates.get(("tell", "text"), ())
+
+    assert templates(["a", "b", "a"]) == (("Secret words for ", ""),)
+    assert templates(["a", "a", "a"]) == ()
+    assert templates(["a", "b"]) == ()
+    assert templates(["a", "b", "c"], min_runs=0) == ()
+    none = ArgumentModel.fit(demonstrations(plan_meeting), options=ArgumentOptions(min_runs=0))
+    assert "Meeting" not in json.dumps(none.config())
+
+
+def test_words_are_written_around_outputs():
+    def share(number):
+        topic = pick(ADJECTIVES, number)
+        parts = ["The link: ", {"$ref": "1"}, " See you!"]
+        return (
+            f"Get a link for {topic} and post it",
+            ToolCall("1", "get_link", {"topic": topic}),
+            ToolCall("2", "post", {"text": {"$join": parts}}),
+        )
+
+    model = ArgumentModel.fit(demonstrations(share))
+    run = Run("Get a link for Skiing and post it")
+    run.call("get_link", {"topic": "Skiing"})
+    call = model.fill("post", run)
+    assert call.arguments == {"text": {"$join": ["The link: ", {"$ref": "1"}, " See you!"]}}
+    assert [source.kind for source in call.sources["text"]] == ["output", "constant"]
+    assert call.outputs == {"1"}
+
+
+def test_templates_hold_what_was_said():
+    said = "prepare for the seminar by friday with ann and bo"
+    assert find_templates("Prepare for the seminar.", said) == [("", ".")]
+    found = find_templates("Ann meets Bo", said)
+    assert found == [("", " meets Bo"), ("Ann meets ", ""), ("", " meets ", "")]
+    assert find_templates("the seminar", said) == []
+    assert find_templates("nothing of it", said) == []
+    assert find_templates("x" * 500, said) == []
+
+
+def test_a_template_gives_back_what_it_was_made_of():
+    template = ("Meeting with ", " at ", "")
+    assert read_template(template, "meeting  WITH Ann at noon") == ["ann", "noon"]
+    assert read_template(template, "Meeting with Ann") is None
+    assert read_template(template, 3) is None
+    assert fill_template(template, ["Ann", 3]) == "Meeting with Ann at 3"
+    assert fill_template(template, ["Ann", True]) is None
+    assert fill_template(("", ""), [{"$ref": "1"}]) == {"$join": [{"$ref": "1"}]}
+    assert read_template(("a", "", "b"), {"$join": ["a", {"$ref": "1"}, {"$ref": "2"}, "b"]}) == [
+        {"$ref": "1"},
+        {"$ref": "2"},
+    ]
+
+
+def test_words_are_said_whole():
+    assert says("meet ann", "ann")
+    assert not says("meet anna", "ann")
+    assert says("anna and ann", "ann")
+
+
+# -- objects ---------------------------------------------------------------------------------------
+
+
+def book(number):
+    name, other = pick(NAMES, number), pick(NAMES, number, 3)
+    who = [name] if number % 3 or name == other else [name, other]
+    place = pick(CITIES, number, 7)
+    guests = [{"name": one, "kind": "adult"} for one in who]
+    trip = {"city": place, "stay": {"room": "double"}}
+    call = ToolCall("1", "book", {"guests": guests, "trip": trip})
+    return f"Book a trip to {place} for {' and '.join(who)}", call
+
+
+@pytest.fixture(scope="module")
+def bookings():
+    return ArgumentModel.fit(demonstrations(book, 90))
+
+
+def test_objects_are_filled_field_by_field(bookings):
+    query = "Book a trip to Paris for Wanda"
+    call = bookings.fill("book", Run(query))
+    assert call.arguments["trip"] == {"city": "Paris", "stay": {"room": "double"}}
+    kinds = {source.kind for source in call.sources["trip"]}
+    assert kinds == {"query", "constant"}
+    assert call.arguments["guests"] == [{"name": "Wanda", "kind": "adult"}]
+
+
+def test_a_list_has_an_object_for_each_that_is_named(bookings):
+    call = bookings.fill("book", Run("Book a trip to Paris for Wanda and Yves"))
+    assert call.arguments["guests"] == [
+        {"name": "Wanda", "kind": "adult"},
+        {"name": "Yves", "kind": "adult"},
+    ]
+    config = json.loads(json.dumps(bookings.config()))
+    again = ArgumentModel.restore(config, bookings.arrays())
+    same = again.fill("book", Run("Book a trip to Paris for Wanda and Yves"))
+    assert (same.arguments, same.sources) == (call.arguments, call.sources)
+
+
+def test_names_of_fields_are_kept_as_constants_are():
+    rare = demonstrations(book, 2)
+    assert Constants.fit(rare).fields == {}
+    every = Constants.fit(demonstrations(book))
+    assert every.fields["book", "trip"] == ("city", "stay")
+    assert every.without(["book"]).fields == {}
+    none = ArgumentModel.fit(demonstrations(book), options=ArgumentOptions(min_runs=0))
+    assert none.fill("book", Run("Book a trip to Paris for Wanda")).unknown == ("guests", "trip")
+    assert "double" not in json.dumps(none.config())
+
+
+@pytest.mark.parametrize("damage", [{"templates": [["one"]]}, {"templates": 3}, {"fields": 3}])
+def test_a_damaged_record_of_parts_is_refused(bookings, damage):
+    config = json.loads(json.dumps(bookings.config()))
+    config["constants"]["book"]["trip"] |= damage
+    with pytest.raises(ModelError):
+        ArgumentModel.restore(config, bookings.arrays())
+
+
+# -- parts of outputs ------------------------------------------------------------------------------
+
+
+def orders(number):
+    # Identifiers that no other run has.
+    return [{"id": f"#A{97 * number + place}", "state": "open"} for place in range(2 + number % 3)]
+
+
+def test_a_list_takes_all_parts_that_belong_to_it():
+    def archive(number):
+        name, items = pick(NAMES, number), orders(number)
+        return (
+            f"Archive everything that {name} ordered",
+            ToolCall("1", "list_orders", {"user": name}, {"orders": items}),
+            ToolCall("2", "archive", {"ids": [item["id"] for item in items]}),
+        )
+
+    model = ArgumentModel.fit(demonstrations(archive))
+    run = Run("Archive everything that Wanda ordered")
+    run.call("list_orders", {"user": "Wanda"}, output={"orders": orders(5003)})
+    call = model.fill("archive", run)
+    assert call.arguments == {"ids": [item["id"] for item in orders(5003)]}
+    places = [(source.call, source.path) for source in call.sources["ids"]]
+    assert places == [("1", f"/orders/{place}/id") for place in range(len(places))]
+
+
+def test_calls_that_are_made_for_each_item_take_one_after_the_other():
+    def cancel(number):
+        name, items = pick(NAMES, number), orders(number)
+        return (
+            f"Cancel each order of {name}",
+            ToolCall("1", "list_orders", {"user": name}, {"orders": items}),
+            *(
+                ToolCall(f"c{place}", "cancel", {"order": item["id"]})
+                for place, item in enumerate(items)
+            ),
+        )
+
+    model = ArgumentModel.fit(demonstrations(cancel))
+    run = Run("Cancel each order of Wanda")
+    run.call("list_orders", {"user": "Wanda"}, output={"orders": orders(5003)})
+    for item in orders(5003):
+        call = model.fill("cancel", run)
+        assert call.arguments == {"order": item["id"]}
+        run.call("cancel", call.arguments)
+
+
+# -- values by name --------------------------------------------------------------------------------
+
+
+def test_values_are_shared_by_parameters_of_a_name():
+    def search(number):
+        tool = ("search_news", "search_mail", "search_files")[number % 3]
+        arguments = {"q": pick(NOUNS, number), "lang": ("en", "de")[number % 2]}
+        told = ("English", "German")[number % 2]
+        return f"Search for {arguments['q']} in {told}", ToolCall("1", tool, arguments)
+
+    # The last tool is given one of the values twice only.
+    runs = demonstrations(search, 30)
+    rare = [item for item in runs if item.plan.calls[0].tool == "search_files"]
+    kept = [item for item in runs if item not in rare] + rare[:2]
+    constants = Constants.fit(kept)
+    assert ("search_files", "lang") not in {key for key, items in constants.values.items() if items}
+    assert {value for _, value in constants.values["", "lang"]} == {"en", "de"}
+    model = ArgumentModel.fit(kept)
+    call = model.fill("search_files", Run("Search for Yoga in German"))
+    assert call.arguments["lang"] == "de"
+    (source,) = call.sources["lang"]
+    assert source.kind == "constant"
+    # Which of the tools gave a value is not known: all are forgotten with one of them.
+    assert ("", "lang") not in constants.without(["search_mail"]).values
+    assert Constants.fit(kept, min_runs=0).values == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +83,14 @@ def load(
             if expected := retrievers.expected_type(name, key, value):
                 raise ModelError(f"its parameter {key!r} must be {expected}; fit it again")
         if config["encoder"] is not None and "encoder" not in given:
-            given["encoder"] = encoders.restore(
-                config["encoder"], saved.encoder_arrays, allow_endpoint=allow_endpoint
+            given["encoder"] = saved.restore(
+                "encoder", partial(encoders.restore, allow_endpoint=allow_endpoint)
             )
         retriever = retrievers.create(name, **parameters, **given)
         tools = tuple(map(Tool.from_dict, config["tools"]))
-        arguments = None
-        if config.get("arguments") is not None:
-            arguments = ArgumentModel.restore(
-                config["arguments"], saved.argument_arrays, tools[:-1]
-            )
-        plans = None
-        if config.get("plans") is not None:
-            plans = PlanModel.restore(config["plans"], saved.plan_arrays)
-        surprise = None
-        if config.get("surprise") is not None:
-            surprise = SurpriseModel.restore(config["surprise"], saved.surprise_arrays)
+        arguments = saved.restore("arguments", partial(ArgumentModel.restore, tools=tools[:-1]))
+        plans = saved.restore("plans", PlanModel.restore)
+        surprise = saved.restore("surprise", SurpriseModel.restore)
         training = TrainingData(**config["training_data"])
         restored = retriever.restore(tools, training, saved.arrays, arguments, plans, surprise)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)

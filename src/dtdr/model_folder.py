@@ -12,12 +12,12 @@ import json
 import platform
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,17 @@ from dtdr.demonstrations import Tool
 from dtdr.errors import InputError, ModelError, OutputError
 from dtdr.files import read_regular_file, replacing_folder
 
+P = TypeVar("P")
+
 FORMAT = "dtdr-model"
 FORMAT_VERSION = 1
-ENCODER_PREFIX = "encoder."
-ARGUMENTS_PREFIX = "arguments."
-PLANS_PREFIX = "whole_plans."
-SURPRISE_PREFIX = "surprise."
+PARTS = {
+    "encoder": "encoder.",
+    "arguments": "arguments.",
+    "plans": "whole_plans.",
+    "surprise": "surprise.",
+}
+"""What is learned beside the ranking: by key in ``config.json``, how names of its arrays begin."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "retriever": str,
@@ -65,6 +70,16 @@ _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 """How often a folder is read that is replaced meanwhile."""
 
 
+class Part(Protocol):
+    """What is learned beside the ranking, and saved with it."""
+
+    def config(self) -> dict[str, Any]:
+        """What is no array, as JSON."""
+
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
+        """What is, by name."""
+
+
 @dataclass(frozen=True)
 class ModelFolder:
     """What a model folder holds, checked as far as that is possible without its retriever.
@@ -72,18 +87,19 @@ class ModelFolder:
     Attributes:
         config: the contents of ``config.json``.
         arrays: by name, those of the retriever.
-        encoder_arrays: by name, those of the encoder.
-        argument_arrays: by name, those that fill arguments.
-        plan_arrays: by name, those that make whole plans.
-        surprise_arrays: by name, those that know odd calls.
+        part_arrays: by key in ``PARTS``, then by name, those of what is learned beside it.
     """
 
     config: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
-    encoder_arrays: dict[str, npt.NDArray[Any]]
-    argument_arrays: dict[str, npt.NDArray[Any]]
-    plan_arrays: dict[str, npt.NDArray[Any]]
-    surprise_arrays: dict[str, npt.NDArray[Any]]
+    part_arrays: dict[str, dict[str, npt.NDArray[Any]]]
+
+    def restore(
+        self, key: str, restore: Callable[[dict[str, Any], dict[str, npt.NDArray[Any]]], P]
+    ) -> P | None:
+        """What ``restore`` makes of a part's configuration and arrays; None where there is none."""
+        config = self.config.get(key)
+        return None if config is None else restore(config, self.part_arrays[key])
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -93,6 +109,7 @@ def write(
     folder: str | Path,
     config: Mapping[str, Any],
     arrays: Mapping[str, npt.NDArray[Any]],
+    parts: Mapping[str, Part | None],
     *,
     force: bool = False,
 ) -> None:
@@ -103,9 +120,8 @@ def write(
     Args:
         folder: its place.
         config: what ``config.json`` says of the retriever.
-        arrays: what was learned; those of the encoder begin with ``ENCODER_PREFIX``,
-            those that fill arguments with ``ARGUMENTS_PREFIX``, those that make whole plans with
-            ``PLANS_PREFIX``, those that know odd calls with ``SURPRISE_PREFIX``.
+        arrays: what the retriever learned.
+        parts: by key in ``PARTS``, what was learned beside it; None where nothing was.
         force: replace the model that is there.
 
     Raises:
@@ -114,11 +130,16 @@ def write(
     from safetensors.numpy import save as serialise
 
     check_target(folder, force=force)
+    learned = {key: part for key, part in parts.items() if part is not None}
+    arrays = dict(arrays)
+    for key, part in learned.items():
+        arrays |= {f"{PARTS[key]}{name}": array for name, array in part.arrays().items()}
     tensors = serialise({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     whole = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **config,
+        **{key: part.config() for key, part in learned.items()},
         "versions": versions(),
         "tensors_sha256": hashlib.sha256(tensors).hexdigest(),
     }
@@ -189,12 +210,15 @@ def read(folder: str | Path) -> ModelFolder:
         ModelError: naming what is wrong with the folder.
     """
     config, arrays = _read_both(Path(folder))
-    prefixes = (ENCODER_PREFIX, ARGUMENTS_PREFIX, PLANS_PREFIX, SURPRISE_PREFIX)
-    parts: dict[str, dict[str, npt.NDArray[Any]]] = {prefix: {} for prefix in ("", *prefixes)}
+    own: dict[str, npt.NDArray[Any]] = {}
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = {key: {} for key in PARTS}
     for name, array in arrays.items():
-        prefix = next((one for one in prefixes if name.startswith(one)), "")
-        parts[prefix][name.removeprefix(prefix)] = array
-    return ModelFolder(config, *parts.values())
+        key = next((key for key, prefix in PARTS.items() if name.startswith(prefix)), None)
+        if key is None:
+            own[name] = array
+        else:
+            parts[key][name.removeprefix(PARTS[key])] = array
+    return ModelFolder(config, own, parts)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:

@@ -694,28 +694,18 @@ class Retriever(Estimator):
         config = {
             "retriever": model.name,
             "parameters": model.parameters(),
-            "encoder": None if model.encoder is None else model.encoder.config(),
+            "encoder": None,
             "seed": model.seed,
             "tools": [tool.to_dict() for tool in model.tools_],
             "training_data": vars(model.training_),
         }
-        arrays = dict(model._state())
-        if model.arguments_ is not None:
-            config["arguments"] = model.arguments_.config()
-            learned = model.arguments_.arrays().items()
-            arrays |= {f"{model_folder.ARGUMENTS_PREFIX}{name}": array for name, array in learned}
-        if model.plans_ is not None:
-            config["plans"] = model.plans_.config()
-            learned = model.plans_.arrays().items()
-            arrays |= {f"{model_folder.PLANS_PREFIX}{name}": array for name, array in learned}
-        if model.surprise_ is not None:
-            config["surprise"] = model.surprise_.config()
-            learned = model.surprise_.arrays().items()
-            arrays |= {f"{model_folder.SURPRISE_PREFIX}{name}": array for name, array in learned}
-        if model.encoder is not None:
-            learned = model.encoder.arrays().items()
-            arrays |= {f"{model_folder.ENCODER_PREFIX}{name}": array for name, array in learned}
-        model_folder.write(folder, config, arrays, force=force)
+        parts = {
+            "encoder": model.encoder,
+            "arguments": model.arguments_,
+            "plans": model.plans_,
+            "surprise": model.surprise_,
+        }
+        model_folder.write(folder, config, model._state(), parts, force=force)
 
     def restore(
         self,

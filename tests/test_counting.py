@@ -5,24 +5,36 @@ import random
 from collections import Counter
 from functools import reduce
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dtdr
-from dtdr import counting
+from dtdr import counting, parquet
 from dtdr.cli import run
-from dtdr.counting import Counts, draw_sample, passes
-from dtdr.counting.counts import PER_TOOL, number_of
+from dtdr.counting import Counts, columns, draw_sample, passes
+from dtdr.counting import counts as counts_module
+from dtdr.counting.columns import WordHashes
+from dtdr.counting.counts import PER_TOOL, merge_all, number_of
+from dtdr.counting.unique_ids import UniqueIds
+from dtdr.datasets import load
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstrations import Demonstration
+from dtdr.encoders.lexical import words
+from dtdr.engines import ProcessEngine
 from dtdr.errors import DtdrError, InputError
-from dtdr.jsonl import BadRecords, save_demonstrations, save_tools
+from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations, save_tools
 from dtdr.plan import Plan, ToolCall
+from dtdr.retrievers.factored.familiarity import hash_runs, phrase_hashes
+from dtdr.retrievers.training import TrainingData
+from tests import strategies
 
-pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
+arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")
 
+ONE = ProcessEngine(1)
 RARE = "calibrate_telescope"
 
 
@@ -56,11 +68,11 @@ def save_shards(folder, items, number, suffixes=(".parquet", ".jsonl")):
 @given(st.randoms(use_true_random=False), st.integers(1, 9))
 def test_counts_merge_in_any_order_to_the_same_bytes(draw, number):
     items = SOME[:200]
-    whole = Counts(50).count(items)
+    whole, _ = Counts(50).count(items)
     shuffled = draw.sample(items, len(items))
     cuts = sorted(draw.randrange(len(items) + 1) for _ in range(number))
     parts = [
-        Counts(50).count(shuffled[start:end])
+        Counts(50).count(shuffled[start:end])[0]
         for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True)
     ]
     while len(parts) > 1:
@@ -72,22 +84,27 @@ def test_counts_merge_in_any_order_to_the_same_bytes(draw, number):
 
 
 def test_what_is_counted_is_what_is_there():
-    counts = Counts(50).count(SOME)
+    counts, numbers = Counts(50).count(SOME)
+    assert numbers.tolist() == [number_of(item.id, 0) for item in SOME]
     usable = [item for item in SOME if item.outcome != "failure"]
     expected = Counter(name for item in usable for name in set(item.plan.tools))
     assert counts.tools == dict(expected)
     assert (counts.total, counts.skipped) == (len(SOME), len(SOME) - len(usable))
     assert counts.empty == sum(not item.plan.calls for item in usable)
-    other = Counts(50).count([*SOME[:-1], Demonstration("x", "Another query", Plan(()))])
-    assert other.digest != counts.digest
-    training = counts.training(50)
+    learned = TrainingData(50, 0, "5e", 1)
+    training = counts.training(learned)
     assert (training.demonstrations, training.sampled) == (len(usable), 50)
+    assert training.empty_plans == counts.empty
+    other, _ = Counts(50).count([*SOME[:-1], Demonstration("x", "Another query", Plan(()))])
+    hashes = {training.sha256, other.training(learned).sha256}
+    hashes.add(counts.training(TrainingData(50, 0, "5f", 1)).sha256)
+    assert len(hashes) == 3
 
 
 def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
-    sizes = [set(Counts(size).count(SOME).chosen().tolist()) for size in (10, 100, 400)]
+    sizes = [set(Counts(size).count(SOME)[0].chosen().tolist()) for size in (10, 100, 400)]
     assert sizes[0] < sizes[1] < sizes[2]
-    other = set(Counts(100, seed=1).count(SOME).chosen().tolist())
+    other = set(Counts(100, seed=1).count(SOME)[0].chosen().tolist())
     assert len(other & {number_of(item.id, 1) for item in SOME}) == len(other)
     drawn = [
         {item.id for item in SOME if number_of(item.id, seed) in chosen}
@@ -98,9 +115,9 @@ def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
 
 def test_rare_tools_keep_their_examples(tmp_path):
     folder = save_shards(tmp_path / "data", some(4_000), 3)
-    counts = Counts(100).count(some(4_000))
+    counts, _ = Counts(100).count(some(4_000))
     assert counts.tools[RARE] > PER_TOOL
-    sample = draw_sample([folder], 100, workers=1)
+    sample = draw_sample([folder], 100, engine=ONE)
     held = Counter(name for item in sample.demonstrations for name in set(item.plan.tools))
     assert held[RARE] == PER_TOOL
     assert all(held[tool] >= min(PER_TOOL, number) for tool, number in counts.tools.items())
@@ -163,19 +180,199 @@ def test_a_large_parquet_file_is_read_in_parts(tmp_path, monkeypatch):
     parts = passes.find_parts([tmp_path / "d.parquet"])
     assert len(parts) == 5
     assert [part.first_row for part in parts] == [1, 151, 301, 451, 601]
-    whole = Counts(100).count(SOME)
-    counted = [passes.count_part(part, Counts(100), False)[0] for part in parts]
-    assert reduce(Counts.merge, counted).to_bytes() == whole.to_bytes()
+    whole, numbers = Counts(100).count(SOME)
+    counted = [passes.count_part(part, Counts(100), False) for part in parts]
+    merged = reduce(Counts.merge, [one.counts for one in counted])
+    assert merged.to_bytes() == whole.to_bytes()
+    assert np.concatenate([one.numbers for one in counted]).tolist() == numbers.tolist()
     bad = table.set_column(0, "id", arrow.array(["x" if n != 460 else "" for n in range(700)]))
     parquet.write_table(bad, tmp_path / "d.parquet", row_group_size=50)
     with pytest.raises(InputError, match=r"d\.parquet, row 461: the demonstration has no 'id'"):
         passes.count_part(parts[3], Counts(100), False)
 
 
+TEXTS = st.text(
+    st.sampled_from("aB3 _-.'\t\n\x0b\x1c\x85\xa0\u2003\u0301\u0338\u0345éßŁﬁ´¨½一ไก้가ᄀ😀İſ")
+    | st.characters(exclude_categories=["Cs"]),
+    max_size=30,
+)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_words_of_pieces_are_the_words_of_the_text(texts):
+    import pyarrow as arrow
+
+    hashes, starts = WordHashes().of(arrow.array(texts))
+    for text, start, end in zip(texts, starts[:-1], starts[1:], strict=True):
+        expected = [crc32(word.encode("utf-8", "surrogatepass")) for word in words(text)]
+        assert hashes[start:end].tolist() == expected
+    phrases = np.concatenate([phrase_hashes(text) for text in texts])
+    assert sorted(hash_runs(hashes, starts).tolist()) == sorted(phrases.tolist())
+
+
+def count_both(path, items, *, failures=False):
+    """The counts of a Parquet file by its columns and of its demonstrations as objects."""
+    empty = Counts(30, 4, failures)
+    by_columns = passes.count_part(passes.find_parts([path])[0], empty, False)
+    counts, numbers = empty.count(items)
+    assert by_columns.counts.to_bytes() == counts.to_bytes()
+    assert sorted(by_columns.numbers.tolist()) == sorted(numbers.tolist())
+    return counts
+
+
+@pytest.mark.parametrize("failures", [False, True])
+def test_columns_are_counted_as_demonstrations_are(tmp_path, failures, monkeypatch):
+    monkeypatch.setattr(columns, "_AT_ONCE", 100)
+    monkeypatch.setattr(columns, "_PIECES", 50)
+    monkeypatch.setattr(columns, "MAX_CHARACTERS", 40)
+    monkeypatch.setattr("dtdr.retrievers.factored.familiarity.MAX_CHARACTERS", 40)
+    monkeypatch.setattr(parquet, "_ROWS", 64)
+    long = Demonstration("long", " " * 50 + "begins late", Plan((ToolCall("1", RARE),)))
+    items = [*SOME, long, Demonstration("7é", "東京 へ行く zwölfte", Plan((ToolCall("a", "été"),)))]
+    save_demonstrations(tmp_path / "d.parquet", items)
+    counts = count_both(tmp_path / "d.parquet", items, failures=failures)
+    assert counts.total == len(items)
+    assert (counts.skipped == 0) == failures
+
+
+@given(st.lists(strategies.runs() | strategies.demonstrations(), min_size=1, max_size=5))
+@settings(deadline=None)
+def test_any_demonstrations_are_counted_alike(tmp_path_factory, items):
+    path = tmp_path_factory.mktemp("any") / "d.parquet"
+    save_demonstrations(path, items)
+    count_both(path, items)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tinyagent", "t_eval", "ultratool", "tau_airline"])
+def test_published_sets_are_counted_alike(tmp_path, name, data_dir):
+    items = load(name, data_dir=data_dir).demonstrations
+    save_demonstrations(tmp_path / "d.parquet", items)
+    counts = count_both(tmp_path / "d.parquet", items)
+    assert counts.total == len(items) > 0
+
+
+def odd_rows():
+    """Rows that a demonstration cannot be, what is said of them, and two that it can."""
+    call = {"id": "1", "tool": "t", "arguments": "{}"}
+    return [
+        ({"id": None, "query": "q", "calls": [call]}, "has no 'id'"),
+        ({"id": "", "query": "q", "calls": [call]}, "has no 'id'"),
+        ({"id": "a", "query": None, "calls": [call]}, "has no 'query'"),
+        ({"id": "b", "query": " \u2003", "calls": [call]}, "has no 'query'"),
+        ({"id": "c", "query": "q", "calls": None}, "has no list of 'calls'"),
+        ({"id": "d", "query": "q", "calls": [{**call, "tool": None}]}, "has no 'tool'"),
+        ({"id": "e", "query": "q", "calls": [call, None]}, "must be a JSON object"),
+        ({"id": "f", "query": "q", "calls": [{**call, "tool": "end"}]}, "is reserved"),
+        ({"id": "g", "query": "q", "calls": [call], "outcome": "won"}, "unknown outcome"),
+        ({"id": "h", "query": "q", "calls": [call], "outcome": None}, ""),
+        ({"id": "i", "query": "\u0085 !", "calls": []}, ""),
+    ]
+
+
+@pytest.mark.parametrize("text", ["string", "large_string", "dictionary"])
+def test_rows_that_are_no_demonstrations_are_named_and_left_out(tmp_path, text):
+    import pyarrow as arrow
+
+    kinds = {
+        "string": arrow.string(),
+        "large_string": arrow.large_string(),
+        "dictionary": arrow.dictionary(arrow.int32(), arrow.string()),
+    }
+    kind = kinds[text]
+    call = arrow.struct({"id": kind, "tool": kind, "arguments": kind})
+    fields = {"id": kind, "query": kind, "calls": arrow.large_list(call), "outcome": kind}
+    schema = arrow.schema(fields)
+    rows = [row for row, _ in odd_rows()]
+    arrow.parquet.write_table(arrow.Table.from_pylist(rows, schema), tmp_path / "odd.parquet")
+    (part,) = passes.find_parts([tmp_path / "odd.parquet"])
+    counted = passes.count_part(part, Counts(5), True)
+    said = [reason for _, reason in odd_rows() if reason]
+    assert counted.bad.count == len(said)
+    for (place, reason), line in zip(enumerate(said, start=1), counted.bad.first, strict=False):
+        assert f"odd.parquet, row {place}: " in line
+        assert reason in line
+    assert (counted.counts.total, counted.counts.tools) == (2, {"t": 1})
+    with pytest.raises(InputError, match=r"row 1: the demonstration has no 'id'"):
+        passes.count_part(part, Counts(5), False)
+
+
+def test_ids_that_are_numbers_and_tools_of_another_shape_are_counted(tmp_path):
+    import pyarrow as arrow
+
+    rows = [{"id": 7, "query": "Do it", "calls": ["a", "b"]}, {"id": 8, "query": "x", "calls": []}]
+    arrow.parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "n.parquet")
+    counts = count_both(tmp_path / "n.parquet", read_demonstrations(tmp_path / "n.parquet"))
+    assert counts.tools == {"a": 1, "b": 1}
+
+
+def test_ids_that_do_not_fit_into_memory_are_kept_in_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    draw = np.random.default_rng(0)
+    numbers = draw.integers(0, 2**64, 5_000, np.uint64)
+    for most in (100, 10**6):
+        with UniqueIds(most) as ids:
+            for part in np.array_split(np.concatenate([numbers, numbers[:7]]), 40):
+                ids.add(part)
+            assert any(tmp_path.iterdir()) == (most == 100)
+            assert ids.count_repeats() == 7
+        assert not any(tmp_path.iterdir())
+
+
+def test_a_shard_whose_other_columns_are_damaged_is_found_when_it_is_sampled(tmp_path):
+    folder = save_shards(tmp_path / "data", SOME, 2, (".parquet",))
+    path = folder / "part-01.parquet"
+    metadata = arrow_parquet.ParquetFile(path).metadata
+    (place,) = (
+        metadata.row_group(0).column(number)
+        for number in range(metadata.num_columns)
+        if metadata.row_group(0).column(number).path_in_schema.endswith("calls.list.element.id")
+    )
+    content = bytearray(path.read_bytes())
+    content[place.data_page_offset + 30] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"part-01\.parquet: it is not a whole Parquet file"):
+        draw_sample([folder], 100, engine=ONE)
+    bad = BadRecords()
+    sample = draw_sample([folder], 100, engine=ONE, bad=bad)
+    assert bad.count == 1
+    assert sample.counts.total == len(SOME)
+    assert {item.id for item in sample.demonstrations} <= {item.id for item in SOME[::2]}
+
+
+def test_a_row_that_is_counted_and_cannot_be_used_is_found_when_it_is_sampled(tmp_path):
+    import pyarrow as arrow
+
+    save_demonstrations(tmp_path / "d.parquet", SOME[:60])
+    rows = arrow_parquet.read_table(tmp_path / "d.parquet").to_pylist()
+    rows[3]["calls"][0]["arguments"] = "{"
+    schema = arrow_parquet.read_schema(tmp_path / "d.parquet")
+    arrow_parquet.write_table(arrow.Table.from_pylist(rows, schema), tmp_path / "d.parquet")
+    with pytest.raises(InputError, match=r"row 4: the arguments of call .* must be JSON text"):
+        draw_sample([tmp_path / "d.parquet"], 60, engine=ONE)
+    bad = BadRecords()
+    sample = draw_sample([tmp_path / "d.parquet"], 60, engine=ONE, bad=bad)
+    assert bad.count == 1
+    assert SOME[3].id not in {item.id for item in sample.demonstrations}
+
+
+def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
+    monkeypatch.setattr(counts_module, "MOST_PHRASES", 2_000)
+    parts = [Counts(10).count(SOME[start : start + 100])[0] for start in range(0, 700, 100)]
+    assert all(part.phrases is not None for part in parts)
+    merged = merge_all(parts)
+    assert merged is not None
+    assert merged.phrases is None
+    assert merged.to_bytes() == reduce(Counts.merge, reversed(parts)).to_bytes()
+    model = dtdr.fit(SOME[:50], retriever="dtdr-l")
+    model.record_counts(merged.training(model.training_), merged.phrases)
+    assert model.training_.demonstrations == merged.total - merged.skipped
+
+
 def test_two_demonstrations_with_one_id_are_an_error(tmp_path):
     folder = save_shards(tmp_path / "data", [*SOME[:50], *SOME[:3]], 2)
     with pytest.raises(InputError, match="3 ids stand more than once"):
-        draw_sample([folder], 10, workers=1)
+        draw_sample([folder], 10, engine=ONE)
 
 
 def test_data_that_change_between_the_passes_are_noticed(tmp_path, monkeypatch):
@@ -188,7 +385,7 @@ def test_data_that_change_between_the_passes_are_noticed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(passes, "collect_part", change)
     with pytest.raises(InputError, match="changed while they were read"):
-        draw_sample([folder], 300, workers=1)
+        draw_sample([folder], 300, engine=ONE)
 
 
 def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
@@ -204,7 +401,7 @@ def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
     assert "part-0" in capsys.readouterr().err
     for workers in (1, 2):
         bad = BadRecords()
-        sample = draw_sample([folder], 100, workers=workers, bad=bad)
+        sample = draw_sample([folder], 100, engine=ProcessEngine(workers), bad=bad)
         assert bad.count == 3
         assert sample.counts.total == len(SOME) - len(SOME[2::4]) - 2
     assert run([*fit, *NAMES_ONLY, "--skip-bad", "--workers", "1"]) == 0
@@ -220,7 +417,7 @@ def test_an_empty_folder_and_failures_alone_are_errors(tmp_path):
     failed = [Demonstration(str(n), "q", Plan(()), outcome="failure") for n in range(5)]
     save_demonstrations(tmp_path / "f.jsonl", failed)
     with pytest.raises(InputError, match="all 5 are failures"):
-        draw_sample([tmp_path / "f.jsonl"], 2, workers=1)
+        draw_sample([tmp_path / "f.jsonl"], 2, engine=ONE)
 
 
 def test_what_a_sample_cannot_do_is_said(tmp_path, capsys):
@@ -243,11 +440,11 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
     folder = save_shards(tmp_path / "data", SOME[:50], 2)
     parts = passes.find_parts([folder])
     with pytest.raises(DtdrError, match="a worker process was killed"):
-        list(passes.run_parts(die, parts, workers=2, label="Dying"))
+        list(ProcessEngine(2).map(die, parts, label="Dying"))
 
 
 def test_the_state_says_what_it_holds():
-    counts = Counts(10).count(SOME[:20])
+    counts, _ = Counts(10).count(SOME[:20])
     size = int.from_bytes(counts.to_bytes()[:8], "little")
     assert json.loads(counts.to_bytes()[8 : 8 + size])["total"] == 20
     assert Path(counting.__file__).parent.name == "counting"

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dtdr import json_codec
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, MissingExtraError
@@ -27,8 +30,9 @@ LARGEST_ROW = 32_000_000
 _LARGEST_COLUMN = 1 << 30
 """Bytes, and values, of one column in one row group, which Arrow reads in one piece."""
 
-_NEEDED = ("id", "query", "calls")
-_COLUMNS = (*_NEEDED, "before", "links", "source", "group", "outcome")
+NEEDED = ("id", "query", "calls")
+"""Columns without which a row is not a demonstration."""
+_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome")
 _JSON = ("arguments", "output")
 
 
@@ -38,16 +42,50 @@ def iter_rows(
     needed: Sequence[str] = (),
     known: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
+    keep: npt.NDArray[np.bool_] | None = None,
     largest: int = LARGEST_ROW,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file, batch by batch.
-
-    Texts that repeat stay one text until their row is yielded: 10 kB can hold 4 GB of them.
+    """Yield rows of a Parquet file as objects.
 
     Args:
         stream: the file.
         needed: columns that must be there.
         known: columns that are read, of those that are there; all without it.
+        groups: row groups that are read; all without it.
+        keep: which of these rows; all without it.
+        largest: bytes of one row.
+
+    Raises:
+        InputError: as ``iter_batches``.
+        MissingExtraError: pyarrow is not installed.
+    """
+    done = 0
+    for batch in iter_batches(stream, needed=needed, known=known, groups=groups, largest=largest):
+        if keep is None:
+            yield from batch.to_pylist()
+            continue
+        for place in np.flatnonzero(keep[done : done + len(batch)]).tolist():
+            yield from batch.slice(place, 1).to_pylist()
+        done += len(batch)
+
+
+def iter_batches(
+    stream: IO[bytes],
+    *,
+    needed: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    largest: int = LARGEST_ROW,
+) -> Iterator[Any]:
+    """Yield the rows of a Parquet file as record batches of a few megabytes.
+
+    Texts that repeat stay one text, in a dictionary: 10 kB can hold 4 GB of them.
+
+    Args:
+        stream: the file.
+        needed: columns that must be there.
+        known: columns that are read, of those that are there; all without it. ``calls.tool`` is
+            that one field of the objects in a list.
         groups: row groups that are read; all without it.
         largest: bytes of one row.
 
@@ -63,41 +101,54 @@ def iter_rows(
         missing = [name for name in needed if name not in names]
         if missing:
             raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
-        columns = None if known is None else [name for name in known if name in names]
+        columns = None if known is None else _columns_of(file, known)
         compact = parquet.ParquetFile(
             stream,
             page_checksum_verification=True,
-            read_dictionary=_texts_of_bounded_columns(file),
+            read_dictionary=_texts_of_bounded_columns(file, groups),
         )
         done = 0
         try:
             for batch in compact.iter_batches(_ROWS, row_groups=groups, columns=columns):
                 parts = list(_bounded_parts(batch, largest))
                 done += len(batch)
-                for part in parts:
-                    yield from part.to_pylist()
+                yield from parts
             return
         except arrow.ArrowNotImplementedError:
             pass  # texts within lists of which some are in a dictionary and some are not
         for batch in file.iter_batches(_FEW_ROWS, row_groups=groups, columns=columns):
             rest = batch.slice(min(done, len(batch)))
             done -= len(batch) - len(rest)
-            for part in _bounded_parts(rest, largest):
-                yield from part.to_pylist()
+            yield from _bounded_parts(rest, largest)
     except InputError:
         raise
     except (arrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
 
 
-def _texts_of_bounded_columns(file: Any) -> list[str]:
-    """Paths of the columns that hold texts.
+def _columns_of(file: Any, known: Sequence[str]) -> list[str]:
+    """Columns of a file by their names; a field by the path that its writer gave it."""
+    paths = [file.schema.column(number).path for number in range(file.metadata.num_columns)]
+    columns = []
+    for name in known:
+        column, _, field = name.partition(".")
+        fields = [
+            path
+            for path in paths
+            if field and path.startswith(f"{column}.") and path.split(".")[3:] == [field]
+        ]
+        columns += fields or [path for path in paths if path.split(".")[0] == column]
+    return columns
+
+
+def _texts_of_bounded_columns(file: Any, groups: Sequence[int] | None) -> list[str]:
+    """Paths of the columns that hold texts, in groups that may be read.
 
     Raises:
         InputError: a column is too large.
     """
     metadata = file.metadata
-    for group in range(metadata.num_row_groups):
+    for group in range(metadata.num_row_groups) if groups is None else groups:
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
             if max(column.total_uncompressed_size, column.num_values) > _LARGEST_COLUMN:
@@ -158,20 +209,27 @@ def row_groups(stream: IO[bytes]) -> list[int]:
 
 
 def iter_demonstration_rows(
-    stream: IO[bytes], groups: Sequence[int] | None = None, *, largest: int = LARGEST_ROW
+    stream: IO[bytes],
+    groups: Sequence[int] | None = None,
+    *,
+    keep: npt.NDArray[np.bool_] | None = None,
+    largest: int = LARGEST_ROW,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file of demonstrations, which ``parse_row`` takes.
 
     Args:
         stream: the file.
         groups: row groups that are read; all without it.
+        keep: which of these rows; all without it.
         largest: bytes of one row.
 
     Raises:
         InputError: as ``iter_rows``.
         MissingExtraError: pyarrow is not installed.
     """
-    return iter_rows(stream, needed=_NEEDED, known=_COLUMNS, groups=groups, largest=largest)
+    return iter_rows(
+        stream, needed=NEEDED, known=_COLUMNS, groups=groups, keep=keep, largest=largest
+    )
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dtdr import engines
 from dtdr.arguments.model import ArgumentOptions
 from dtdr.cli import options
 from dtdr.cli.inputs import (
@@ -105,6 +106,8 @@ def fit(
         int | None,
         typer.Option("--workers", metavar="N", help="Processes that count.  [default: one a core]"),
     ] = None,
+    engine: options.ENGINE = engines.PROCESSES,
+    address: options.ADDRESS = None,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -131,15 +134,16 @@ def fit(
     check_at_least(1, workers=workers)
     drawn = None
     if data and dataset is None and split is None and not only_known_tools:
-        drawn = draw_from_large(
-            data,
-            log_format,
-            sample,
-            seed=seed,
-            failures=bool(chosen.failure_weight),
-            bad=bad,
-            workers=workers,
-        )
+        with engines.open_engine(engine, workers=workers, address=address) as opened:
+            drawn = draw_from_large(
+                data,
+                log_format,
+                sample,
+                seed=seed,
+                failures=bool(chosen.failure_weight),
+                bad=bad,
+                engine=opened,
+            )
     if drawn is not None and data:
         if chosen.get_params().get("half_life") is not None:
             raise InputError(
@@ -168,7 +172,7 @@ def fit(
     chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
     if drawn is not None:
         counts = drawn.counts
-        chosen.record_counts(counts.training(chosen.training_.demonstrations), counts.phrases)
+        chosen.record_counts(counts.training(chosen.training_), counts.phrases)
     seconds = time.perf_counter() - started
     chosen.save(output, force=force)
     size = sum(item.stat().st_size for item in output.iterdir())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dtdr.counting import Sample
     from dtdr.datasets import Dataset
     from dtdr.datasets.splits import Split
+    from dtdr.engines import Engine
 
 logger = logging.getLogger("dtdr")
 
@@ -108,7 +109,7 @@ def draw_from_large(
     seed: int,
     failures: bool,
     bad: BadRecords | None,
-    workers: int | None,
+    engine: Engine,
 ) -> Sample | None:
     """A sample of demonstrations, where files hold more than are to be learned from.
 
@@ -139,7 +140,7 @@ def draw_from_large(
     if rows <= size:
         return None
     counted = None if bad is None else BadRecords()
-    sample = draw_sample(paths, size, seed=seed, failures=failures, bad=counted, workers=workers)
+    sample = draw_sample(paths, size, seed=seed, failures=failures, bad=counted, engine=engine)
     if sample.counts.total <= size:
         return None
     if bad is not None and counted is not None:

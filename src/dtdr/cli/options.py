@@ -24,6 +24,23 @@ SEED = Annotated[
     # What numpy and scikit-learn take.
     typer.Option("--seed", metavar="N", help="Seed of everything random.", min=0, max=2**32 - 1),
 ]
+ENGINE = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What runs the workers: processes of this machine, or ray.",
+    ),
+]
+ADDRESS = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="ADDRESS",
+        help="The Ray cluster, such as auto or ray://HOST:10001; a Ray of this machine without it.",
+        show_default=False,
+    ),
+]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 SKIP_BAD = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out records that cannot be used, and count them.")

@@ -1,47 +1,66 @@
-"""The two passes over files: what runs in worker processes, and how its results come together."""
+"""The two passes over files: what runs on an engine, and how its results come together."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr import parquet
-from dtdr.counting.counts import Counts, Numbers, number_of
+from dtdr.counting.columns import COLUMNS, ColumnCounter
+from dtdr.counting.counts import Counts, Numbers, merge_all, number_of
+from dtdr.counting.unique_ids import UniqueIds
 from dtdr.demonstrations import Demonstration, Tool
-from dtdr.errors import DtdrError, InputError
-from dtdr.jsonl import BadRecords, convert_record, iter_records, leave_out, read_tools
-from dtdr.progress import progress_bar
+from dtdr.engines import Engine, ProcessEngine
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, convert_record, iter_records, leave_out, longest_line, read_tools
 from dtdr.shards import Shard, find_shards
 
 _PART_ROWS = 100_000
 """Rows of a Parquet file that are one part; a file of lines is one, however long."""
 
-Result = TypeVar("Result")
+MOST_IDS = 100_000_000
+"""Ids whose numbers stay in memory, 8 bytes each; those of more go to temporary files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one worker reads at a time.
+    """What one task reads.
 
     Attributes:
         path: as a user named it.
         shard: its place among the files that the path means.
-        groups: row groups of Parquet; None: the whole file.
+        groups: row groups of Parquet; None: the whole file, which is lines or cannot be read.
+        sizes: rows of each group.
         first_row: number of its first row.
     """
 
     path: str
     shard: int
     groups: tuple[int, ...] | None = None
+    sizes: tuple[int, ...] = ()
     first_row: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The first pass over a part.
+
+    Attributes:
+        counts: of its demonstrations.
+        numbers: of their ids.
+        bad: what was left out.
+        is_whole: whether its file could be read to the end.
+    """
+
+    counts: Counts
+    numbers: Numbers
+    bad: BadRecords
+    is_whole: bool = True
 
 
 @dataclass
@@ -99,14 +118,13 @@ def find_parts(paths: Sequence[str | Path]) -> list[Part]:
                 sizes = _groups(shard)
             except InputError:
                 sizes = []  # whoever reads the part counts it as bad, or says why
-            first, chosen = 1, list[int]()
-            rows = 0
-            for group, size in enumerate(sizes):
-                chosen.append(group)
+            first, start, rows = 1, 0, 0
+            for group, size in enumerate(sizes, start=1):
                 rows += size
-                if rows >= _PART_ROWS or group == len(sizes) - 1:
-                    parts.append(Part(str(path), place, tuple(chosen), first))
-                    first, rows, chosen = first + rows, 0, []
+                if rows >= _PART_ROWS or group == len(sizes):
+                    chosen, its_sizes = tuple(range(start, group)), tuple(sizes[start:group])
+                    parts.append(Part(str(path), place, chosen, its_sizes, first))
+                    first, start, rows = first + rows, group, 0
             if not sizes:
                 parts.append(Part(str(path), place))
     return parts
@@ -119,72 +137,145 @@ def _open(part: Part) -> Shard:
     return shards[part.shard]
 
 
-def count_part(part: Part, empty: Counts, skip_bad: bool) -> tuple[Counts, BadRecords]:
-    """The first pass over one part."""
-    bad = BadRecords(is_strict=not skip_bad)
+def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
+    """The first pass over one part.
 
-    def read() -> Iterator[Demonstration]:
-        for place, record in iter_records(_open(part), bad, part.groups, part.first_row):
-            try:
-                yield convert_record(record)
-            except (InputError, RecursionError) as error:
-                deep = isinstance(error, RecursionError)
-                leave_out(f"{place}: {'nested too deeply' if deep else error}", bad)
-
-    return Counts(empty.size, empty.seed, empty.failures).count(read()), bad
-
-
-def collect_part(part: Part, chosen: Numbers, seed: int) -> list[tuple[int, Demonstration]]:
-    """The second pass over one part: its demonstrations of the sample, by their numbers."""
-    wanted = set(chosen.tolist())
-    bad = BadRecords()  # what cannot be used was counted, or refused, by the first pass
-    found: list[tuple[int, Demonstration]] = []
-    for _, record in iter_records(_open(part), bad, part.groups, part.first_row):
-        value = record[1]
-        identifier = value.get("id") if isinstance(value, dict) else None
-        number = number_of(str(identifier), seed)
-        if number in wanted:
-            try:
-                found.append((number, convert_record(record)))
-            except (InputError, RecursionError):
-                continue
-    return found
-
-
-def run_parts(
-    function: Callable[..., Result],
-    parts: Sequence[Part],
-    *arguments: Any,
-    workers: int,
-    label: str,
-) -> Iterator[Result]:
-    """What the function returns for each part, in their order.
+    Of Parquet it reads what is counted alone: id, query, tools and outcome. What a demonstration
+    cannot be by these is looked at as a whole, as every line of JSON is.
 
     Raises:
-        DtdrError: what the function raised, or that a worker was killed.
+        InputError: something cannot be used, and bad records are not skipped.
     """
-    with progress_bar(label, len(parts)) as advance:
-        if workers == 1 or len(parts) == 1:
-            for part in parts:
-                yield function(part, *arguments)
-                advance()
-            return
-        # Not forked: threads of linear algebra and of storage drivers do not survive that.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(parts)), context) as pool:
-            jobs = [pool.submit(function, part, *arguments) for part in parts]
-            try:
-                for place, job in enumerate(jobs):
-                    yield job.result()
-                    jobs[place] = None  # type: ignore[call-overload]  # its result may go
-                    advance()
-            except BrokenProcessPool as error:
-                raise DtdrError(
-                    "a worker process was killed, most likely for want of memory; give fewer "
-                    "--workers"
-                ) from error
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+    bad = BadRecords(is_strict=not skip_bad)
+    if part.groups is None:
+        counts, numbers = empty.count(_read_records(part, bad))
+        return Counted(counts, numbers, bad)
+    shard = _open(part)
+    counter = ColumnCounter(empty)
+    odd = [np.zeros(0, np.bool_)]
+    try:
+        with shard.open() as stream:
+            for batch in parquet.iter_batches(
+                stream,
+                needed=parquet.NEEDED,
+                known=COLUMNS,
+                groups=part.groups,
+                largest=longest_line(),
+            ):
+                odd.append(counter.add(batch))
+    except InputError as error:
+        leave_out(f"{shard.name}: {error}", bad)
+        return Counted(empty, np.empty(0, np.uint64), bad, is_whole=False)
+    counts, numbers = counter.finish()
+    rows = np.concatenate(odd)
+    if rows.any():
+        looked_at = list(_read_records(part, bad, rows))
+        more, more_numbers = empty.count(looked_at)
+        counts, numbers = counts.merge(more), np.concatenate([numbers, more_numbers])
+    return Counted(counts, numbers, bad)
+
+
+def _read_records(
+    part: Part, bad: BadRecords, rows: npt.NDArray[np.bool_] | None = None
+) -> Iterator[Demonstration]:
+    """The demonstrations of a part, of those of its rows that are chosen."""
+    records = iter_records(_open(part), bad, part.groups, part.first_row)
+    for position, (place, record) in enumerate(records):
+        if rows is not None and (position >= len(rows) or not rows[position]):
+            continue
+        try:
+            yield convert_record(record)
+        except (InputError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            leave_out(f"{place}: {'nested too deeply' if deep else error}", bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The second pass over a part.
+
+    Attributes:
+        demonstrations: of the sample, with the numbers of their ids.
+        bad: what was left out.
+        is_whole: whether the file could be read to the end.
+    """
+
+    demonstrations: list[tuple[int, Demonstration]]
+    bad: BadRecords
+    is_whole: bool = True
+
+
+def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Collected:
+    """The second pass over one part: its demonstrations of the sample.
+
+    Raises:
+        InputError: one of them cannot be used, and bad records are not skipped.
+    """
+    bad = BadRecords(is_strict=not skip_bad)
+    try:
+        records = list(_find_records(part, chosen, seed))
+    except InputError as error:
+        leave_out(str(error), bad)
+        return Collected([], bad, is_whole=False)
+    found: list[tuple[int, Demonstration]] = []
+    for place, number, record in records:
+        try:
+            found.append((number, convert_record(record)))
+        except (InputError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            leave_out(f"{place}: {'nested too deeply' if deep else error}", bad)
+    return Collected(found, bad)
+
+
+def _find_records(
+    part: Part, chosen: Numbers, seed: int
+) -> Iterator[tuple[str, int, tuple[bool, object]]]:
+    """Place, number and record of each demonstration of the sample.
+
+    Raises:
+        InputError: naming the file, that it cannot be read.
+    """
+    if part.groups is None:
+        wanted = set(chosen.tolist())
+        lenient = BadRecords()  # what is no record was counted, or refused, by the first pass
+        for place, record in iter_records(_open(part), lenient):
+            value = record[1]
+            identifier = value.get("id") if isinstance(value, dict) else None
+            number = number_of(str(identifier), seed)
+            if number in wanted:
+                yield place, number, record
+        return
+    shard = _open(part)
+    try:
+        with shard.open() as stream:
+            for position, number, row in _find_rows(stream, part, chosen, seed):
+                yield f"{shard.name}, row {part.first_row + position}", number, (True, row)
+    except InputError as error:
+        raise InputError(f"{shard.name}: {error}") from error
+
+
+def _find_rows(
+    stream: IO[bytes], part: Part, chosen: Numbers, seed: int
+) -> Iterator[tuple[int, int, object]]:
+    """Position, number and row of each demonstration of the sample in a part of Parquet."""
+    largest = longest_line()
+    batches = parquet.iter_batches(stream, known=("id",), groups=part.groups, largest=largest)
+    ids = (identifier for batch in batches for identifier in batch.column("id").to_pylist())
+    numbers = np.array([number_of(str(identifier), seed) for identifier in ids], np.uint64)
+    keep = np.isin(numbers, chosen)
+    by_group = np.split(keep, np.cumsum(part.sizes)[:-1])
+    # Only groups that hold some are read.
+    holding = [pair for pair in zip(part.groups or (), by_group, strict=True) if pair[1].any()]
+    if not holding:
+        return
+    rows = parquet.iter_demonstration_rows(
+        stream,
+        [group for group, _ in holding],
+        keep=np.concatenate([own for _, own in holding]),
+        largest=largest,
+    )
+    for row, record in zip(np.flatnonzero(keep).tolist(), rows, strict=True):
+        yield row, int(numbers[row]), record
 
 
 def draw_sample(
@@ -194,12 +285,13 @@ def draw_sample(
     seed: int = 0,
     failures: bool = False,
     bad: BadRecords | None = None,
-    workers: int | None = None,
+    engine: Engine | None = None,
+    most_ids: int = MOST_IDS,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 
     What is drawn depends on ids, size and seed alone: not on how the demonstrations are cut into
-    files, on their order, or on how many processes read them. Every tool keeps ``PER_TOOL`` of its
+    files, on their order, or on what reads them. Every tool keeps ``PER_TOOL`` of its
     demonstrations beside the sample, as far as it has so many.
 
     Args:
@@ -208,22 +300,37 @@ def draw_sample(
         seed: another one draws others.
         failures: whether failed runs are learned from.
         bad: given, records and files that cannot be used are counted there and left out.
-        workers: processes; None: one a core.
+        engine: runs both passes; None: processes, one a core.
+        most_ids: ids whose numbers stay in memory; those of more go to temporary files.
 
     Raises:
         InputError: something cannot be read or used, an id stands twice, there is nothing to learn
             from, or the data changed between the passes.
     """
-    workers = workers or os.cpu_count() or 1
+    engine = engine or ProcessEngine()
     parts = find_parts(paths)
-    counts = Counts(size, seed, failures)
+    empty = Counts(size, seed, failures)
     skip_bad = bad is not None and not bad.is_strict
-    options = {"workers": workers}
-    counted = run_parts(count_part, parts, counts, skip_bad, **options, label="Counting")
-    for one, its_bad in counted:
-        counts = counts.merge(one)
-        if bad is not None:
-            bad.update(its_bad)
+    whole: list[Part] = []
+    with UniqueIds(most_ids) as ids:
+
+        def take() -> Iterator[Counts]:
+            counted = engine.map(count_part, parts, empty, skip_bad, label="Counting")
+            for part, one in zip(parts, counted, strict=True):
+                ids.add(one.numbers)
+                if bad is not None:
+                    bad.update(one.bad)
+                if one.is_whole:
+                    whole.append(part)
+                yield one.counts
+
+        counts = merge_all(take()) or empty
+        repeats = ids.count_repeats()
+    if repeats:
+        raise InputError(
+            f"{repeats:,} ids stand more than once in the data; every demonstration needs an id "
+            "of its own"
+        )
     if counts.total == counts.skipped:
         raise InputError(
             "there are no demonstrations to learn from"
@@ -232,14 +339,20 @@ def draw_sample(
         )
     chosen = counts.chosen()
     found: list[tuple[int, Demonstration]] = []
-    for some in run_parts(collect_part, parts, chosen, seed, **options, label="Sampling"):
-        found += some
-    found.sort(key=lambda pair: pair[0])
-    if not np.array_equal(np.array([number for number, _ in found], np.uint64), chosen):
+    left_out, is_whole = 0, True
+    for one in engine.map(collect_part, whole, chosen, seed, skip_bad, label="Sampling"):
+        found += one.demonstrations
+        left_out += one.bad.count
+        is_whole &= one.is_whole
+        if bad is not None:
+            bad.update(one.bad)
+    if is_whole and len(found) + left_out != len(chosen):
         raise InputError(
             "the data changed while they were read: not all that was counted is still there; try "
             "again when nobody writes them"
         )
+    found.sort(key=lambda pair: pair[0])
+    demonstrations = [item for _, item in found]
     beside = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
     tools = beside / "tools.json"
-    return Sample([item for _, item in found], counts, read_tools(tools) if tools.is_file() else ())
+    return Sample(demonstrations, counts, read_tools(tools) if tools.is_file() else ())

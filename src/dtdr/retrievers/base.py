@@ -193,16 +193,18 @@ class Retriever(Estimator):
         )
         return self
 
-    def record_counts(self, training: TrainingData, phrases: npt.NDArray[np.uint32]) -> None:
+    def record_counts(self, training: TrainingData, phrases: npt.NDArray[np.uint32] | None) -> None:
         """Say of what the demonstrations were a sample that ``fit`` learned from.
 
         Args:
             training: what was counted.
-            phrases: hashes of what all counted queries hold, by which queries are familiar.
+            phrases: hashes of what all counted queries hold, by which queries are familiar; None
+                leaves those of the sample.
         """
         with self._change() as draft:
             draft.training_ = training
-            draft._add_phrases(phrases)
+            if phrases is not None:
+                draft._add_phrases(phrases)
 
     def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         """Nothing, where queries are familiar by something else than their phrases."""

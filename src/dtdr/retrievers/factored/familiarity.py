@@ -157,6 +157,28 @@ def _runs(query: Sequence[str]) -> Runs:
     return np.concatenate((pairs, triples)), len(pairs)
 
 
+def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
+    """What ``phrase_hashes`` gives of many queries, one after the other, in another order.
+
+    Args:
+        words: shape (words of all,): CRC-32 of each word.
+        starts: shape (queries + 1,): where the words of each query begin, and the last ones end.
+    """
+    count = len(starts) - 1
+    one = np.empty(len(words) + 2 * count, np.uint32)
+    first = starts[:-1] + 2 * np.arange(count)
+    last = starts[1:] + 2 * np.arange(count) + 1
+    inner = np.ones(len(one), np.bool_)
+    inner[first] = inner[last] = False
+    one[inner], one[first], one[last] = words, _START, _END
+    pairs = one[:-1] * _FIRST + one[1:] * _SECOND
+    triples = pairs[:-1] * _THIRD + one[2:]
+    inner[first] = True  # now: where a pair begins
+    has_triple = inner.copy()
+    has_triple[last - 1] = False
+    return np.concatenate((pairs[inner[:-1]], triples[has_triple[:-2]]))
+
+
 def _share(known: Hashes, runs: Runs) -> float:
     """Mean of the share of pairs and of the share of triples that are known."""
     if not len(known):

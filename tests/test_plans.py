@@ -19,12 +19,13 @@ from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_pla
 from dtdr.plan import END, Plan
 from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
 from dtdr.plans.candidates import edit_plans
-from dtdr.plans.expected import CallRegression, ExpectedCalls
+from dtdr.plans.expected import ExpectedCalls, PartRegression
 from dtdr.plans.features import describe_plans
 from dtdr.plans.held_out import targets_of
 from dtdr.plans.links import Links, is_in_order
 from dtdr.plans.lookahead import SHARE, HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
+from dtdr.plans.parts import MOST_PARTS, QuerySplitter
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
 from dtdr.ranking import Ranking
 from dtdr.retrievers.factored.retriever import DTDRFactored
@@ -443,71 +444,95 @@ def test_the_nearest_demonstration_shares_the_most_words():
     assert len(memory.plans) == 3
 
 
-def small_memory():
-    queries = [f"mail {name} the report" for name in ("Ann", "Bo", "Ann", "Bo")]
-    queries += [f"open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
-    return PlanMemory.fit(queries, [(0, 0, 1)] * 4 + [(2, 2)] * 3)
+def small_regression(tools=4):
+    queries = [f"Mail {name} the report. Open the map of Oslo twice" for name in ("Ann", "Bo")] * 2
+    queries += [f"Open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
+    queries += ["Mail Ann the report"] * 2
+    plans = [(0, 0, 1, 2, 2)] * 4 + [(2, 2)] * 3 + [(0, 0, 1)] * 2
+    known = [Tool(name) for name in ("mail", "look_up", "map", "say")[:tools]]
+    return queries, plans, PartRegression.fit(queries, plans, known)
 
 
-def test_the_words_of_a_query_say_which_tools_are_called_how_often():
-    memory = small_memory()
-    regression, _ = CallRegression.fit(memory.rows, memory.plans, 4)
-    cosines = memory.cosines("mail Bo the report")
-    expected = regression.expect(regression.predict(cosines))
+def test_the_parts_of_a_query_say_which_tools_are_called_how_often():
+    *_, (regression, _) = small_regression()
+    expected = regression.expect(regression.predict("Mail Bo the report"))
     assert expected.log_odds[0] > 0 > expected.log_odds[2]
-    assert expected.counts[0] == pytest.approx(2, abs=0.3)
-    assert expected.mismatch(0, 2) < expected.mismatch(0, 1)
+    assert expected.counts[0] == pytest.approx(2, abs=0.7)
+    assert expected.mismatch(0, 2) < expected.mismatch(0, 4)
+    both = regression.expect(regression.predict("Mail Bo the report. Open the map of Rome twice"))
+    first, second = both.by_part
+    assert first[0] > 2 * second[0]
+    assert second[2] > 2 * first[2]
     padded = expected.padded(6)
     assert (padded.log_odds[5], padded.mismatch(5, 3)) == (0, 0)
-    restored = CallRegression.restore(regression.arrays(), len(memory.plans), 4)
-    assert restored.predict(cosines) == pytest.approx(regression.predict(cosines), abs=1e-2)
+    assert padded.by_part.shape == (1, 6)
+    restored = PartRegression.restore(regression.arrays(), 4)
+    query = "Mail Bo the report"
+    assert restored.predict(query) == pytest.approx(regression.predict(query), abs=1e-2)
     with pytest.raises(ModelError, match="does not fit"):
-        CallRegression.restore(regression.arrays(), 2, 4)
+        PartRegression.restore(regression.arrays(), 3)
 
 
-def test_a_plan_that_was_left_out_is_predicted_as_if_never_seen():
-    memory = small_memory()
-    regression, held_out = CallRegression.fit(memory.rows, memory.plans, 3)
-    mean = np.array([[4 / 7, 4 / 7, 3 / 7], [8 / 7, 4 / 7, 6 / 7]])
-    rows = memory.rows.toarray().astype(float)
-    targets = np.array([[[1, 1, 0], [2, 1, 0]]] * 4 + [[[0, 0, 1], [0, 0, 2]]] * 3) - mean
+def test_a_plan_that_was_left_out_is_expected_as_if_never_seen():
+    # Of one part a query: how calls are divided among parts would depend on the plan otherwise.
+    queries = [f"mail {name} the report" for name in ("Ann", "Bo", "Ann", "Bo")]
+    queries += [f"open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
+    plans = [(0, 0, 1)] * 4 + [(2, 2)] * 3
+    tools = [Tool(name) for name in "abc"]
+    regression, held_out = PartRegression.fit(queries, plans, tools)
+    rows = regression.terms.encode([*queries, *"abc"]).toarray().astype(float)
+    targets = np.array([[[1, 1, 0], [2, 1, 0]]] * 4 + [[[0, 0, 1], [0, 0, 2]]] * 3, float)
+    targets = np.concatenate([targets, np.repeat(np.eye(3)[:, None], 2, axis=1)])
+    mean = targets[:7].mean(axis=0)
     for number in range(7):
-        rest = [other for other in range(7) if other != number]
-        kernel = rows[rest] @ rows[rest].T + 0.3 * np.eye(6)
-        dual = np.linalg.solve(kernel, targets[rest].reshape(6, -1))
+        rest = [other for other in range(10) if other != number]
+        kernel = rows[rest] @ rows[rest].T + np.eye(9)
+        dual = np.linalg.solve(kernel, (targets - mean)[rest].reshape(9, -1))
         expected = mean + (rows[number] @ rows[rest].T @ dual).reshape(2, 3)
-        assert held_out[number] == pytest.approx(expected, abs=1e-4)
-    assert regression.predict(memory.cosines("zebra")) == pytest.approx(mean)
+        assert held_out[number].counts == pytest.approx(expected[1], abs=1e-4)
+        assert held_out[number].by_part[0] == pytest.approx(expected[0].clip(0, 0.99), abs=1e-4)
+    assert regression.predict("zebra")[0] == pytest.approx(mean)
 
 
-def test_further_plans_change_what_words_ask_for(monkeypatch):
-    memory = small_memory()
-    regression, _ = CallRegression.fit(memory.rows, memory.plans, 3)
-    monkeypatch.setattr("dtdr.plans.memory.MOST_PLANS", 9)
-    queries, plans = ["open the map of Rome twice"] * 5, [(3,)] * 5
-    memory = memory.with_plans(queries, plans)
-    regression = regression.with_plans(memory.rows, plans, 4)
-    predicted = regression.predict(memory.cosines("open the map of Rome twice"))
-    assert predicted[0, 3] > 0.7
-    assert predicted[0, 2] < 0.5
-    assert regression.arrays()["coefficients"].shape == (9, 2, 4)
-    memory = memory.with_plans(["mail Ann the report"] * 12, [(1,)] * 12)
-    regression = regression.with_plans(memory.rows, [(1,)] * 12, 4)
-    assert regression.arrays()["coefficients"].shape == (9, 2, 4)
-    assert regression.predict(memory.cosines("mail Ann the report"))[0, 1] > 0.9
+def test_descriptions_say_what_no_demonstration_calls():
+    queries, plans, _ = small_regression()
+    tools = [Tool("mail"), Tool("look_up"), Tool("map"), Tool("say", "Open the map aloud")]
+    regression, _ = PartRegression.fit(queries, plans, tools)
+    (open_map,) = regression.predict("Open the map of Rome")
+    (mail,) = regression.predict("Mail Bo the report")
+    assert open_map[0, 3] > mail[0, 3] + 0.05
+
+
+def test_further_plans_change_what_parts_ask_for():
+    *_, (regression, _) = small_regression(3)
+    query = "Open the map of Rome twice"
+    later = regression.with_plans([query] * 8, [(3,)] * 8, 4)
+    assert later.predict(query)[0, 0, 3] > 0.7
+    assert later.predict(query)[0, 0, 2] < regression.predict(query)[0, 0, 2] - 0.2
+    assert regression.weights.shape[2] == 3, "the model before stays as it is"
 
 
 def test_many_plans_are_regressed_on_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.plans.expected._MOST_PLANS", 5)
-    memory = small_memory()
-    regression, held_out = CallRegression.fit(memory.rows, memory.plans, 3)
-    assert (abs(regression.arrays()["coefficients"]).sum(axis=(1, 2)) > 0).sum() == 5
-    assert held_out.shape == (7, 2, 3)
-    assert (held_out[:, 0, 0] > 0.5).tolist() == [True] * 4 + [False] * 3
+    monkeypatch.setattr("dtdr.plans.expected._MOST_PARTS", 12)
+    queries, _, (_, held_out) = small_regression()
+    assert len(held_out) == len(queries)
+    assert held_out[0].by_part.shape == (2, 4)
+    assert held_out[-1].by_part[0, 0] > held_out[-1].by_part[0, 2]
+
+
+def test_queries_are_split_at_sentences_and_before_words_that_begin_them():
+    splitter = QuerySplitter.fit(["Create a note. Mail Ann", "Mail Bo!", "create nothing"])
+    split = splitter.split("Mail Ann the q3.pdf of today, and then create a note for Bo and Eva.")
+    assert split == ["Mail Ann the q3.pdf of today", "create a note for Bo and Eva."]
+    assert splitter.split("Note this, create that") == ["Note this, create that"], "too short"
+    assert splitter.split("  ") == [""]
+    assert len(splitter.split("Mail Ann. " * 900)) == MOST_PARTS
 
 
 def test_plans_with_a_call_more_or_less_are_candidates():
-    expected = ExpectedCalls(np.array([3.0, -3.0, 2.0]), np.array([2.0, 0.0, 1.0]), np.ones(3))
+    expected = ExpectedCalls(
+        np.array([3.0, -3.0, 2.0]), np.array([2.0, 0.0, 1.0]), np.ones(3), np.zeros((1, 3))
+    )
     links = Links.fit([Plan((ToolCall("1", "a"), ToolCall("2", "c")))], {"a": 0, "b": 1, "c": 2})
     found = {(1, 2): Candidate((5, 4), -1.0, -1.0), (1,): Candidate((5,), -2.0, -2.0)}
     found[2,] = Candidate((4,), -9.0, -9.0, is_from_beam=False)

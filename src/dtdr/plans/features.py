@@ -48,11 +48,16 @@ DENSE = (
     "span_counts",
     "spans_unused",
     "spans_used",
-    # of the words of the query
-    "tools_by_words",
-    "counts_by_words",
+    # of the parts of the query
+    "tools_by_parts",
+    "counts_by_parts",
     "least_likely_tool",
     "likeliest_missing_tool",
+    "unlikely_tools",
+    "likely_tools_missing",
+    "parts_unspoken",
+    "parts_spoken",
+    "least_spoken_part",
     # of counts and length
     "calls",
     "calls_squared",
@@ -128,7 +133,7 @@ def describe_plans(
             *_of_demonstrations(keys, counts, column, memory, nearest, own),
             spans.sum(axis=1),
             *_of_spans(counts, given, span_probabilities),
-            *_of_words(counts, tools, expected),
+            *_of_parts(counts, tools, expected),
             *_of_counts(counts, surface, _numbers_said(texts)),
         ],
         axis=1,
@@ -198,13 +203,26 @@ def _of_demonstrations(
 def _of_spans(counts: npt.NDArray[np.intp], given: Floats, every: Floats) -> list[Floats]:
     if not len(every):
         return [np.zeros(len(counts)), np.zeros(len(counts))]
-    # Of each value and plan: how likely some tool of the plan is given it; shape (values, plans).
-    used = 1 - np.exp(np.log1p(-np.minimum(given, 1 - 1e-9)) @ (counts > 0).T.astype(float))
-    likely = every.max(axis=1)[:, None]
-    return [np.maximum(likely - used, 0).sum(axis=0), used.sum(axis=0)]
+    used, unused = _served(counts, given, every)
+    return [unused.sum(axis=0), used.sum(axis=0)]
 
 
-def _of_words(
+def _served(counts: npt.NDArray[np.intp], given: Floats, every: Floats) -> tuple[Floats, Floats]:
+    """Of each span or part and plan, how likely the plan has a tool for it; and how likely not.
+
+    Args:
+        counts: shape (plans, m).
+        given: shape (parts, m): how likely each of these tools is meant.
+        every: shape (parts, tools): of all tools.
+
+    Returns:
+        Both of shape (parts, plans).
+    """
+    served = 1 - np.exp(np.log1p(-np.minimum(given, 1 - 1e-9)) @ (counts > 0).T.astype(float))
+    return served, np.maximum(every.max(axis=1)[:, None] - served, 0)
+
+
+def _of_parts(
     counts: npt.NDArray[np.intp], tools: npt.NDArray[np.intp], expected: ExpectedCalls
 ) -> list[Floats]:
     odds = expected.log_odds[tools]
@@ -214,12 +232,19 @@ def _of_words(
         expected.precision[tools] * (np.minimum(counts, MOST_COUNT) - expected.counts[tools]) ** 2
     )
     by_count = -distance.sum(axis=1)
-    elsewhere = np.delete(expected.log_odds, tools).max(initial=_LEAST_ODDS)
+    elsewhere = np.delete(expected.log_odds, tools)
+    likeliest = elsewhere.max(initial=_LEAST_ODDS)
+    spoken, unspoken = _served(counts, expected.by_part[:, tools], expected.by_part)
     return [
         by_tool - by_tool[0],
         by_count - by_count[0],
         np.where(present, odds, -_LEAST_ODDS).min(axis=1, initial=-_LEAST_ODDS),
-        np.where(present, elsewhere, odds).max(axis=1, initial=elsewhere),
+        np.where(present, likeliest, odds).max(axis=1, initial=likeliest),
+        present @ np.minimum(odds, 0),
+        ~present @ np.maximum(odds, 0) + np.maximum(elsewhere, 0).sum(),
+        unspoken.sum(axis=0),
+        spoken.sum(axis=0),
+        unspoken.max(axis=0),
     ]
 
 

@@ -24,55 +24,32 @@ _LEAST_COUNT = 2
 """Terms of fewer queries are not kept."""
 
 
-class PlanMemory:
-    """Queries as hashes of their words and pairs of words, and the tools of their plans.
+class TermWeights:
+    """Words and pairs of words of texts as hashes, with inverse document frequencies.
 
     Args:
         hashes: shape (terms,), rising.
-        weights: shape (terms,): inverse document frequencies.
-        rows: shape (plans, terms): rows of length 1.
-        plans: the tools of each, in the order they were called.
+        weights: shape (terms,).
     """
 
-    def __init__(
-        self,
-        hashes: Hashes,
-        weights: npt.NDArray[np.float32],
-        rows: csr_array,
-        plans: Sequence[tuple[int, ...]],
-    ) -> None:
-        self._hashes, self._weights, self.rows = hashes, weights, rows
-        self.plans = list(plans)
-        self.multisets: Counter[Multiset] = Counter(tuple(sorted(plan)) for plan in self.plans)
-        self.sets = Counter(frozenset(plan) for plan in self.plans)
+    def __init__(self, hashes: Hashes, weights: npt.NDArray[np.float32]) -> None:
+        self._hashes, self._weights = hashes, weights
+
+    def __len__(self) -> int:
+        return max(1, len(self._hashes))
 
     @classmethod
-    def fit(cls, queries: Sequence[str], plans: Sequence[tuple[int, ...]]) -> Self:
-        """Remember demonstrations."""
-        queries, plans = queries[-MOST_PLANS:], plans[-MOST_PLANS:]
-        terms = [_terms(query) for query in queries]
-        hashes, counts = np.unique(np.concatenate(terms), return_counts=True)
+    def fit(cls, texts: Sequence[str]) -> Self:
+        """Learn which terms stand in two texts or more."""
+        hashes, counts = np.unique(np.concatenate(list(map(_terms, texts))), return_counts=True)
         frequent = counts >= _LEAST_COUNT
-        hashes, counts = hashes[frequent], counts[frequent]
-        weights = (np.log((1 + len(queries)) / (1 + counts)) + 1).astype(np.float32)
-        memory = cls(hashes, weights, csr_array((0, max(1, len(hashes))), dtype=np.float32), ())
-        return cls(hashes, weights, memory._encode(terms), plans)
+        weights = np.log((1 + len(texts)) / (1 + counts[frequent])) + 1
+        return cls(hashes[frequent], weights.astype(np.float32))
 
-    def with_plans(self, queries: Sequence[str], plans: Sequence[tuple[int, ...]]) -> PlanMemory:
-        """With further demonstrations; words that no earlier query held stay unknown."""
-        from scipy.sparse import vstack
-
-        rows = vstack([self.rows, self._encode([_terms(query) for query in queries])])
-        return PlanMemory(
-            self._hashes,
-            self._weights,
-            csr_array(csr_array(rows)[-MOST_PLANS:]),
-            [*self.plans, *plans][-MOST_PLANS:],
-        )
-
-    def _encode(self, terms: Sequence[Hashes]) -> csr_array:
+    def encode(self, texts: Sequence[str]) -> csr_array:
+        """Rows of length 1, or of zeros where no term is known; shape (texts, terms)."""
         columns: list[npt.NDArray[np.intp]] = []
-        for hashes in terms:
+        for hashes in map(_terms, texts):
             places = np.searchsorted(self._hashes, hashes)
             known = places < len(self._hashes)
             known[known] = self._hashes[places[known]] == hashes[known]
@@ -84,12 +61,64 @@ class PlanMemory:
         norms = np.sqrt(np.bincount(owner, values**2, len(columns)))
         values = (values / np.maximum(norms, 1e-9)[owner]).astype(np.float32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        shape = (len(columns), max(1, len(self._hashes)))
-        return csr_array((values, every.astype(np.int32), starts), shape=shape)
+        return csr_array((values, every.astype(np.int32), starts), shape=(len(columns), len(self)))
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save."""
+        return {"hashes": self._hashes, "weights": self._weights}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """What ``arrays`` gave.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together.
+        """
+        hashes, weights = arrays["hashes"], arrays["weights"]
+        if hashes.shape != weights.shape or hashes.ndim != 1:
+            raise ModelError("the words that the plan model knows do not fit; fit it again")
+        return cls(hashes.astype(np.uint32), weights.astype(np.float32))
+
+
+class PlanMemory:
+    """Queries by their words, and the tools of their plans.
+
+    Args:
+        terms: the weights of words.
+        rows: shape (plans, terms): rows of length 1.
+        plans: the tools of each, in the order they were called.
+    """
+
+    def __init__(
+        self, terms: TermWeights, rows: csr_array, plans: Sequence[tuple[int, ...]]
+    ) -> None:
+        self._terms, self.rows = terms, rows
+        self.plans = list(plans)
+        self.multisets: Counter[Multiset] = Counter(tuple(sorted(plan)) for plan in self.plans)
+        self.sets = Counter(frozenset(plan) for plan in self.plans)
+
+    @classmethod
+    def fit(cls, queries: Sequence[str], plans: Sequence[tuple[int, ...]]) -> Self:
+        """Remember demonstrations."""
+        queries, plans = queries[-MOST_PLANS:], plans[-MOST_PLANS:]
+        terms = TermWeights.fit(queries)
+        return cls(terms, terms.encode(queries), plans)
+
+    def with_plans(self, queries: Sequence[str], plans: Sequence[tuple[int, ...]]) -> PlanMemory:
+        """With further demonstrations; words that no earlier query held stay unknown."""
+        from scipy.sparse import vstack
+
+        rows = vstack([self.rows, self._terms.encode(queries)])
+        return PlanMemory(
+            self._terms,
+            csr_array(csr_array(rows)[-MOST_PLANS:]),
+            [*self.plans, *plans][-MOST_PLANS:],
+        )
 
     def cosines(self, query: str) -> npt.NDArray[np.float32]:
         """How similar each demonstrated query is; shape (plans,)."""
-        cosine: npt.NDArray[np.float32] = (self.rows @ self._encode([_terms(query)]).T).toarray()
+        cosine: npt.NDArray[np.float32] = (self.rows @ self._terms.encode([query]).T).toarray()
         return cosine[:, 0]
 
     @staticmethod
@@ -113,8 +142,7 @@ class PlanMemory:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {
-            "hashes": self._hashes,
-            "weights": self._weights,
+            **self._terms.arrays(),
             "data": self.rows.data.astype(np.float16),
             "indices": self.rows.indices.astype(np.int32),
             "indptr": self.rows.indptr.astype(np.int64),
@@ -130,12 +158,12 @@ class PlanMemory:
             KeyError: an array is missing.
             ModelError: the arrays do not fit together.
         """
-        hashes, lengths, calls = arrays["hashes"], arrays["lengths"], arrays["calls"]
+        lengths, calls = arrays["lengths"], arrays["calls"]
         indices, indptr = arrays["indices"], arrays["indptr"]
-        width = max(1, len(hashes))
+        terms = TermWeights.restore(arrays)
+        width = len(terms)
         fits = (
-            len(arrays["weights"]) == len(hashes)
-            and len(indptr) == len(lengths) + 1
+            len(indptr) == len(lengths) + 1
             and (np.diff(indptr) >= 0).all()
             and indptr[0] == 0
             and indptr[-1] == len(indices) == len(arrays["data"])
@@ -155,7 +183,7 @@ class PlanMemory:
             tuple(every[end - length : end])
             for end, length in zip(ends, lengths.tolist(), strict=True)
         ]
-        return cls(hashes.astype(np.uint32), arrays["weights"].astype(np.float32), rows, plans)
+        return cls(terms, rows, plans)
 
 
 def _terms(query: str) -> Hashes:

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.model import ArgumentModel
-from dtdr.demonstrations import Demonstration
+from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import ModelError
 from dtdr.plans.beam import MOST_CALLS, Candidate, Multiset, StepState
 from dtdr.plans.candidates import propose_plans
-from dtdr.plans.expected import CallRegression, ExpectedCalls
+from dtdr.plans.expected import ExpectedCalls, PartRegression
 from dtdr.plans.features import describe_plans
 from dtdr.plans.held_out import (
     HeldOutFold,
@@ -78,7 +78,7 @@ class PlanModel:
         tools: Sequence[str],
         longest: int,
         memory: PlanMemory,
-        regression: CallRegression,
+        regression: PartRegression,
         links: Links,
         tagger: SpanTagger,
         ranker: PlanRanker,
@@ -97,7 +97,7 @@ class PlanModel:
     def fit(
         cls,
         demonstrations: Sequence[Demonstration],
-        tools: Sequence[str],
+        tools: Sequence[Tool],
         folds: Iterable[HeldOutFold],
         *,
         may_be_empty: bool,
@@ -107,12 +107,13 @@ class PlanModel:
 
         Args:
             demonstrations: with arguments where they are known.
-            tools: the vocabulary of the retriever, without the end of plan.
+            tools: of the retriever, without the end of plan.
             folds: parts of the demonstrations that were held out in turn.
             may_be_empty: whether a plan may have no call.
             seed: of which plans are taken of many, and of the order of examples.
         """
-        index = {name: number for number, name in enumerate(tools)}
+        names = [tool.name for tool in tools]
+        index = {name: number for number, name in enumerate(names)}
         plans = [tuple(index[name] for name in item.plan.tools) for item in demonstrations]
         folds = list(folds)
         rng = np.random.default_rng(seed)
@@ -120,10 +121,12 @@ class PlanModel:
         tagged = _some(range(len(plans)), _MOST_TAGGED, rng)
         examples = {place: SpanExample.of(demonstrations[place]) for place in {*held, *tagged}}
         longest = max(map(len, plans))
-        memory = PlanMemory.fit([item.query for item in demonstrations], plans)
-        regression, expected = CallRegression.fit(memory.rows, memory.plans, len(tools), seed=seed)
+        queries = [item.query for item in demonstrations]
+        memory = PlanMemory.fit(queries, plans)
+        kept = len(memory.plans)
+        regression, expected = PartRegression.fit(queries[-kept:], memory.plans, tools, seed=seed)
         model = cls(
-            tools,
+            names,
             min(longest + longest // 2 + 1, MOST_CALLS),
             memory,
             regression,
@@ -146,11 +149,11 @@ class PlanModel:
             HeldOutCandidates(item.position, item.start, item.candidates, model._believe(one))
             for item, one in zip(held_out, shares, strict=True)
         ]
-        model.lookahead = choose_share(candidates, demonstrations, tools)
+        model.lookahead = choose_share(candidates, demonstrations, names)
         model.links = Links.fit(
             (item.plan for item in demonstrations),
             index,
-            reorders=orders_better(held_out, demonstrations, folds, tools),
+            reorders=orders_better(held_out, demonstrations, folds, names),
         )
         return model
 
@@ -159,7 +162,7 @@ class PlanModel:
         examples: Mapping[int, SpanExample],
         tagged: Sequence[int],
         plans: Sequence[tuple[int, ...]],
-        expected: Floats,
+        expected: Sequence[ExpectedCalls],
         folds: Iterable[HeldOutFold],
         held: Sequence[int],
         may_be_empty: bool,
@@ -167,7 +170,7 @@ class PlanModel:
     ) -> list[HeldOutPlan]:
         """The candidates of the held plans, which nothing here has seen.
 
-        ``expected`` is what a regression that left each remembered plan out says of it.
+        ``expected`` is what a regression says of each remembered plan without its query.
         """
         chosen = set(held)
         first = len(plans) - len(self.memory.plans)
@@ -184,10 +187,10 @@ class PlanModel:
             texts, own = examples[position].texts, tuple(sorted(plans[position]))
             cosines = self.memory.cosines(texts.text.text)
             nearest = self.memory.nearest(cosines, position - first)
-            calls = self.regression.expect(
+            calls = (
                 expected[position - first]
                 if position >= first
-                else self.regression.predict(cosines)
+                else self.regression.expect(self.regression.predict(texts.text.text))
             )
             found = self._propose(
                 fold.start(position), (), nearest, calls, range(len(self.tools)), may_be_empty
@@ -232,7 +235,7 @@ class PlanModel:
         texts = SpanTexts(run.query)
         cosines = self.memory.cosines(run.query)
         nearest = self.memory.nearest(cosines)
-        expected = self.regression.expect(self.regression.predict(cosines)).padded(size)
+        expected = self.regression.expect(self.regression.predict(run.query)).padded(size)
         may_be_empty = may_be_empty or bool(run.calls)
         found = self._propose(state, made, nearest, expected, numbers, may_be_empty)
         if not found:
@@ -335,12 +338,12 @@ class PlanModel:
         index = {name: number for number, name in enumerate(tools)}
         plans = [tuple(index[name] for name in item.plan.tools) for item in demonstrations]
         longest = max(map(len, plans), default=0)
-        memory = self.memory.with_plans([item.query for item in demonstrations], plans)
+        queries = [item.query for item in demonstrations]
         return PlanModel(
             tools,
             max(self.longest, min(longest + longest // 2 + 1, MOST_CALLS)),
-            memory,
-            self.regression.with_plans(memory.rows, plans, len(tools)),
+            self.memory.with_plans(queries, plans),
+            self.regression.with_plans(queries, plans, len(tools)),
             self.links.with_plans((item.plan for item in demonstrations), index),
             self.tagger.update([SpanExample.of(item) for item in demonstrations], seed=seed),
             self.ranker,
@@ -423,7 +426,7 @@ class PlanModel:
             tools,
             max(1, min(longest, MOST_CALLS)),
             memory,
-            CallRegression.restore(parts["regression"], len(memory.plans), len(tools)),
+            PartRegression.restore(parts["regression"], len(tools)),
             Links.restore(parts["links"]),
             SpanTagger.restore(span_tools, parts["spans"]),
             ranker,

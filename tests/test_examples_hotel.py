@@ -41,7 +41,7 @@ def test_every_format_tells_the_same_runs(fmt, logs):
     )
     assert told == expected
     assert len(told) == RUNS
-    if fmt not in ("agentdojo", "mcp"):  # which record no definitions of tools
+    if fmt not in ("agentdojo", "claude-code", "mcp"):  # which record no definitions of tools
         assert {tool.name for tool in stream.tools} == {tool["function"]["name"] for tool in TOOLS}
 
 

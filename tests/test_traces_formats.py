@@ -134,7 +134,8 @@ def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
 
 @pytest.mark.parametrize("rendering", [name for name in RENDERINGS if name != "mcp"])
 def test_tool_definitions_are_collected(rendering, tmp_path):
-    if rendering.startswith("openai-responses") or rendering in ("otel, events", "agentdojo"):
+    without = ("otel, events", "agentdojo", "claude-code")
+    if rendering.startswith("openai-responses") or rendering in without:
         pytest.skip("this rendering logs no definitions")
     _, importer = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
 
@@ -154,6 +155,7 @@ def test_tool_definitions_are_collected(rendering, tmp_path):
         "langsmith",
         "langfuse",
         "mcp",
+        "claude-code",
     ],
 )
 def test_marked_failures_are_seen(rendering, tmp_path):

@@ -10,6 +10,7 @@ from examples.hotel.log_formats import (
     agentdojo,
     anthropic,
     atif,
+    claude_code,
     expected,
     flat,
     iso,
@@ -126,6 +127,7 @@ RENDERINGS = {
     "anthropic, streamed": anthropic_streamed,
     "atif": atif,
     "agentdojo": agentdojo,
+    "claude-code": claude_code,
     "pairs": pairs,
 }
 

@@ -614,6 +614,41 @@ def atif(turns, tools=TOOLS, run="7"):
     ]
 
 
+def claude_code(turns, tools=TOOLS, run="7"):
+    lines: list[Any] = [{"type": "file-history-snapshot", "messageId": "m0"}]
+
+    def add(kind, content, at, **more):
+        number = len(lines)
+        lines.append(
+            {
+                "parentUuid": f"{run}-{number - 1}" if number > 1 else None,
+                "isSidechain": False,
+                "sessionId": f"session-{run}",
+                "type": kind,
+                "message": {"role": kind, "content": content, **more},
+                "uuid": f"{run}-{number}",
+                "timestamp": iso(at),
+            }
+        )
+
+    for turn in turns:
+        clock = turn.start
+        add("user", turn.query, clock)
+        for b, batch in enumerate(turn.batches):
+            for call in batch:  # one block of the answer a line
+                block = {"type": "tool_use", "id": call.id, "name": call.tool}
+                block["input"] = call.arguments
+                add("assistant", [block], call.start, id=f"msg_{turn.start}_{b}")
+            for call in batch:
+                result = {"type": "tool_result", "tool_use_id": call.id}
+                result["content"] = text_output(call)
+                add("user", [{**result, "is_error": call.failed}], call.end)
+            clock = max(call.end for call in batch)
+        answer = [{"type": "text", "text": turn.answer}]
+        add("assistant", answer, clock + 1, id=f"msg_{turn.start}")
+    return lines
+
+
 def agentdojo(turns, tools=TOOLS, run="0"):
     before, reply, _, _ = list(chat_steps(turns))[-1]
     messages = []

@@ -80,13 +80,49 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a nested plan was called from, such as that of a sub-agent.
+
+    Attributes:
+        id: of the demonstration that called it.
+        call: id of the call there; empty where it is not among the calls of that plan.
+    """
+
+    id: str
+    call: str = ""
+
+    @classmethod
+    def from_dict(cls, record: object) -> Parent:
+        """A parent from its JSON object.
+
+        Raises:
+            InputError: it is not an object with an ``id``, or one of the two is not a text.
+        """
+        if not is_object(record):
+            raise InputError(f"'parent' must be an object with an 'id', not {kind_of(record)}")
+        identifier, call = record.get("id"), record.get("call", "")
+        if not isinstance(identifier, (str, int)) or identifier == "":
+            raise InputError("'parent' has no 'id'")
+        if not isinstance(call, (str, int)):
+            raise InputError(f"the 'call' of 'parent' must be text, not {kind_of(call)}")
+        check_text(str(identifier), "the id of 'parent'")
+        check_text(str(call), "the call of 'parent'")
+        return cls(str(identifier), str(call))
+
+    def to_dict(self) -> dict[str, str]:
+        """The JSON object that ``from_dict`` reads back."""
+        return {"id": self.id, "call": self.call} if self.call else {"id": self.id}
+
+
+@dataclass(frozen=True, slots=True)
 class Demonstration:
     """A query, its plan, and what happened in the conversation before.
 
     ``outcome`` lets learning skip failed runs; ``group`` names what must stay on one side of a
     split (a shared tool sequence, a user, a template); ``source`` says where it came from;
     ``before`` holds messages and calls of earlier turns, oldest first. The calls among them are
-    the plan's ``earlier`` calls.
+    the plan's ``earlier`` calls. ``parent`` is the call that a nested plan belongs to, whose
+    demonstration has the same group.
     """
 
     id: str
@@ -96,6 +132,7 @@ class Demonstration:
     outcome: Outcome = "success"
     group: str = ""
     before: tuple[Message | ToolCall, ...] = ()
+    parent: Parent | None = None
 
     @classmethod
     def from_dict(cls, record: object) -> Demonstration:
@@ -140,6 +177,7 @@ class Demonstration:
             outcome,
             str(record.get("group", "")),
             before,
+            Parent.from_dict(record["parent"]) if "parent" in record else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,6 +192,8 @@ class Demonstration:
             record["source"] = self.source
         if self.group:
             record["group"] = self.group
+        if self.parent is not None:
+            record["parent"] = self.parent.to_dict()
         if self.outcome != "success":
             record["outcome"] = self.outcome
         return record

@@ -2,7 +2,8 @@
 
 Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
 of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group`` and
-``outcome``. The ``arguments`` and ``output`` of a call are JSON text, since every tool has others.
+``outcome``, with ``parent_id`` and ``parent_call`` for ``parent``. The ``arguments`` and ``output``
+of a call are JSON text, since every tool has others.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _LARGEST_COLUMN = 1 << 30
 
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration."""
-_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome")
+_PARENT = {"parent_id": "id", "parent_call": "call"}
+_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT)
 _JSON = ("arguments", "output")
 
 
@@ -242,6 +244,9 @@ def parse_row(row: Mapping[str, Any]) -> Demonstration:
     for key in ("before", "calls"):
         if isinstance(items := record.get(key), list):
             record[key] = list(map(_parse_call, items))
+    parent = {key: record.pop(name) for name, key in _PARENT.items() if name in record}
+    if parent:
+        record["parent"] = parent
     return Demonstration.from_dict(record)
 
 
@@ -322,11 +327,14 @@ def _schema(arrow: Any) -> Any:
             "source": text,
             "group": text,
             "outcome": text,
+            **dict.fromkeys(_PARENT, text),
         }
     )
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
+    parent = record.pop("parent", {})
+    record.update((name, parent.get(key)) for name, key in _PARENT.items())
     for key in ("before", "calls"):
         for item in record.get(key, ()):
             for name in _JSON:

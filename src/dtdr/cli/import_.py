@@ -28,7 +28,8 @@ def import_traces(
             metavar="[FORMAT] FILES...",
             help="Log files, plain or gzipped, or - for standard input. The format may be named "
             "before them: openai-chat, openai-responses, anthropic, otel, openinference, "
-            "langsmith, langfuse, mcp, atif, agentdojo, pairs or dtdr; else it is found.",
+            "langsmith, langfuse, mcp, atif, agentdojo, claude-code, pairs or dtdr; else it is "
+            "found.",
         ),
     ],
     output: Annotated[
@@ -96,6 +97,14 @@ def import_traces(
             show_default=False,
         ),
     ] = ",".join(INJECTED_TAGS),
+    nested: Annotated[
+        bool,
+        typer.Option(
+            "--nested/--no-nested",
+            help="Whether what ran inside a call, such as a sub-agent, becomes a demonstration of "
+            "its own, with its parent.",
+        ),
+    ] = True,
     empty: Annotated[
         bool, typer.Option("--empty", help="Keep turns that called no tool, as empty plans.")
     ] = False,
@@ -193,6 +202,7 @@ def import_traces(
                 outputs,
                 output_length,
                 tuple(tag.strip() for tag in leave_out.split(",") if tag.strip()),
+                nested,
             ),
             window_bytes=window * MEGABYTE,
             idle_gap=gap,
@@ -264,6 +274,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         },
         {"what": "runs", "n": summary["runs"], "about": ""},
         {"what": "  kept", "n": summary["kept"], "about": f"{summary['calls']:,} calls"},
+        {"what": "  nested", "n": summary["nested"], "about": "ran inside a call of another"},
         *(
             {"what": "  dropped", "n": number, "about": reason}
             for reason, number in summary["dropped"].items()

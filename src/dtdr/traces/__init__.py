@@ -13,6 +13,7 @@ from dtdr.jsonl import BadRecords, DemonstrationFile, convert_records, read_shar
 from dtdr.shards import is_sharded
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.chat import Anthropic, OpenAIChat, Pairs
+from dtdr.traces.claude_code import ClaudeCode
 from dtdr.traces.importer import UNUSABLE, Importer, ImportOptions, open_logs
 from dtdr.traces.injected import INJECTED_TAGS
 from dtdr.traces.langfuse import Langfuse
@@ -37,6 +38,7 @@ FORMATS: dict[str, type[TraceFormat]] = {
         Canonical,
         AgentTrajectory,
         AgentDojo,
+        ClaudeCode,
         MCP,
         LangSmith,
         OpenInference,

@@ -36,7 +36,8 @@ class TracedCall:
 
     ``started`` and ``ended`` are on one scale within a trace (positions of messages, or times in
     seconds): a call can have used an output only when that output's call had ended by then.
-    ``step`` numbers the agent's messages that made calls, where the log has them.
+    ``step`` numbers the agent's messages that made calls, where the log has them. ``nested`` is
+    what ran inside the call, such as a sub-agent, where that called tools itself.
     """
 
     tool: str
@@ -47,6 +48,7 @@ class TracedCall:
     output: Any = None
     failed: bool = False
     step: int | None = None
+    nested: tuple[Trace, ...] = ()
 
 
 Event = UserMessage | AssistantMessage | TracedCall
@@ -187,6 +189,37 @@ def arguments_of(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return dict(value)
     return {} if value is None or value == "" else {"input": value}
+
+
+_TASKS = ("prompt", "task", "query", "question", "goal", "input", "instruction", "description")
+"""Arguments in which a sub-agent is told what to do, the most telling first."""
+
+
+def call_text(call: TracedCall) -> str:
+    """What a call asks for, as the query of what ran inside it: a text, or the call as written."""
+    arguments = arguments_of(call.arguments)
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value}
+    for key in _TASKS:
+        if key in texts:
+            return texts[key]
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return f"{call.tool} {json_codec.dumps(arguments).decode('utf-8', 'replace')}"
+
+
+def nest(call: TracedCall, trace: Trace, name: str) -> None:
+    """Put what ran inside a call there.
+
+    Args:
+        call: of the run around it.
+        trace: what ran inside; without a user's message, its query is what the call asks for.
+        name: an id for it that its log has no other of; empty where the log has none.
+    """
+    trace.id = name
+    trace.failed = trace.failed or call.failed
+    if not any(isinstance(event, UserMessage) for event in trace.events):
+        trace.events.insert(0, UserMessage(call_text(call)))
+    call.nested = (*call.nested, trace)
 
 
 def digest(parts: Iterable[object], size: int = 8) -> str:

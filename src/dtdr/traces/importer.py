@@ -132,6 +132,7 @@ class Importer:
             for demonstration in demonstrations:
                 if self._seen.add(demonstration.id):
                     self.cutter.counts["kept"] += 1
+                    self.cutter.counts["nested"] += demonstration.parent is not None
                     yield demonstration
                 else:
                     self.cutter.dropped["held by another record"] += 1
@@ -154,6 +155,7 @@ class Importer:
             "superseded_requests": counts["superseded requests"],
             "runs": cut["runs"],
             "kept": cut["kept"],
+            "nested": cut["nested"],
             "dropped": dict(sorted(self.cutter.dropped.items())),
             "calls": cut["calls"],
             "failed_calls": cut["failed calls"],

@@ -108,6 +108,7 @@ class Langfuse(SpanFormat):
         if kind == "TOOL":
             span.kind = "tool"
         else:
+            span.kind = "agent" if kind == "AGENT" and span.tool else ""
             _read_question(span, entered)
         span.arguments = entered
         return span

@@ -53,6 +53,8 @@ class OpenInference(SpanFormat):
                 arguments = entered if entered is not None else _at(nested, "tool", "parameters")
             span.arguments = _arguments(arguments)
             span.output = plain_output(decode_json(left))
+            if raw.name == f"handoff to {left}":  # OpenAI Agents: from and to are agents' names
+                span.tool, span.arguments, span.output = f"agent:{left}", {}, None
         elif kind == "LLM":
             span.kind = "llm"
             llm = nested.get("llm")
@@ -63,6 +65,10 @@ class OpenInference(SpanFormat):
             ]
             self.tools.add(schemas)
         else:
+            name = _at(nested, "agent", "name")
+            if kind == "AGENT" and isinstance(name, str) and name:
+                span.kind, span.tool = "agent", name
+                span.output = plain_output(decode_json(left))
             value = decode_json(entered)
             if isinstance(value, dict):
                 messages = value.get("messages")

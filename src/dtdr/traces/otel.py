@@ -11,6 +11,7 @@ from dtdr.traces.otlp import WRAPPERS, RawSpan, raw_spans, try_spans, unflatten
 from dtdr.traces.spans import Span, SpanFormat, message_list
 
 _TOOL_OPERATIONS = ("execute_tool",)
+_AGENT_OPERATION = "invoke_agent"
 _MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
 _ROLES = {
     "gen_ai.system.message": "system",
@@ -56,6 +57,10 @@ class OpenTelemetry(SpanFormat):
             return span
         elif operation in _MODEL_OPERATIONS or "llm.request.type" in attributes:
             span.kind = "llm"
+        elif operation == _AGENT_OPERATION:
+            name = _text(attributes.get("gen_ai.agent.name"))
+            span.tool = name or raw.name.removeprefix(_AGENT_OPERATION).strip()
+            span.kind = "agent" if span.tool else ""
         self._read_messages(span, attributes)
         for name, _, values in raw.events:
             self._read_event(span, name, values)

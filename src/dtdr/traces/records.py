@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dtdr import json_codec
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.traces.base import AssistantMessage, Trace, TraceFormat, UserMessage
+from dtdr.traces.base import AssistantMessage, Trace, TracedCall, TraceFormat, UserMessage, nest
 from dtdr.traces.messages import (
     Item,
     SystemMessage,
@@ -75,7 +75,9 @@ class Canonical(RecordFormat):
 class AgentTrajectory(RecordFormat):
     """ATIF, the trajectory format of Harbor and Terminal-Bench: ``{"steps": [{"source", ...}]}``.
 
-    A step of the agent may hold calls (``tool_calls``) and their results (``observation``).
+    A step of the agent may hold calls (``tool_calls``) and their results (``observation``). A
+    result may refer to the trajectory of a sub-agent that stands in the same record
+    (``subagent_trajectories``); one that no result refers to is a run by itself.
     """
 
     name: ClassVar[str] = "atif"
@@ -92,21 +94,67 @@ class AgentTrajectory(RecordFormat):
             isinstance(step, dict) and "source" in step for step in steps
         )
 
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The run of a trajectory, and those of its sub-agents that no call refers to."""
+        record = json_codec.loads(payloads[0])
+        alone: list[Trace] = []
+        trace = self._read(record, alone)
+        for other in (trace, *alone):
+            other.group = trace.id
+            yield other
+
     def trace(self, record: Any) -> Trace:
         """The run of a trajectory."""
+        return self._read(record, [])
+
+    def _read(self, record: Mapping[str, Any], alone: list[Trace]) -> Trace:
         agent = record.get("agent")
         if isinstance(agent, dict):
             self.tools.add(agent.get("tool_definitions"))
+        steps = [step for step in record["steps"] if isinstance(step, dict)]
         trace = conversation(
             # What a step observed comes after its calls, which are parallel.
             (2 * position + isinstance(item, ToolResult), item)
-            for position, step in enumerate(record["steps"])
-            if isinstance(step, dict)
+            for position, step in enumerate(steps)
             for item in _step_items(step)
         )
         session = record.get("session_id") or record.get("trajectory_id")
-        trace.id = trace.group = session if isinstance(session, str) else ""
+        trace.id = session if isinstance(session, str) else ""
+        self._nest(record, steps, trace, alone)
         return trace
+
+    def _nest(
+        self,
+        record: Mapping[str, Any],
+        steps: list[dict[str, Any]],
+        trace: Trace,
+        alone: list[Trace],
+    ) -> None:
+        """Put the sub-agents of a trajectory into the calls whose results refer to them."""
+        embedded = record.get("subagent_trajectories")
+        calls = {event.id: event for event in trace.events if isinstance(event, TracedCall)}
+        callers: dict[str, str] = {}
+        for step in steps:
+            for result in _results(step):
+                references = result.get("subagent_trajectory_ref")
+                for reference in references if isinstance(references, list) else [references]:
+                    if isinstance(reference, dict):
+                        caller = str(result.get("source_call_id") or "")
+                        for key in ("trajectory_id", "session_id"):
+                            if isinstance(name := reference.get(key), str) and name:
+                                callers.setdefault(name, caller)
+        for number, item in enumerate(embedded if isinstance(embedded, list) else (), start=1):
+            if not self.recognizes(item):
+                continue
+            nested = self._read(item, alone)
+            names = [str(item.get(key) or "") for key in ("trajectory_id", "session_id")]
+            call = next((calls[callers[n]] for n in names if callers.get(n) in calls), None)
+            name = f"{trace.id}/{names[0] or number}" if trace.id else ""
+            if call is None:
+                nested.id = name
+                alone.append(nested)
+            else:
+                nest(call, nested, name)
 
 
 class AgentDojo(RecordFormat):
@@ -154,10 +202,14 @@ def _step_items(step: Mapping[str, Any]) -> Iterator[Item]:
             identifier = str(call.get("tool_call_id") or call.get("id") or "")
             tool = name if isinstance(name, str) else ""
             yield ToolCallRequest(identifier, tool, call.get("arguments"))
+    for result in _results(step):
+        identifier = str(result.get("source_call_id") or "")
+        output = output_of(result.get("content"))
+        yield ToolResult(identifier, output, failed=looks_failed(output))
+
+
+def _results(step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a step observed."""
     observation = step.get("observation")
     results = observation.get("results") if isinstance(observation, dict) else None
-    for result in results if isinstance(results, list) else ():
-        if isinstance(result, dict):
-            identifier = str(result.get("source_call_id") or "")
-            output = output_of(result.get("content"))
-            yield ToolResult(identifier, output, failed=looks_failed(output))
+    return [item for item in results if isinstance(item, dict)] if isinstance(results, list) else []

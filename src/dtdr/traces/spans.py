@@ -17,6 +17,7 @@ from dtdr.traces.base import (
     TracedCall,
     TraceFormat,
     UserMessage,
+    nest,
 )
 from dtdr.traces.messages import (
     Item,
@@ -35,11 +36,12 @@ class Span:
     """What a span says about queries and calls, whatever convention it follows.
 
     Attributes:
-        kind: ``llm``, ``tool``, ``event`` (messages that belong to the span with that id), or
-            empty for any other.
+        kind: ``llm``, ``tool``, ``agent`` (one that the log names), ``event`` (messages that belong
+            to the span with that id), or empty for any other.
         start: in nanoseconds; 0 where the log has no time.
         inputs: messages that went into the model.
         outputs: messages that came out of it.
+        tool: name of the tool or agent.
         text: what an agent or chain was asked, where that is a plain text.
         group: id of the conversation or session.
     """
@@ -71,10 +73,11 @@ _FIELDS = tuple(item.name for item in fields(Span))
 class SpanFormat(TraceFormat):
     """Files spans by their trace, and reads query and calls off the finished trace.
 
-    Executions of tools are the calls. Where a trace has none, the calls that the model asked for
-    are. A tool that runs inside another belongs to that one and is not a call of the agent. Only
-    model calls of the conversation that the trace begins with are looked at for queries, so that a
-    sub-agent's instructions are not taken for the user's words.
+    Executions of tools are the calls. Where a run has none, the calls that the model asked for
+    are. What runs inside a tool is a run of its own, nested in that call. So is an agent that runs
+    inside another one, which called it by the name ``agent:NAME``. Only model calls of the
+    conversation that a run begins with are looked at for queries, so that a sub-agent's
+    instructions are not taken for the user's words.
     """
 
     @abstractmethod
@@ -94,10 +97,15 @@ class SpanFormat(TraceFormat):
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The trace that a group of spans tells."""
-        yield _Assembly([Span(*json_codec.loads(payload)) for payload in payloads]).trace()
+        yield _Tree([Span(*json_codec.loads(payload)) for payload in payloads]).trace()
 
 
-class _Assembly:
+class _Tree:
+    """The spans of one trace, and which run each belongs to.
+
+    A run is the trace itself, named by an empty id, or what is inside a tool or a sub-agent.
+    """
+
     def __init__(self, spans: list[Span]) -> None:
         self.by_id: dict[str, Span] = {}
         for span in spans:
@@ -108,16 +116,69 @@ class _Assembly:
             if owner is not None:
                 owner.inputs += span.inputs
                 owner.outputs += span.outputs
-        self.spans = sorted(self.by_id.values(), key=_start)
-        self.models = [s for s in self.spans if s.kind == "llm" and not self._in_tool(s)]
+        self._places: dict[str, tuple[str, bool]] = {}
+        self.runs: dict[str, list[Span]] = {}
+        for span in sorted(self.by_id.values(), key=_start):
+            self.runs.setdefault(self._place(span)[0], []).append(span)
+
+    def is_sub_agent(self, span: Span) -> bool:
+        """Whether an agent ran inside another one, as one of its calls."""
+        return span.kind == "agent" and self._place(span)[1]
+
+    def trace(self) -> Trace:
+        """The run of the whole trace, with those nested in it."""
+        return _Assembly(self, self.runs.get("", [])).trace()
+
+    def nest(self, call: TracedCall, span: Span) -> TracedCall:
+        """The call with what ran inside it, where that called something."""
+        if spans := self.runs.get(span.id):
+            trace = _Assembly(self, spans, span).trace()
+            calls = [event for event in trace.events if isinstance(event, TracedCall)]
+            # One call of the same tool is one execution, recorded by the agent and by the server.
+            if calls and (len(calls) > 1 or calls[0].tool != call.tool):
+                nest(call, trace, f"{span.trace}/{span.id}")
+        return call
+
+    def _place(self, span: Span) -> tuple[str, bool]:
+        """The run that a span belongs to, and whether it is inside an agent of that run."""
+        chain, seen = [], set()
+        while span.id not in self._places and span.id not in seen:
+            seen.add(span.id)
+            chain.append(span)
+            above = self.by_id.get(span.parent)
+            if above is None:
+                break
+            span = above
+        for item in reversed(chain):
+            above = self.by_id.get(item.parent)
+            place = self._places.get(item.parent, ("", False))
+            if above is None or item.parent not in self._places:
+                place = ("", False)
+            elif above.kind == "tool":
+                place = (above.id, False)
+            elif above.kind == "agent":
+                place = (above.id, True) if place[1] else (place[0], True)
+            self._places[item.id] = place
+        return self._places[chain[0].id if chain else span.id]
+
+
+class _Assembly:
+    """One run: its spans in the order they began, and the call it is nested in."""
+
+    def __init__(self, tree: _Tree, spans: list[Span], inside: Span | None = None) -> None:
+        self.tree = tree
+        self.spans = spans
+        self.inside = inside
+        self.models = [span for span in spans if span.kind == "llm"]
         self.inputs = {s.id: [i for m in s.inputs for i in items_of(m)] for s in self.models}
         self.outputs = {s.id: [i for m in s.outputs for i in items_of(m)] for s in self.models}
         self.models = self._main_conversation()
 
     def trace(self) -> Trace:
         events: list[tuple[int, int, Event]] = []
-        tools = [s for s in self.spans if s.kind == "tool" and s.tool and not self._in_tool(s)]
+        tools = [s for s in self.spans if s.kind == "tool" and s.tool]
         calls = self._match_executions(tools) if tools else list(self._iter_requested())
+        calls += map(self._agent_call, filter(self.tree.is_sub_agent, self.spans))
         said = list(self._iter_messages())
         if not any(isinstance(message, UserMessage) for _, message in said):
             text = self._root_text()
@@ -138,15 +199,11 @@ class _Assembly:
             failed=root is not None and root.failed,
         )
 
-    def _in_tool(self, span: Span) -> bool:
-        seen = {span.id}
-        above = self.by_id.get(span.parent)
-        while above is not None and above.id not in seen:
-            if above.kind == "tool":
-                return True
-            seen.add(above.id)
-            above = self.by_id.get(above.parent)
-        return False
+    def _agent_call(self, span: Span) -> TracedCall:
+        arguments = {"input": span.text} if span.text else {}
+        name, ended = f"agent:{span.tool}", span.end or None
+        call = TracedCall(name, arguments, span.start, ended, "", span.output, span.failed)
+        return self.tree.nest(call, span)
 
     def _main_conversation(self) -> list[Span]:
         main, opening = [], None
@@ -209,18 +266,17 @@ class _Assembly:
                 output = answer.output
             failed = span.failed or looks_failed(output) or (answer is not None and answer.failed)
             ended = span.end if span.end else None
-            calls.append(
-                TracedCall(
-                    span.tool,
-                    arguments,
-                    span.start,
-                    ended,
-                    span.call_id,
-                    output,
-                    failed,
-                    steps.get(span.call_id),
-                )
+            call = TracedCall(
+                span.tool,
+                arguments,
+                span.start,
+                ended,
+                span.call_id,
+                output,
+                failed,
+                steps.get(span.call_id),
             )
+            calls.append(self.tree.nest(call, span))
         return calls
 
     def _iter_requested(self) -> Iterator[TracedCall]:
@@ -253,12 +309,16 @@ class _Assembly:
         return {item.id for item in items if isinstance(item, ToolCallRequest) and item.id}
 
     def _root(self) -> Span | None:
-        tops = [span for span in self.spans if span.parent not in self.by_id]
+        top = "" if self.inside is None else self.inside.id
+        tops = [s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id]
         return tops[0] if tops else None
 
     def _root_text(self) -> str:
+        inside = self.inside
+        if inside is not None and inside.kind == "agent" and inside.text.strip():
+            return inside.text
         for span in self.spans:
-            if span.kind in ("llm", "tool"):
+            if span.kind in ("llm", "tool") or self.tree.is_sub_agent(span):
                 continue
             texts = _texts([item for message in span.inputs for item in items_of(message)])
             if texts:

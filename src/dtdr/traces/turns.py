@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dtdr import json_codec
 from dtdr.calls import is_text
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.demonstrations import Demonstration, Message, Parent
 from dtdr.outputs import OUTPUT_LENGTH, bound_output, is_empty, output_shape
 from dtdr.plan import END, Plan, Status, ToolCall, check_text, without_references
 from dtdr.traces.base import (
@@ -97,6 +97,7 @@ class CutOptions:
         output_length: characters kept of an output, and of a message before the query.
         leave_out: tags of the blocks that are taken out of users' messages, since a program put
             them there.
+        nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
     """
 
     turns: Turns = Turns.SPLIT
@@ -108,6 +109,7 @@ class CutOptions:
     outputs: Outputs = Outputs.TEXT
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS
+    nested: bool = True
 
 
 @dataclass(slots=True)
@@ -136,13 +138,22 @@ class Cutter:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
-    def cut(self, trace: Trace) -> Iterator[Demonstration]:
-        """The demonstrations of a trace; what cannot be one is counted under ``dropped``."""
+    def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
+        """The demonstrations of a trace; what cannot be one is counted under ``dropped``.
+
+        What ran inside a call comes after the demonstration that made the call, in the same group.
+
+        Args:
+            trace: a conversation or run.
+            parent: the call that it ran inside of.
+        """
         self.counts["unmatched results"] += trace.unmatched
         if trace.demonstration is not None:
             self.counts["runs"] += 1
             yield self.scrub(trace.demonstration)
             return
+        if not trace.group and any(e.nested for e in trace.events if isinstance(e, TracedCall)):
+            trace.group = trace.id
         tags = self.options.leave_out
         earlier, turns = list(_turns(trace.earlier, tags)), list(_turns(trace.events, tags))
         if self.options.turns is Turns.WHOLE_QUERY and turns:
@@ -157,15 +168,44 @@ class Cutter:
             if turn.texts or turn.calls():  # else the agent spoke first
                 number += 1
                 self.counts["runs"] += 1
-                demonstration = self._demonstration(trace, number, turn, conversation)
+                demonstration = self._demonstration(trace, number, turn, conversation, parent)
                 if isinstance(demonstration, str):
                     self.dropped[demonstration] += 1
+                    yield from self._cut_nested(trace, turn, None, conversation)
                 else:
                     yield demonstration
+                    yield from self._cut_nested(trace, turn, demonstration, conversation)
         self.counts["references"] += conversation.finder.count
 
+    def _cut_nested(
+        self,
+        trace: Trace,
+        turn: _Turn,
+        demonstration: Demonstration | None,
+        conversation: _Conversation,
+    ) -> Iterator[Demonstration]:
+        """What ran inside a turn's calls; a call that was dropped leaves no trace in ``parent``."""
+        if not self.options.nested:
+            return
+        kept = () if demonstration is None else {call.id for call in demonstration.plan.calls}
+        for call in turn.calls():
+            parent = None
+            identifier = conversation.calls[id(call)].id
+            if demonstration is not None:
+                parent = Parent(demonstration.id, identifier if identifier in kept else "")
+            for number, nested in enumerate(call.nested, start=1):
+                nested.group = trace.group
+                if demonstration is not None and not nested.id:
+                    nested.salt = f"{demonstration.id}/{identifier}/{number}"
+                yield from self.cut(nested, parent)
+
     def _demonstration(
-        self, trace: Trace, number: int, turn: _Turn, conversation: _Conversation
+        self,
+        trace: Trace,
+        number: int,
+        turn: _Turn,
+        conversation: _Conversation,
+        parent: Parent | None,
     ) -> Demonstration | str:
         options = self.options
         texts = list(turn.texts)
@@ -209,6 +249,7 @@ class Cutter:
             outcome="failure" if trace.failed or (marks and unresolved) else "success",
             group=self._identifier(trace.group, 0, digest([trace.group])),
             before=before,
+            parent=parent,
         )
 
     def _drops(self, call: TracedCall, unresolved: set[str]) -> bool:
@@ -239,6 +280,9 @@ class Cutter:
             else:
                 before.append(self.message(item.role, item.content))
         scrub = str if self.redactor is None else self.redactor.text
+        parent = demonstration.parent
+        if parent is not None:
+            parent = replace(parent, id=self._identifier(parent.id, 0, digest([parent.id])))
         return Demonstration(
             id=self._identifier(demonstration.id, 0, digest([demonstration.id])),
             query=scrub(demonstration.query),
@@ -251,6 +295,7 @@ class Cutter:
             outcome=demonstration.outcome,
             group=self._identifier(demonstration.group, 0, digest([demonstration.group])),
             before=tuple(before),
+            parent=parent,
         )
 
     def _rewrite(self, call: ToolCall) -> ToolCall:

@@ -1,0 +1,450 @@
+"""What ran inside a call: sub-agents, skills and tools that call tools, as plans with a parent."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from dtdr import Demonstration, read_demonstrations
+from dtdr.cli import run
+from dtdr.demonstrations import Parent
+from dtdr.errors import InputError
+from dtdr.traces import CutOptions, ImportOptions, Redactor, read_traces
+from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
+
+
+def read(tmp_path, name, records, **options):
+    log = write_lines(tmp_path / "log.jsonl", records)
+    return list(read_traces(name, [log], ImportOptions(CutOptions(**options))))
+
+
+def outline(found):
+    """Query, tools, and the tool of the call that a plan is nested in."""
+    calls = {(item.id, call.id): call.tool for item in found for call in item.plan.calls}
+    assert len({item.group for item in found}) == 1
+    return [
+        (
+            item.query,
+            " ".join(item.plan.tools),
+            item.parent and calls[item.parent.id, item.parent.call],
+        )
+        for item in found
+    ]
+
+
+def span(name, parent, at, operation, **values):
+    values = {f"gen_ai.{key.replace('__', '.')}": value for key, value in values.items()}
+    values["gen_ai.operation.name"] = operation
+    return otlp_span("t1", name, parent, name, at, at + 1, values)
+
+
+def messages(text):
+    return json.dumps([{"role": "user", "parts": [{"type": "text", "content": text}]}])
+
+
+BOOKING = [
+    span("boss", "", 1, "invoke_agent", agent__name="boss"),
+    span("m1", "boss", 2, "chat", input__messages=messages("Book me a hotel")),
+    span("sub", "boss", 3, "invoke_agent", agent__name="researcher"),
+    span("m2", "sub", 4, "chat", input__messages=messages("Which hotel is free?")),
+    span("s1", "sub", 5, "execute_tool", tool__name="search"),
+    span("s2", "sub", 6, "execute_tool", tool__name="open_page"),
+    span("b", "boss", 7, "execute_tool", tool__name="book"),
+]
+
+
+def test_an_agent_inside_another_is_a_call_of_it_with_a_plan_of_its_own(tmp_path):
+    found = read(tmp_path, "otel", BOOKING)
+
+    assert outline(found) == [
+        ("Book me a hotel", "agent:researcher book", None),
+        ("Which hotel is free?", "search open_page", "agent:researcher"),
+    ]
+    assert found[1].parent == Parent(found[0].id, found[0].plan.calls[0].id)
+
+
+def test_nested_runs_can_be_left_out(tmp_path):
+    assert outline(read(tmp_path, "otel", BOOKING, nested=False)) == [
+        ("Book me a hotel", "agent:researcher book", None)
+    ]
+
+
+def test_agents_of_one_workflow_that_hand_over_share_a_plan(tmp_path):
+    spans = [
+        span("flow", "", 1, "invoke_workflow"),
+        span("a", "flow", 2, "invoke_agent", agent__name="a"),
+        span("m", "a", 3, "chat", input__messages=messages("Book and pay")),
+        span("t", "a", 4, "execute_tool", tool__name="book"),
+        span("z", "flow", 5, "invoke_agent", agent__name="z"),
+        span("u", "z", 6, "execute_tool", tool__name="pay"),
+    ]
+    assert outline(read(tmp_path, "otel", spans)) == [("Book and pay", "book pay", None)]
+
+
+def test_a_tool_that_calls_tools_has_a_plan_whose_query_is_the_call(tmp_path):
+    turns = number([Turn("go", [[Call("outer", {"a": 1}), Call("x", {}), Call("y", {})]])])
+    records = otel(turns)
+    for record in records[-2:]:
+        inner = record["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+        inner["parentSpanId"] = flat(turns)[0].id
+
+    assert outline(read(tmp_path, "otel", records)) == [
+        ("go", "outer", None),
+        ('outer {"a":1}', "x y", "outer"),
+    ]
+
+
+def test_a_call_that_client_and_server_both_record_is_one_call(tmp_path):
+    spans = [
+        span("m", "", 1, "chat", input__messages=messages("go")),
+        span("client", "", 2, "execute_tool", tool__name="find"),
+        span("server", "client", 3, "execute_tool", tool__name="find"),
+    ]
+    assert outline(read(tmp_path, "otel", spans)) == [("go", "find", None)]
+
+
+def test_spans_whose_parents_go_in_a_circle_are_read(tmp_path):
+    spans = [
+        *BOOKING,
+        span("x", "y", 8, "execute_tool", tool__name="left"),
+        span("y", "x", 9, "execute_tool", tool__name="right"),
+    ]
+    assert "book" in outline(read(tmp_path, "otel", spans))[0][1]
+
+
+def test_the_plan_of_a_failed_call_that_was_dropped_names_no_call(tmp_path):
+    failed = span("s0", "boss", 3, "execute_tool", tool__name="ask", error__type="x")
+    failed["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["status"] = {"code": 2}
+    spans = [
+        *BOOKING[:2],
+        failed,
+        span("i1", "s0", 4, "execute_tool", tool__name="search"),
+        span("s9", "boss", 5, "execute_tool", tool__name="ask"),
+    ]
+    first, nested = read(tmp_path, "otel", spans)
+    assert first.plan.tools == ("ask",)
+    assert (nested.parent, nested.outcome) == (Parent(first.id), "failure")
+
+
+def test_langfuse_agents_and_tools_within_tools_are_nested(tmp_path):
+    def seen(name, parent, kind, second, value=None):
+        at = f"2026-03-01T12:00:{second:02d}Z"
+        times = {"startTime": at, "endTime": at}
+        part = {"id": name, "traceId": "t", "parentObservationId": parent, "type": kind}
+        return {**part, **times, "name": name, "input": value}
+
+    records = [
+        seen("boss", None, "AGENT", 1, "Book me a hotel"),
+        seen("ask", "boss", "TOOL", 2, {"question": "Which hotel is free?"}),
+        seen("researcher", "ask", "AGENT", 3),
+        seen("search", "researcher", "TOOL", 4, {}),
+        seen("checker", "researcher", "AGENT", 5, "Is it clean?"),
+        seen("open_page", "checker", "TOOL", 6, {}),
+    ]
+    assert outline(read(tmp_path, "langfuse", records)) == [
+        ("Book me a hotel", "ask", None),
+        ("Which hotel is free?", "search agent:checker", "ask"),
+        ("Is it clean?", "open_page", "agent:checker"),
+    ]
+
+
+def line(kind, content, name, **more):
+    message = {"role": kind, "content": content}
+    return {"type": kind, "message": message, "sessionId": "s", "uuid": name, **more}
+
+
+def use(name, tool, **arguments):
+    return [{"type": "tool_use", "id": name, "name": tool, "input": arguments}]
+
+
+def answer(name, text="done"):
+    return [{"type": "tool_result", "tool_use_id": name, "content": text}]
+
+
+TASK = {"subagent_type": "reviewer", "prompt": "Review a.py"}
+MAIN = [
+    line("user", "Fill in the form", "1"),
+    line("assistant", use("c1", "Skill", skill="pdf"), "2"),
+    line("user", answer("c1"), "3"),
+    line("user", "Base directory for this skill: …", "4", isMeta=True),
+    line("assistant", use("c2", "Task", **TASK), "5"),
+]
+INSIDE = [
+    line("user", "Review a.py", "6"),
+    line("assistant", use("d1", "Read", file="a.py"), "7", parentUuid="6"),
+    line("user", answer("d1"), "8", parentUuid="7"),
+    line("assistant", use("d2", "Grep", pattern="x"), "9", parentUuid="8"),
+    line("user", answer("d2"), "10", parentUuid="9"),
+]
+
+
+@pytest.mark.parametrize("link", ["parent_tool_use_id", "agentId", "prompt"])
+def test_sub_agents_and_skills_of_claude_code_are_tools_of_their_own(link, tmp_path):
+    result = {"agentId": "a7"} if link == "agentId" else {}
+    end = [line("user", answer("c2"), "11", toolUseResult=result)]
+    mark: Any = {
+        "parent_tool_use_id": {"parent_tool_use_id": "c2"},
+        "agentId": {"isSidechain": True, "agentId": "a7"},
+        "prompt": {"isSidechain": True},
+    }[link]
+    inside = [{**item, **mark} for item in INSIDE]
+    # A transcript has its sub-agents in files of their own, which are read after it.
+    records = [*MAIN, *end, *inside] if link == "agentId" else [*MAIN, *inside, *end]
+    assert outline(read(tmp_path, "claude-code", records)) == [
+        ("Fill in the form", "skill:pdf agent:reviewer", None),
+        ("Review a.py", "Read Grep", "agent:reviewer"),
+    ]
+
+
+def test_a_sub_agent_that_no_call_is_known_of_is_a_run_by_itself(tmp_path):
+    inside = [{**item, "isSidechain": True, "agentId": "a7"} for item in INSIDE]
+    assert outline(read(tmp_path, "claude-code", inside)) == [("Review a.py", "Read Grep", None)]
+
+
+def test_embedded_trajectories_are_nested_in_the_calls_that_refer_to_them(tmp_path):
+    def step(source, tool="", **more):
+        calls: list[Any] = (
+            [{"tool_call_id": tool, "function_name": tool, "arguments": {}}] if tool else []
+        )
+        result: Any = {"source_call_id": tool, "content": "fine", **more}
+        said: dict[str, Any] = {"source": source, "message": "" if tool else "Fix it"}
+        if tool:
+            said.update({"tool_calls": calls, "observation": {"results": [result]}})
+        return said
+
+    def trajectory(name, *steps, **more):
+        agent = {"name": "a", "version": "1"}
+        head: dict[str, Any] = {"schema_version": "ATIF-v1.7", "trajectory_id": name}
+        return {**head, "agent": agent, "steps": list(steps), **more}
+
+    inner = trajectory("t2", step("user"), step("agent", "search"))
+    lost = trajectory("t3", step("user"), step("agent", "list"))
+    reference = {"subagent_trajectory_ref": [{"trajectory_id": "t2"}]}
+    record = trajectory(
+        "t1",
+        step("user"),
+        step("agent", "delegate", **reference),
+        subagent_trajectories=[inner, lost],
+    )
+    found = read(tmp_path, "atif", [record])
+    assert [item.id for item in found] == ["t1-1", "t1/t2-1", "t1/t3-1"]
+    assert outline(found) == [
+        ("Fix it", "delegate", None),
+        ("Fix it", "search", "delegate"),
+        ("Fix it", "list", None),
+    ]
+
+
+def test_parents_survive_every_file_and_redaction(tmp_path, capsys):
+    log = write_lines(tmp_path / "log.jsonl", BOOKING)
+    for source, target in (
+        ([str(log)], "a.jsonl"),
+        (["dtdr", str(tmp_path / "a.jsonl")], "b.parquet"),
+    ):
+        assert run(["import", *source, "-o", str(tmp_path / target)]) == 0
+    assert "nested" in capsys.readouterr().out
+    lines, rows = (list(read_demonstrations(tmp_path / name)) for name in ("a.jsonl", "b.parquet"))
+    assert lines == rows
+    assert [item.parent is None for item in rows] == [True, False]
+
+    secret = Demonstration.from_dict(
+        {"id": "2", "query": "q", "calls": ["f"], "parent": {"id": "ann@corp.example-1"}}
+    )
+    path = write_lines(tmp_path / "c.jsonl", [secret.to_dict(), {**secret.to_dict(), "id": "3"}])
+    scrubbed = [item.parent for item in read_traces("dtdr", [path], redactor=Redactor())]
+    assert "ann" not in str(scrubbed)
+    assert len(set(scrubbed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("parent", "said"),
+    [
+        (None, "'parent' must be an object with an 'id', not null"),
+        ("1", "'parent' must be an object with an 'id', not str"),
+        ({}, "'parent' has no 'id'"),
+        ({"id": ""}, "'parent' has no 'id'"),
+        ({"id": "1", "call": [2]}, "the 'call' of 'parent' must be text, not list"),
+        ({"id": "\ud800"}, "the id of 'parent'"),
+    ],
+)
+def test_a_parent_that_is_none_is_named(parent, said):
+    record = {"id": "1", "query": "q", "calls": ["f"], "parent": parent}
+    with pytest.raises(InputError, match=said):
+        Demonstration.from_dict(record)
+
+
+@pytest.mark.slow
+def test_a_sub_agent_of_pydantic_ai_is_nested_in_the_tool_that_runs_it(tmp_path):
+    pytest.importorskip("pydantic_ai", reason="needs the extra 'pydantic-ai'")
+    pytest.importorskip("opentelemetry.sdk", reason="needs the extra 'otel'")
+    import asyncio
+
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.instrumented import InstrumentationSettings
+
+    spans, provider = collected_spans()
+
+    def agent(name, *steps):
+        script = iter(steps)
+
+        def reply(heard, info):
+            step = next(script)
+            if isinstance(step, str):
+                return ModelResponse(parts=[TextPart(step)])
+            tool, arguments = step
+            return ModelResponse(parts=[ToolCallPart(tool, arguments, tool_call_id=tool)])
+
+        return Agent(FunctionModel(reply), name=name)
+
+    researcher = agent("researcher", ("search", {"text": "hotels"}), "Hotel Bo")
+    boss = agent("boss", ("ask", {"question": "Which hotel?"}), ("book", {"hotel": "Bo"}), "Booked")
+
+    @researcher.tool_plain
+    def search(text: str) -> str:
+        return "Bo"
+
+    @boss.tool_plain
+    async def ask(question: str) -> str:
+        return (await researcher.run(question)).output
+
+    @boss.tool_plain
+    def book(hotel: str) -> str:
+        return "ok"
+
+    Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+    try:
+        asyncio.run(boss.run("Book me a hotel"))
+    finally:
+        Agent.instrument_all(False)
+    assert outline(read(tmp_path, "otel", [json.loads(item.to_json()) for item in spans()])) == [
+        ("Book me a hotel", "ask book", None),
+        ("Which hotel?", "search", "ask"),
+    ]
+
+
+@pytest.mark.slow
+def test_agents_of_the_openai_sdk_as_tools_and_by_handoff(tmp_path):
+    instrumentation = pytest.importorskip(
+        "openinference.instrumentation.openai_agents",
+        reason="spans of the SDK come from openinference-instrumentation-openai-agents",
+    )
+    import asyncio
+
+    from agents import Agent, Runner, function_tool
+    from agents.items import ModelResponse
+    from agents.models.interface import Model
+    from agents.tracing import generation_span
+    from agents.usage import Usage
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    class Script(Model):
+        def __init__(self, *steps):
+            self.steps = list(steps)
+
+        async def get_response(self, system_instructions, input, *rest, **more):
+            step = self.steps.pop(0)
+            output: Any
+            said = input if isinstance(input, str) else input[0]["content"]
+            with generation_span(input=[{"role": "user", "content": said}], model="m"):
+                pass
+            if isinstance(step, str):
+                text = ResponseOutputText(text=step, type="output_text", annotations=[])
+                output = ResponseOutputMessage(
+                    id="m", role="assistant", status="completed", type="message", content=[text]
+                )
+            else:
+                name, arguments = step
+                output = ResponseFunctionToolCall(
+                    call_id=name, name=name, arguments=json.dumps(arguments), type="function_call"
+                )
+            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+
+        def stream_response(self, *rest, **more):
+            raise NotImplementedError
+
+    def tool(name):
+        return function_tool(lambda: "fine", name_override=name)
+
+    researcher = Agent(
+        name="researcher", model=Script(("search", {}), ("open", {}), "Bo"), tools=[]
+    )
+    researcher.tools = [tool("search"), tool("open")]
+    payer = Agent(name="payer", model=Script(("pay", {}), "paid"), tools=[tool("pay")])
+    boss = Agent(
+        name="boss",
+        model=Script(("ask", {"input": "Which hotel?"}), ("transfer_to_payer", {})),
+        tools=[researcher.as_tool("ask", "Asks a researcher.")],
+        handoffs=[payer],
+    )
+    spans, provider = collected_spans()
+    instrumentor = instrumentation.OpenAIAgentsInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    try:
+        asyncio.run(Runner.run(boss, "Book me a hotel"))
+    finally:
+        instrumentor.uninstrument()
+    found = read(tmp_path, "openinference", [json.loads(item.to_json()) for item in spans()])
+    assert outline(found) == [
+        ("Book me a hotel", "ask agent:payer pay", None),
+        ("Which hotel?", "search open", "ask"),
+    ]
+
+
+def collected_spans():
+    """What gives the spans that were finished, and the provider to make them with."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter.get_finished_spans, provider
+
+
+@pytest.mark.slow
+def test_sub_agents_of_langchain_are_nested_in_the_tool_that_runs_them(tmp_path):
+    pytest.importorskip("langchain", reason="needs the extra 'langchain'")
+    from langchain.agents import create_agent
+    from langchain_core.load.dump import dumps
+    from langchain_core.tools import StructuredTool
+    from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
+
+    from tests.integrations.scripted_chat_model import ScriptedModel
+
+    def tool(name, function=lambda: "fine"):
+        return StructuredTool.from_function(function, name=name, description=name)
+
+    def record(item):
+        names = ("id", "trace_id", "run_type", "name", "inputs", "outputs", "error", "extra")
+        values = json.loads(dumps({name: getattr(item, name) for name in names}))
+        times = {"start_time": item.start_time.isoformat(), "end_time": item.end_time.isoformat()}
+        ids = {name: str(getattr(item, name)) for name in ("id", "trace_id")}
+        return {**values, **times, **ids, "child_runs": list(map(record, item.child_runs))}
+
+    researcher = create_agent(
+        ScriptedModel(script=[["search"], ["open_page"]]), [tool("search"), tool("open_page")]
+    )
+
+    def ask():
+        asked: Any = {"messages": [("user", "Which hotel?")]}
+        return researcher.invoke(asked)["messages"][-1].content
+
+    boss = create_agent(ScriptedModel(script=[["ask"], ["book"]]), [tool("ask", ask), tool("book")])
+    collector = RunCollectorCallbackHandler()
+    asked: Any = {"messages": [("user", "Book me a hotel")]}
+    boss.invoke(asked, {"callbacks": [collector]})
+    found = read(tmp_path, "langsmith", list(map(record, collector.traced_runs)))
+
+    assert [(tools, parent) for _, tools, parent in outline(found)] == [
+        ("ask book", None),
+        ("search open_page", "ask"),
+    ]
+    assert Counter("hotel" in query for query, _, _ in outline(found)) == {True: 2}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dtdr.arguments.model import CallPrediction
     from dtdr.arguments.sources import Source
     from dtdr.evaluation.tables import Column
+    from dtdr.plans.prediction import PlanPrediction
     from dtdr.retrievers.base import Retriever
 
 _WIDTH = 46
@@ -46,6 +47,13 @@ def predict(
         bool,
         typer.Option("--plans", help="Predict whole plans, or what is left to do after a run."),
     ] = False,
+    templates: Annotated[
+        bool,
+        typer.Option(
+            "--templates",
+            help="Show the plans of the nearest demonstrations, filled for this query.",
+        ),
+    ] = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -69,10 +77,13 @@ def predict(
         raise InputError("give a query, or --run FILE; a run has its query")
     if query is not None and not query.strip():
         raise InputError("the query is empty; say what the user asked for")
-    if plans and tool is not None:
-        raise InputError("--plans predicts all calls, --tool one; leave one of them out")
-    if judge is not None and (plans or tool is not None):
-        raise InputError("--judge is about one call; leave --plans and --tool out")
+    if plans and templates:
+        raise InputError("--plans predicts plans, --templates shows demonstrated ones; choose one")
+    if (plans or templates) and tool is not None:
+        option = "--plans predicts" if plans else "--templates shows"
+        raise InputError(f"{option} all calls, --tool one; leave one of them out")
+    if judge is not None and (plans or templates or tool is not None):
+        raise InputError("--judge is about one call; leave --plans, --templates and --tool out")
     run = Run(query) if query is not None else read_run(str(run_file))
     from dtdr.api import load
 
@@ -86,6 +97,9 @@ def predict(
             print_json(surprise.to_dict())
         else:
             console().print(printable(str(surprise)), markup=False)
+        return
+    if templates:
+        _show_templates(retriever, run, top, as_json=as_json)
         return
     if plans:
         _show_plans(retriever, run, top, as_json=as_json)
@@ -152,12 +166,37 @@ def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> N
     if not predicted:
         note("no plan: none that the model tried comes to an end")
         return
+    _print_plans(predicted)
+
+
+def _show_templates(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
+    found = retriever.templates(run, k=top)
+    if as_json:
+        print_json(
+            {
+                "retriever": retriever.name,
+                "query": run.query,
+                "history": list(run.history),
+                "templates": [template.to_dict() for template in found],
+            }
+        )
+        return
+    if not found:
+        note("no template: no demonstration that shares a word with the query has these calls")
+        return
+    _print_plans([one.plan for one in found], [one.similarity for one in found])
+
+
+def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = None) -> None:
+    """A table of plans; of templates, with how similar their queries are."""
     from dtdr.evaluation.tables import Column, Table
 
     # A call that the first plan has too is not said twice: of the others their tools are shown.
     rows: list[dict[str, Any]] = []
     for number, plan in enumerate(predicted, start=1):
         first = {"plan": number, "probability": plan.probability}
+        if similar is not None:
+            first["similarity"] = similar[number - 1]
         if number > 1 or not plan.calls:
             tools = ", ".join(map(printable, plan.tools)) or "nothing is left to do"
             blank = {"argument": "", "value": "", "source": ""}
@@ -171,6 +210,8 @@ def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> N
         Column("Probability", "probability", _share_or_nothing, numeric=True),
         Column("Call", "call"),
     ]
+    if similar is not None:
+        columns.insert(1, Column("Similar", "similarity", _share_or_nothing, numeric=True))
     if predicted[0].has_arguments:
         columns += _argument_columns()
     caption = "a plan is as probable as its calls are right: which tools, and each how often"
@@ -192,7 +233,17 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
         for name in call.unknown
     ]
     empty = dict.fromkeys(
-        ("tool", "plan", "call", "probability", "argument", "value", "source"), ""
+        (
+            "tool",
+            "plan",
+            "similarity",
+            "call",
+            "probability",
+            "argument",
+            "value",
+            "source",
+        ),
+        "",
     )
     return [
         {**empty, **(first if number == 0 else {}), **row}

@@ -14,10 +14,12 @@ from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
 from dtdr.llms import LLM
 from dtdr.plan import END, Plan, ToolCall
+from dtdr.planning.cache import PlanCache
 from dtdr.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
 from dtdr.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.planning.selector import DEFAULT as DEFAULT_SELECT
 from dtdr.planning.selector import Selected, Selector
+from dtdr.plans.prediction import PlanPrediction
 from dtdr.prompting import DEFAULT as DEFAULT_ICL
 from dtdr.prompting import LAYOUTS, Examples, FillingPrompts, PlanFillingPrompts, SelectionPrompts
 from dtdr.ranking import Ranking
@@ -53,6 +55,8 @@ class Planner:
             Default: ``both`` where arguments were learned and there is an LLM, ``learned`` or
             ``llm`` where there is one of them, ``none`` without either.
         min_probability: of a learned value that ``both`` takes over without asking the LLM.
+        cache: asked first: where it has a plan for the query, that is followed as by ``plan``, and
+            ``select`` is for the other queries. Put runs into it once they turned out right.
         max_steps: calls of one plan at most.
         seed: of the choice of the example.
 
@@ -72,10 +76,12 @@ class Planner:
         demonstrations: Iterable[Demonstration] = (),
         fill: str | None = None,
         min_probability: float = MIN_PROBABILITY,
+        cache: PlanCache | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
+        self.cache = cache
         self.retriever = retriever
         self.llm = llm
         if select is None:
@@ -202,7 +208,7 @@ class Planner:
         started = time.perf_counter()
         ranking = run.session.rank()
         seconds = {"rank": time.perf_counter() - started}
-        if self.selector.method == "plan":
+        if self.selector.method == "plan" or self.cache is not None:
             planned = self._follow_plan(run, ranking, seconds)
             if planned is not None:
                 run.add(planned, self.max_steps)
@@ -239,14 +245,10 @@ class Planner:
 
     def _plan_ahead(self, run: _Run) -> list[tuple[ToolCall, FilledParameters]]:
         """The calls of the most probable plan, filled; none where there is no such plan."""
-        last = run.calls[-1] if run.calls else None
-        # A plan takes for granted that its calls return what is needed.
-        is_contradicted = last is not None and last.status in ("error", "empty")
-        plans = [] if is_contradicted else run.session.plans(1)
-        if not plans:
+        plan = self._find_plan(run)
+        if plan is None:
             run.goes_by_steps = True
             return []
-        (plan,) = plans
         if self.filler.uses_learned:
             made = self.filler.fill_plan(
                 run.query, run.calls, list(zip(plan.ids, plan.calls, strict=True))
@@ -261,6 +263,19 @@ class Planner:
             (ToolCall(id, call.tool, filled.arguments), filled)
             for id, call, filled in zip(plan.ids, plan.calls, made, strict=True)
         ]
+
+    def _find_plan(self, run: _Run) -> PlanPrediction | None:
+        """That of the cache, else the most probable one where plans are followed."""
+        if self.cache is not None and not run.calls:
+            plan = self.cache.get(run.session.run)
+            if plan is not None or self.selector.method != "plan":
+                return plan
+        last = run.calls[-1] if run.calls else None
+        # A plan takes for granted that its calls return what is needed.
+        is_contradicted = last is not None and last.status in ("error", "empty")
+        if is_contradicted or self.selector.method != "plan":
+            return None
+        return next(iter(run.session.plans(1)), None)
 
     def _count_constant(self, llm: LLM, text: str) -> int:
         if text not in self._constant_tokens:

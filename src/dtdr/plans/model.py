@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -27,7 +28,7 @@ from dtdr.plans.held_out import (
 from dtdr.plans.links import Links
 from dtdr.plans.lookahead import HeldOutCandidates, choose_share
 from dtdr.plans.memory import PlanMemory
-from dtdr.plans.prediction import PlanPrediction, PlanWriter
+from dtdr.plans.prediction import PlanPrediction, PlanTemplate, PlanWriter
 from dtdr.plans.ranker import PlanRanker
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts
 from dtdr.progress import track
@@ -271,13 +272,56 @@ class PlanModel:
         See ``candidates``; none where no plan comes to an end.
         """
         found = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
+        chosen = list(zip(found.candidates[:k], found.probabilities.tolist(), strict=False))
+        return self._write(run, vocabulary, chosen, arguments)
+
+    def templates(
+        self,
+        run: Run,
+        state: StepState,
+        vocabulary: Sequence[str],
+        k: int,
+        *,
+        arguments: ArgumentModel | None,
+        may_be_empty: bool,
+    ) -> list[PlanTemplate]:
+        """The plans of the k nearest demonstrations, the most similar query first.
+
+        See ``candidates``; demonstrations whose plan does not contain the calls that are made
+        already are left out.
+        """
+        found = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
+        left = {
+            tuple(sorted(vocabulary[tool] for tool in one.tools)): (one, probability)
+            for one, probability in zip(found.candidates, found.probabilities.tolist(), strict=True)
+        }
+        made = Counter(name for name in run.history if name in vocabulary)
+        similar: dict[tuple[str, ...], tuple[float, int]] = {}
+        for number, cosine in self.memory.nearest(self.memory.cosines(run.query)):
+            names = Counter(self.tools[tool] for tool in self.memory.plans[number])
+            key = tuple(sorted((names - made).elements()))
+            if made <= names and key in left:
+                first, count = similar.get(key, (cosine, 0))
+                similar[key] = first, count + 1
+        written = self._write(run, vocabulary, [left[key] for key in list(similar)[:k]], arguments)
+        return [
+            PlanTemplate(plan, cosine, count)
+            for plan, (cosine, count) in zip(written, similar.values(), strict=False)
+        ]
+
+    def _write(
+        self,
+        run: Run,
+        vocabulary: Sequence[str],
+        chosen: Sequence[tuple[Candidate, float]],
+        arguments: ArgumentModel | None,
+    ) -> list[PlanPrediction]:
+        """The calls of candidates, in order and with arguments where they are known."""
         writer = PlanWriter(run, arguments)
         use_links = arguments is None or self.links.by_reference < 0.5
         made = [self._index.get(name, -1) for name in run.history]
         plans = []
-        for one, probability in zip(
-            found.candidates[:k], found.probabilities.tolist(), strict=False
-        ):
+        for one, probability in chosen:
             found_order = [vocabulary[tool] for tool in one.tools]
             order = self.links.order([self._index.get(name, -1) for name in found_order])
             names = [found_order[place] for place in order]

@@ -39,9 +39,18 @@ class PlanPrediction:
         return tuple(call.tool for call in self.calls)
 
     @property
+    def unknown(self) -> tuple[tuple[str, str], ...]:
+        """What has to be written: the id of a call and the name of a parameter, in their order."""
+        return tuple(
+            (id, name)
+            for id, call in zip(self.ids, self.calls, strict=True)
+            for name in call.unknown
+        )
+
+    @property
     def is_complete(self) -> bool:
         """Whether every argument is known: nothing has to be written."""
-        return self.has_arguments and not any(call.unknown for call in self.calls)
+        return self.has_arguments and not self.unknown
 
     def to_plan(self) -> Plan:
         """The calls as a ``Plan``.
@@ -95,6 +104,31 @@ class PlanPrediction:
             ],
             "links": [[self.ids[earlier], self.ids[later]] for earlier, later in self.links],
             "probability": round(self.probability, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTemplate:
+    """A demonstrated plan, its slots filled for another query.
+
+    Attributes:
+        plan: the calls. An argument is a slot: filled with a value of this query, of an earlier
+            call or of demonstrations, or named in ``plan.unknown``.
+        similarity: cosine of the query with the most similar demonstrated query of this plan, by
+            words and pairs of words; in (0, 1].
+        demonstrations: how many of the eight nearest have this plan.
+    """
+
+    plan: PlanPrediction
+    similarity: float
+    demonstrations: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            **self.plan.to_dict(),
+            "similarity": round(self.similarity, 6),
+            "demonstrations": self.demonstrations,
         }
 
 

@@ -35,7 +35,7 @@ from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
 from dtdr.plans.lookahead import SHARE, Lookahead
 from dtdr.plans.model import PlanModel
-from dtdr.plans.prediction import PlanPrediction
+from dtdr.plans.prediction import PlanPrediction, PlanTemplate
 from dtdr.ranking import Ranking
 from dtdr.retrievers.estimator import Estimator
 from dtdr.retrievers.folds import assign_folds
@@ -610,6 +610,46 @@ class Retriever(Estimator):
             k,
             arguments=self.arguments_,
             may_be_empty=self.may_end_at_once,
+        )
+
+    def templates(
+        self, query: str | Run, *, before: Sequence[BeforeLike] = (), k: int = 3
+    ) -> list[PlanTemplate]:
+        """Plans of the nearest demonstrations, most similar first, their slots filled anew.
+
+        Args:
+            query: what the user asked for, or a ``Run``: what is left of the plans that contain
+                its calls then.
+            before: messages and calls of the conversation before the query, oldest first, or
+                their JSON objects.
+            k: how many at most, at least 1; of eight demonstrations, those with one plan joined.
+
+        Returns:
+            Plans as demonstrations have them, each with its similarity and its probability, which
+            that of ``plans`` is; none where no demonstration shares a word with the query.
+
+        Raises:
+            InputError: the model was fitted without plans, k is below 1, the query is not text, or
+                something is not a message.
+            DtdrError: the retriever is not fitted.
+        """
+        check_at_least(1, k=k)
+        model = self._snapshot()
+        if model.plans_ is None:
+            raise InputError(NO_PLANS)
+        if isinstance(query, Run):
+            _check_alone((), before)
+        run = query if isinstance(query, Run) else as_run(query, (), before)
+        state = model._start(run.query, run.before)
+        for call in run.calls:
+            state.call(model._index.get(call.tool, UNKNOWN), details_of(call))
+        return model.plans_.templates(
+            run,
+            state,
+            model._names,
+            k,
+            arguments=model.arguments_,
+            may_be_empty=model.may_end_at_once,
         )
 
     def prepare(self, query: str) -> Prepared:

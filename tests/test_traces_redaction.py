@@ -294,6 +294,28 @@ def test_what_follows_a_telling_option_of_a_command_is_replaced():
     assert Redactor().value({"args": command}) == {"args": scrubbed}
 
 
+SECRET_NAMES = """
+    apikey api_key api-keys secret secret_key secret_access_key password passwd passwort passphrase
+    passcode pwd token access_token auth-token refresh_token bearer_token id_token session_token
+    bot_token api_token private_key signing_key encryption_key account_key storage_key license_key
+    service_key access_key master_key shared_access_key webhook_key subscription_key deploy_key
+    admin_key credential credentials authorization pin_code pincode cvv cvc db_pass database_pass
+    user_pass root_pass admin_pass smtp_pass mysql_pass pg_pass postgres_pass redis_pass ftp_pass
+    mail_pass login_pass ssh_pass sudo_pass proxy_pass ldap_pass connection_string session_cookie
+    set-cookie jwt
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_each_telling_name_hides_what_stands_under_it(name):
+    first, *rest = name.replace("-", "_").split("_")
+    camel = first + "".join(map(str.title, rest))
+    for spelling in {name, name.upper(), camel, camel.lower(), f"my_{name}"}:
+        assert Redactor().value({spelling: "two words"}) == {spelling: "[secret]"}
+        assert "hunter2" not in Redactor().text(f'{spelling}="hunter2"')
+        assert Redactor().value([f"--{spelling}", "two words"])[1] == "[secret]"
+
+
 class CountingPattern:
     """Stands in for an expression: counts the characters that are searched."""
 

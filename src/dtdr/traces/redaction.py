@@ -107,7 +107,7 @@ _SECRET_WORD = (
     r"|encryption|account|storage|license|service|access|master|shared[_-]?access|webhook"
     r"|subscription|deploy|admin)[_-]?key|credentials?|authorization|pin[_-]?code|cvv|cvc"
     r"|(?:db|database|user|root|admin|smtp|mysql|pg|postgres|redis|ftp|mail|login|ssh|sudo"
-    r"|proxy|ldap)[_-]pass|connection[_-]?string|session[_-]?cookie|set-cookie|jwt"
+    r"|proxy|ldap)[_-]?pass|connection[_-]?string|session[_-]?cookie|set[_-]?cookie|jwt"
 )
 _SECRET_NAME = rf"(?:[\w-]{{0,60}}(?:[_-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))))?(?:{_SECRET_WORD})"
 _SECRET_FIELD = re.compile(rf"(?:[\w.-]{{0,60}}[_.-])?(?:{_SECRET_WORD})", re.IGNORECASE)

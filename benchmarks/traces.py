@@ -103,11 +103,10 @@ def write_log(path: Path, size: int, seed: int) -> int:
     return begun
 
 
-def measure(log: Path, output: Path, backend: str, *, redact: bool) -> dict[str, Any]:
+def measure(log: Path, output: Path, *, redact: bool) -> dict[str, Any]:
     """Import a log in this process; seconds by the clock and of CPU, peak resident MB, summary."""
-    from dtdr import json_codec, traces
+    from dtdr import traces
 
-    json_codec.choose_backend(backend)
     importer = traces.Importer(
         traces.find_format("openai-chat"), [log], redactor=traces.Redactor() if redact else None
     )
@@ -130,32 +129,28 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a small log")
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        log, output, backend, redact = options.child
-        print(json.dumps(measure(Path(log), Path(output), backend, redact=redact == "yes")))
+        log, output, redact = options.child
+        print(json.dumps(measure(Path(log), Path(output), redact=redact == "yes")))
         return
-    from dtdr import json_codec
-
     megabytes = 8 if options.smoke else options.megabytes
     with tempfile.TemporaryDirectory() as folder:
         log, output = Path(folder, "log.jsonl"), Path(folder, "demonstrations.jsonl")
         conversations = write_log(log, megabytes * 1_000_000, options.seed)
         size = log.stat().st_size / 1e6
         print(f"{size:,.0f} MB of chat requests, {conversations:,} conversations")
-        print("JSON     redact       MB/s MB/CPU s  peak MB      kept     calls")
-        for backend in dict.fromkeys((json_codec.backend(), "json")):
-            for redact in ("no", "yes"):
-                child = [sys.executable, __file__, "--child"]
-                child += [str(log), str(output), backend, redact]
-                done = subprocess.run(child, check=True, capture_output=True, text=True)
-                result = json.loads(done.stdout)
-                print(
-                    f"{backend:8} {redact:8} {size / result['seconds']:8.1f} "
-                    f"{size / result['cpu_seconds']:8.1f} {result['peak_mb']:8.0f}"
-                    f" {result['kept']:9,} {result['calls']:9,}"
-                )
+        print("redact       MB/s MB/CPU s  peak MB      kept     calls")
+        for redact in ("no", "yes"):
+            child = [sys.executable, __file__, "--child", str(log), str(output), redact]
+            done = subprocess.run(child, check=True, capture_output=True, text=True)
+            result = json.loads(done.stdout)
+            print(
+                f"{redact:8} {size / result['seconds']:8.1f} "
+                f"{size / result['cpu_seconds']:8.1f} {result['peak_mb']:8.0f}"
+                f" {result['kept']:9,} {result['calls']:9,}"
+            )
 
 
 if __name__ == "__main__":

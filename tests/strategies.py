@@ -1,5 +1,7 @@
 """Hypothesis strategies for plans and demonstrations, shared by the property-based tests."""
 
+from datetime import UTC
+
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
@@ -7,6 +9,8 @@ from dtdr.demonstrations import Message, Parent
 from dtdr.outputs import iter_leaves
 
 TOOL_NAMES = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")
+
+TIMES = st.none() | st.datetimes(timezones=st.just(UTC))
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
@@ -77,6 +81,7 @@ def runs(draw):
         "and then?",
         Plan(draw(run_calls(earlier)), (), earlier),
         before=tuple(before),
+        time=draw(TIMES),
     )
 
 

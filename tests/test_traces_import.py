@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtdr import json_codec
 from dtdr.errors import InputError, OutputError
 from dtdr.jsonl import BadRecords, read_demonstrations, read_tools
 from dtdr.traces import (
@@ -35,16 +34,6 @@ from tests.trace_logs import (
     otel,
     write_lines,
 )
-
-
-@pytest.fixture(params=["json", "orjson"])
-def backend(request):
-    if request.param == "orjson":
-        pytest.importorskip("orjson")
-    former = json_codec.backend()
-    json_codec.choose_backend(request.param)
-    yield request.param
-    json_codec.choose_backend(former)
 
 
 def many(count=12, seed=0):
@@ -77,7 +66,7 @@ def queries(found):
     return sorted(demonstration.query for demonstration in found)
 
 
-def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_path, backend):
+def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many())
     run(importer_of(log), tmp_path / "out.jsonl", tools_output=tmp_path / "tools.json")
 
@@ -88,19 +77,7 @@ def test_an_import_writes_a_file_that_the_reader_of_demonstrations_takes(tmp_pat
     ]  # fmt: skip
 
 
-def test_both_json_backends_write_the_same(tmp_path):
-    pytest.importorskip("orjson")
-    log = write_lines(tmp_path / "log.jsonl", many())
-    written = []
-    former = json_codec.backend()
-    for name in ("json", "orjson"):
-        json_codec.choose_backend(name)
-        written.append(run(importer_of(log), tmp_path / f"{name}.jsonl"))
-    json_codec.choose_backend(former)
-    assert written[0] == written[1]
-
-
-def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path, backend):
+def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path):
     body = '{"a": "\\\\ud83d", "b": 123456789012345678901234567890, "c": NaN}'
     line = (
         '{"messages": [{"role": "user", "content": "hi \\ud800"}, {"role": "assistant", '
@@ -116,7 +93,7 @@ def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path, b
     arguments = found.plan.calls[0].arguments
     assert found.query == "hi \ud800"
     assert arguments["c"] is None
-    assert int(arguments["b"]) == pytest.approx(123456789012345678901234567890)
+    assert arguments["b"] == 123456789012345678901234567890
 
 
 @pytest.mark.parametrize("shape", ["array", "pretty array", "wrapped", "gzip", "gzip array"])

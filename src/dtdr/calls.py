@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeGuard, get_args
+
+import msgspec
 
 from dtdr.errors import InputError
 from dtdr.outputs import resolve_pointer
@@ -94,8 +96,13 @@ def without_references(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+def dataclass_fields(names: Iterable[str]) -> dict[str, dataclasses.Field[Any]]:
+    """What ``dataclasses.replace`` and the like ask for, of a class that is not a dataclass."""
+    twin = dataclasses.make_dataclass("twin", names)
+    return {field.name: field for field in dataclasses.fields(twin)}
+
+
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call of a plan.
 
     An argument, or any value inside one, may be ``{"$ref": id}``: the output of the earlier call
@@ -109,13 +116,15 @@ class ToolCall:
             None where that is not known.
     """
 
+    # A Struct is made in a fifth of the time of a frozen dataclass, and read from JSON as it is.
     id: str
     tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
     output: Any = None
     status: Status = "unknown"
-    step: int | None = None
-    output_length: int | None = None
+    step: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    output_length: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
     def from_dict(cls, record: object) -> ToolCall:
@@ -174,6 +183,9 @@ class ToolCall:
         if not self.arguments:
             return ()
         return tuple(dict.fromkeys(item.call for item in find_references(self.arguments)))
+
+
+ToolCall.__dataclass_fields__ = dataclass_fields(ToolCall.__struct_fields__)
 
 
 def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[Any]:

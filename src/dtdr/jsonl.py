@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from dtdr import json_codec, parquet
-from dtdr.demonstrations import Demonstration, Tool, unique_tools
+from dtdr.demonstrations import Demonstration, Tool, parse_demonstration, unique_tools
 from dtdr.errors import InputError, OutputError
 from dtdr.files import replacing_file
 from dtdr.shards import Shard, find_shards, local_shard
@@ -61,10 +63,15 @@ def leave_out(reason: str, bad: BadRecords | None) -> None:
     bad.add(reason)
 
 
+_IDS_IN_MEMORY = 200_000
+"""Some 20 MB; asking SQLite for each takes as long as a sixth of reading a line."""
+
+
 class SeenIds:
-    """Remembers ids in a temporary file that SQLite keeps, so that memory does not grow."""
+    """Remembers ids; many in a temporary file that SQLite keeps, so that memory does not grow."""
 
     def __init__(self) -> None:
+        self._first: set[str] | None = set()
         self._database = sqlite3.connect("", check_same_thread=False)
         self._database.execute("PRAGMA journal_mode=OFF")
         self._database.execute("PRAGMA synchronous=OFF")
@@ -72,6 +79,18 @@ class SeenIds:
 
     def add(self, identifier: str) -> bool:
         """Remember an id; False when it was there before."""
+        if (first := self._first) is not None:
+            if identifier in first:
+                return False
+            first.add(identifier)
+            if len(first) == _IDS_IN_MEMORY:
+                self._first = None
+                for known in sorted(first):  # a tree that grows at its end is written faster
+                    self._insert(known)
+            return True
+        return self._insert(identifier)
+
+    def _insert(self, identifier: str) -> bool:
         try:
             cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
         except sqlite3.OperationalError as error:
@@ -137,24 +156,23 @@ def iter_json_lines(
     Raises:
         InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
     """
-    yield from _parse_lines(local_shard(str(path)), bad)
+    for number, line in _iter_lines(local_shard(str(path)), bad):
+        try:
+            value = json_codec.parse_line(line)
+        except InputError as error:
+            leave_out(f"{path}:{number}: {error}", bad)
+            continue
+        yield number, value
 
 
-def _parse_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, Any]]:
+def _iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, bytes]]:
     limit = longest_line()
     with shard.open() as stream:
         for number, (line, _) in enumerate(bounded_lines(stream.readline, limit), start=1):
             if line is None:
                 leave_out(f"{shard.name}:{number}: {too_long(limit)}", bad)
-                continue
-            if not line.strip():
-                continue
-            try:
-                value = json_codec.loads(line)
-            except (ValueError, RecursionError) as error:
-                leave_out(f"{shard.name}:{number}: not a line of JSON ({_short(error)})", bad)
-                continue
-            yield number, value
+            elif not line.isspace():
+                yield number, line
 
 
 def has_content(path: Path, form: str) -> bool:
@@ -261,8 +279,8 @@ def iter_records(
     bad: BadRecords | None = None,
     groups: Sequence[int] | None = None,
     first_row: int = 1,
-) -> Iterator[tuple[str, tuple[bool, Any]]]:
-    """Each record of a file with its place, and whether it is a row of Parquet.
+) -> Iterator[tuple[str, bytes | dict[str, Any]]]:
+    """Each record of a file with its place: a line of JSON, or a row of Parquet.
 
     Args:
         shard: the file.
@@ -274,27 +292,52 @@ def iter_records(
         InputError: naming the place, where ``bad`` is None.
     """
     if not shard.name.endswith(parquet.SUFFIX):
-        for number, record in _parse_lines(shard, bad):
-            yield f"{shard.name}:{number}", (False, record)
+        for line_number, line in _iter_lines(shard, bad):
+            yield f"{shard.name}:{line_number}", line
         return
     try:
         with shard.open() as stream:
             largest = longest_line()
             rows = parquet.iter_demonstration_rows(stream, groups, largest=largest)
             for number, row in enumerate(rows, start=first_row):
-                yield f"{shard.name}, row {number}", (True, row)
+                yield f"{shard.name}, row {number}", row
     except InputError as error:
         leave_out(f"{shard.name}: {error}", bad)
 
 
-def convert_record(record: tuple[bool, Any]) -> Demonstration:
+def convert_record(record: bytes | dict[str, Any]) -> Demonstration:
     """The demonstration of a record of ``iter_records``.
 
     Raises:
         InputError: it is not one.
     """
-    is_row, value = record
-    return parquet.parse_row(value) if is_row else Demonstration.from_dict(value)
+    if isinstance(record, bytes):
+        return parse_demonstration(record)
+    return parquet.parse_row(record)
+
+
+class _Identified(msgspec.Struct):
+    id: str
+
+
+_decode_id = msgspec.json.Decoder(_Identified).decode
+
+
+def record_id(record: bytes | dict[str, Any]) -> str:
+    """The id of a record of ``iter_records``, of which nothing else is read or checked.
+
+    Raises:
+        InputError: it has none.
+    """
+    if isinstance(record, bytes):
+        try:
+            return _decode_id(record).id
+        except ValueError:
+            record = json_codec.parse_line(record)
+    identifier = record.get("id") if isinstance(record, dict) else None
+    if identifier is None:
+        raise InputError("the record has no 'id'")
+    return str(identifier)
 
 
 def convert_records(
@@ -344,7 +387,7 @@ def read_tools(path: str | Path) -> tuple[Tool, ...]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({_short(error)})") from error
+        raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
         value = value["tools"]
     if not isinstance(value, list):
@@ -390,11 +433,3 @@ def save_tools(path: str | Path, tools: Iterable[Tool], *, force: bool = False) 
     with replacing_file(path, force=force) as stream:
         json.dump([tool.to_dict() for tool in tools], stream, ensure_ascii=False, indent=1)
         stream.write("\n")
-
-
-def _short(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, UnicodeDecodeError):
-        return "invalid UTF-8"
-    return str(error)

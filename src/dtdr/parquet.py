@@ -1,9 +1,9 @@
 """Demonstrations as Parquet files: the same records, with what is free JSON as text.
 
 Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
-of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group`` and
-``outcome``, with ``parent_id`` and ``parent_call`` for ``parent``. The ``arguments`` and ``output``
-of a call are JSON text, since every tool has others.
+of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group``,
+``outcome`` and ``time``, with ``parent_id`` and ``parent_call`` for ``parent``. The ``arguments``
+and ``output`` of a call are JSON text, since every tool has others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGEST_COLUMN = 1 << 30
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration."""
 _PARENT = {"parent_id": "id", "parent_call": "call"}
-_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT)
+_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time")
 _JSON = ("arguments", "output")
 
 
@@ -263,7 +263,7 @@ def write_parquet(stream: IO[bytes], demonstrations: Iterable[Demonstration]) ->
     with parquet.ParquetWriter(stream, schema, **options) as writer:
         rows: list[dict[str, Any]] = []
         for demonstration in demonstrations:
-            rows.append(_row(demonstration.to_dict()))
+            rows.append({**_row(demonstration.to_dict()), "time": demonstration.time})
             count += 1
             if len(rows) == _ROWS:
                 writer.write_table(arrow.Table.from_pylist(rows, schema))
@@ -328,6 +328,7 @@ def _schema(arrow: Any) -> Any:
             "group": text,
             "outcome": text,
             **dict.fromkeys(_PARENT, text),
+            "time": arrow.timestamp("us", "UTC"),
         }
     )
 

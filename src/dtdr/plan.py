@@ -17,6 +17,7 @@ from dtdr.calls import (
     check_text,
     find_references,
     is_reference,
+    is_text,
     iter_references,
     kind_of,
     without_references,
@@ -65,6 +66,15 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
+        if (solved := _solve(self.calls, self.links, self.earlier)) is None:
+            self._validate()
+        else:
+            vars(self).update(_references=solved[0], dependencies=solved[1])
+        if any(item.path is not None for found in self._references for item in found):
+            check_pointers(self.calls, self.earlier)
+
+    def _validate(self) -> None:
+        """Find what is wrong, and say it; ``_solve`` is for the many plans that have no fault."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")
@@ -84,8 +94,6 @@ class Plan:
                     )
                 latest = call.step
         self.dependencies  # noqa: B018  # validates on construction
-        if any(item.path is not None for found in self._references for item in found):
-            check_pointers(self.calls, self.earlier)
 
     @classmethod
     def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
@@ -313,6 +321,59 @@ class Plan:
 def same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two calls have the same arguments, whatever the order of their keys."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+def _solve(
+    calls: Sequence[ToolCall], links: Iterable[tuple[str, str]], earlier: Sequence[ToolCall]
+) -> tuple[tuple[list[Reference], ...], tuple[frozenset[int], ...]] | None:
+    """The references and the dependencies of each call, in one pass.
+
+    Returns:
+        None where the plan may have a fault.
+    """
+    before = {call.id for call in earlier}
+    position: dict[str, int] = {}
+    references: list[list[Reference]] = []
+    parents: list[frozenset[int] | set[int]] = []
+    latest = None
+    for index, call in enumerate(calls):
+        identifier, tool, step, arguments = call.id, call.tool, call.step, call.arguments
+        if not tool or tool == END or identifier in position or identifier in before:
+            return None
+        if not (tool.isascii() and identifier.isascii()) and not is_text(tool + identifier):
+            return None
+        if step is not None:
+            if latest is not None and step < latest:
+                return None
+            latest = step
+        found: list[Reference] = []
+        if "$ref" in arguments:
+            found = find_references(arguments)
+        else:
+            for value in arguments.values():
+                if type(value) is not str:
+                    found += find_references(value)
+        references.append(found)
+        needs: frozenset[int] | set[int] = _NOTHING
+        if found:
+            needs = set()
+            for source, _ in found:
+                if source in position:
+                    needs.add(position[source])
+                elif source not in before:
+                    return None
+        parents.append(needs)
+        position[identifier] = index
+    for source, target in links:
+        if source not in position or target not in position or position[source] >= position[target]:
+            return None
+        parents[position[target]] = parents[position[target]] | {position[source]}
+    if len(before) < len(earlier):
+        return None
+    return tuple(references), tuple(map(frozenset, parents))
 
 
 def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,15 @@ from dtdr.counting.unique_ids import UniqueIds
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.engines import Engine, ProcessEngine
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, convert_record, iter_records, leave_out, longest_line, read_tools
+from dtdr.jsonl import (
+    BadRecords,
+    convert_record,
+    iter_records,
+    leave_out,
+    longest_line,
+    read_tools,
+    record_id,
+)
 from dtdr.shards import Shard, find_shards
 
 _PART_ROWS = 100_000
@@ -229,7 +237,7 @@ def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Coll
 
 def _find_records(
     part: Part, chosen: Numbers, seed: int
-) -> Iterator[tuple[str, int, tuple[bool, object]]]:
+) -> Iterator[tuple[str, int, bytes | dict[str, Any]]]:
     """Place, number and record of each demonstration of the sample.
 
     Raises:
@@ -239,9 +247,10 @@ def _find_records(
         wanted = set(chosen.tolist())
         lenient = BadRecords()  # what is no record was counted, or refused, by the first pass
         for place, record in iter_records(_open(part), lenient):
-            value = record[1]
-            identifier = value.get("id") if isinstance(value, dict) else None
-            number = number_of(str(identifier), seed)
+            try:
+                number = number_of(record_id(record), seed)
+            except InputError:
+                continue
             if number in wanted:
                 yield place, number, record
         return
@@ -249,14 +258,14 @@ def _find_records(
     try:
         with shard.open() as stream:
             for position, number, row in _find_rows(stream, part, chosen, seed):
-                yield f"{shard.name}, row {part.first_row + position}", number, (True, row)
+                yield f"{shard.name}, row {part.first_row + position}", number, row
     except InputError as error:
         raise InputError(f"{shard.name}: {error}") from error
 
 
 def _find_rows(
     stream: IO[bytes], part: Part, chosen: Numbers, seed: int
-) -> Iterator[tuple[int, int, object]]:
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Position, number and row of each demonstration of the sample in a part of Parquet."""
     largest = longest_line()
     batches = parquet.iter_batches(stream, known=("id",), groups=part.groups, largest=largest)

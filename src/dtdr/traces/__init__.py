@@ -135,6 +135,8 @@ def open_demonstrations(
 def _demonstration(record: Any) -> Demonstration:
     if isinstance(record, BadRecord):
         raise InputError(record.reason)
+    if isinstance(record, Demonstration):
+        return record
     return Demonstration.from_dict(record)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dtdr import json_codec
-from dtdr.demonstrations import Demonstration
+from dtdr.demonstrations import Demonstration, parse_demonstration
 from dtdr.errors import InputError
 from dtdr.traces.base import AssistantMessage, Trace, TracedCall, TraceFormat, UserMessage, nest
 from dtdr.traces.messages import (
@@ -56,19 +56,32 @@ class Canonical(RecordFormat):
     name: ClassVar[str] = "dtdr"
     title: ClassVar[str] = "demonstrations.jsonl, the canonical format"
 
+    def decode(self, line: bytes) -> Any:
+        """The demonstration of a line, or the JSON value of one that is none."""
+        try:
+            return parse_demonstration(line)
+        except (InputError, RecursionError):
+            return super().decode(line)
+
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it has a query and calls."""
-        return isinstance(record, dict) and "query" in record and "calls" in record
+        is_object = isinstance(record, dict) and "query" in record and "calls" in record
+        return is_object or isinstance(record, Demonstration)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """Check a demonstration and pass it on at once; see ``TraceFormat.add``."""
-        Demonstration.from_dict(record)
+        self.trace(record)
         super().add(record, raw, place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The demonstration of a line."""
+        yield self.trace(self.decode(payloads[0]))
 
     def trace(self, record: Any) -> Trace:
         """The demonstration of a record."""
-        demonstration = Demonstration.from_dict(record)
+        is_read = isinstance(record, Demonstration)
+        demonstration = record if is_read else Demonstration.from_dict(record)
         return Trace(demonstration.id, [], demonstration=demonstration)
 
 

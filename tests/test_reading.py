@@ -1,0 +1,208 @@
+"""The fast way to read a line of JSON takes what the careful one takes, and gives the same."""
+
+import copy
+import dataclasses
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dtdr import Demonstration, Plan, ToolCall, json_codec, plan
+from dtdr import demonstrations as module
+from dtdr.demonstrations import parse_demonstration
+from dtdr.errors import InputError
+from dtdr.jsonl import BadRecords, SeenIds, read_demonstrations, record_id
+from tests.strategies import demonstrations, runs
+
+_REFERENCES = ({"$ref": "0"}, {"$ref": "b0"}, {"$ref": "0", "path": "/a"}, {"$ref": "9"})
+_TIMES = (
+    "2026-11-22T09:30:00Z",
+    "2026-11-22 09:30:00",
+    "0001-01-01T00:00:00+09:00",
+    "2026-11-22T09:30:00.1234567+02:00",
+    "2026-11-22",
+)
+_LISTS: tuple[list[Any], ...] = ([["0", "1"]], [["1", "0"]], ["open_file", {"tool": "x"}], [])
+_TEXTS = ("", " ", "1", "end", "ü", "\ud800", "ok", "call", *_TIMES)
+_NUMBERS = (0, -1, 3, 2**70, 1.0, 1.5, float("nan"), True)
+ODD = st.sampled_from([None, {}, *_NUMBERS, *_TEXTS, *_LISTS, *_REFERENCES]).map(copy.deepcopy)
+_OF_CALLS = ("tool", "arguments", "output", "status", "step", "output_length", "role", "content")
+KEYS = st.sampled_from(
+    [
+        "id",
+        "query",
+        "calls",
+        "links",
+        "before",
+        "source",
+        "outcome",
+        "group",
+        "time",
+        *_OF_CALLS,
+        "x",
+    ]
+)
+
+
+def places(value, at=()):
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, (dict, list)):
+            yield from places(item, (*at, key))
+
+
+@st.composite
+def lines(draw):
+    """Lines of demonstrations, most of them with something changed in them."""
+    record = draw(st.one_of(demonstrations(), runs())).to_dict()
+    if draw(st.booleans()):
+        record["time"] = draw(st.datetimes()).isoformat() + draw(
+            st.sampled_from(["", "Z", "+02:00"])
+        )
+    for _ in range(draw(st.integers(0, 2))):
+        inner = record
+        for key in draw(st.sampled_from(list(places(record)))):
+            inner = inner[key]
+        if isinstance(inner, dict):
+            inner[draw(KEYS)] = draw(ODD)
+        elif inner:
+            inner[draw(st.integers(0, len(inner) - 1))] = draw(ODD)
+    line = json.dumps(record, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
+    if draw(st.integers(0, 4)) == 0:
+        at = draw(st.integers(0, len(line)))
+        line = line[:at] + draw(st.binary(max_size=2)) + line[at + draw(st.integers(0, 2)) :]
+    return line
+
+
+def outcome(function, *arguments):
+    """What a function returns, or what it says is wrong."""
+    try:
+        return function(*arguments)
+    except (InputError, RecursionError) as error:
+        return type(error), str(error)
+
+
+def read_carefully(line):
+    """As files were read before there was a fast way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_solve", lambda *_: None)
+        return outcome(lambda: Demonstration.from_dict(json_codec.parse_line(line)))
+
+
+@given(lines())
+@example(b'{"id":"1","id":2,"query":"q","calls":[]}')
+@example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","y":"\xff"}]}')
+@example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","y":1e999}]}')
+@example(b'{"id":"1","query":"q","calls":[],"before":[{"role":"user","content":"\\ud800"}]}')
+@example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","arguments":{"\\u0024ref":"2"}}]}')
+def test_the_fast_way_gives_what_the_careful_way_gives(line):
+    found, expected = outcome(parse_demonstration, line), read_carefully(line)
+    assert repr(found) == repr(expected)  # NaN is not equal to itself
+    if isinstance(expected, Demonstration):
+        assert found.plan.dependencies == expected.plan.dependencies
+        assert found.to_dict().keys() == expected.to_dict().keys()
+
+
+def test_a_usual_line_is_read_the_fast_way(monkeypatch):
+    first = {
+        "id": "1",
+        "tool": "übersetze",
+        "arguments": {},
+        "step": 1,
+        "output": [1],
+        "status": "ok",
+    }
+    second = {"id": "2", "tool": "b", "arguments": {"a": {"$ref": "1"}}}
+    record = {"id": "1", "query": "q", "calls": [first, second], "links": [["1", "2"]]}
+    record |= {"outcome": "failure", "time": "2026-11-22T09:30:00Z"}
+    record |= {"before": [{"role": "user", "content": "hi"}]}
+    line = json.dumps(record).encode()
+    monkeypatch.setattr(module.Demonstration, "from_dict", lambda record: pytest.fail("slow"))
+    monkeypatch.setattr(Plan, "_validate", lambda self: pytest.fail("slow"))
+    found = parse_demonstration(line)
+    assert found.plan.dependencies == (frozenset(), frozenset({0}))
+    assert (found.outcome, found.plan.calls[0].output) == ("failure", [1])
+
+
+def test_times_are_kept_in_utc():
+    record = {"id": "1", "query": "q", "calls": ["a"]}
+    moment = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+    for written in (
+        "2026-11-22T09:30:00Z",
+        "2026-11-22 09:30:00",
+        "2026-11-22T11:30:00+02:00",
+        moment.astimezone(timezone(timedelta(hours=-5))),
+    ):
+        found = Demonstration.from_dict({**record, "time": written})
+        assert found.time == moment
+        assert found.to_dict()["time"] == "2026-11-22T09:30:00Z"
+    for wrong in (1732267800, "yesterday", "2026-11-22", ["2026"], "0001-01-01T00:00:00+09:00"):
+        with pytest.raises(InputError, match=r"write it as 2026-11-22T09:30:00Z"):
+            Demonstration.from_dict({**record, "time": wrong})
+
+
+def test_a_line_that_is_no_json_is_named_and_counted(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(
+        b'{"id": "1", "query": "q", "calls": ["a"]}\n{"id": "2", \n\n{"id": "3", "query": "q"}\n'
+    )
+    bad = BadRecords()
+    assert [item.id for item in read_demonstrations(path, bad=bad)] == ["1"]
+    assert bad.count == 2
+    assert ":2: not a line of JSON (" in bad.first[0]
+    assert bad.first[1].endswith(
+        ":4: the demonstration has no list of 'calls'; give names or objects"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (b'{"query": "q", "id": "7", "x": "\\ud800"}', "7"),
+        (b'{"id": 7}', "7"),
+        ({"id": 7}, "7"),
+        (b'{"x": 1}', None),
+        (b"[1]", None),
+        (b"{", None),
+    ],
+)
+def test_the_id_of_a_record_is_found_without_reading_the_rest(record, expected):
+    if expected is not None:
+        assert record_id(record) == expected
+        return
+    with pytest.raises(InputError):
+        record_id(record)
+
+
+def test_ids_are_remembered_in_memory_and_beyond(monkeypatch):
+    monkeypatch.setattr("dtdr.jsonl._IDS_IN_MEMORY", 3)
+    seen = SeenIds()
+    assert [seen.add(name) for name in "abcdeabcdef"] == [True] * 5 + [False] * 5 + [True]
+    seen.close()
+
+
+def test_calls_and_demonstrations_change_as_dataclasses_do():
+    call = ToolCall("1", "a", {"x": 1}, step=2)
+    assert dataclasses.replace(call, tool="b") == ToolCall("1", "b", {"x": 1}, step=2)
+    assert dataclasses.asdict(call)["arguments"] == {"x": 1}
+    item = Demonstration("1", "q", Plan((call,)))
+    assert dataclasses.replace(item, group="g").group == "g"
+    with pytest.raises(AttributeError):
+        item.group = "h"  # type: ignore[misc]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_json_is_read_and_written_as_the_standard_library_does(value):
+    line = json.dumps(value).encode()
+    assert json_codec.loads(line) == json.loads(line)
+    assert json.loads(json_codec.dumps(value)) == value

@@ -282,6 +282,16 @@ def test_lines_may_hold_runs(factored, stdin, capsys):
         ('{"query": "a", "before": [{"role": "tool"}]}', "needs the role"),
         ('{"query": "a", "calls": [{"tool": "b", "status": "fine"}]}', "unknown status"),
         (b"\xff\xfe\xff", "is not a run"),
+        (
+            '{"query": "a", "calls": [{"tool": "b", "step": 2}, {"tool": "b", "step": 1}]}',
+            "call '2' has step 1, after a call of step 2",
+        ),
+        (
+            '{"query": "a", "calls": [{"tool": "b", "id": "x", "output": {"to": 1}}, '
+            '{"tool": "b", "arguments": {"v": {"$ref": "x", "path": "/from"}}}]}',
+            "refers to '/from' in the output of 'x', which does not name a part of it",
+        ),
+        ('{"query": "a", "calls": [{"tool": "b", "arguments": {"v": {"$ref": "9"}}}]}', "'9'"),
     ],
 )
 def test_what_is_not_a_run_is_one_sentence(model, stdin, capsys, content, words):

@@ -1,15 +1,20 @@
 import copy
 import json
+import re
 import threading
 from itertools import pairwise
+from typing import Any
 
 import anyio
+import httpx2
 import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 import dtdr
 from dtdr.errors import InputError
+from dtdr.gateway import Gateway, GatewayOptions
 from dtdr.retrievers.surprise import Surprise
 from dtdr.traces.mcp import MCP
 from tests.gateway.conftest import demonstrations
@@ -23,6 +28,7 @@ from tests.gateway.helpers import (
     text,
     until,
 )
+from tests.gateway.test_http import http_gateway
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -342,6 +348,31 @@ async def test_odd_calls_are_logged_or_refused(judging_model, served, how, caplo
     assert "odd call (1 of 2): write_mail" in caplog.text
     assert bool(odd.is_error) is (how == "refuse")
     assert ("unlike earlier runs" in text(odd)) is (how == "refuse")
+
+
+async def test_odd_calls_are_counted_for_prometheus(judging_model, served):
+    options = GatewayOptions(odd_calls="refuse")
+    gateway = Gateway(judging_model, [served["known"]], options)
+    meta: Any = {"dtdr/intent": "please do the weather work number 3"}
+
+    async def counts(client):
+        answer = await client.get("/metrics")
+        assert answer.status_code == 200
+        found = re.findall(r'dtdr_judged_calls_total\{judgement="(\w+)"\} (\S+)', answer.text)
+        assert "# TYPE process_cpu_seconds_total counter" in answer.text
+        return {name: float(number) for name, number in found}
+
+    async with (
+        http_gateway(judging_model, [], gateway=gateway) as port,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as prometheus,
+        Client(f"http://127.0.0.1:{port}/mcp") as client,
+    ):
+        assert await counts(prometheus) == {"odd": 0, "usual": 0, "abstained": 0}
+        await client.call_tool("find_place", {"name": "Rome"})  # no intent yet, so not judged
+        await client.call_tool("get_weather", {"place": "Rome"}, meta=meta)
+        await client.call_tool("write_mail", {"to": "mallory@evil.example"}, meta=meta)
+        assert await counts(prometheus) == {"odd": 1, "usual": 1, "abstained": 0}
+        assert (await prometheus.post("/metrics")).status_code == 404
 
 
 async def test_a_model_that_cannot_judge_is_refused(model, served):

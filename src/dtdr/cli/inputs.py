@@ -13,6 +13,7 @@ from dtdr.cli.output import note
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, DemonstrationFile, read_tools
+from dtdr.plan import Plan
 from dtdr.run import Run
 
 if TYPE_CHECKING:
@@ -196,7 +197,8 @@ def read_run(source: str) -> Run:
     """A run from a JSON file; ``-`` is standard input.
 
     Raises:
-        InputError: it cannot be read, or is not a run.
+        InputError: it cannot be read, is not a run, refers to a call or to a part of an output that
+            is not there, or has a step number that goes back.
     """
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
@@ -205,7 +207,9 @@ def read_run(source: str) -> Run:
         raise InputError(f"cannot read {source}: {reason}") from error
     name = "standard input" if source == "-" else source
     try:
-        return Run.from_dict(json.loads(content))
+        run = Run.from_dict(json.loads(content))
+        Plan(tuple(run.calls), earlier=run.earlier)  # raises as a demonstration with these calls
+        return run
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
     except (ValueError, RecursionError) as error:

@@ -104,7 +104,8 @@ class Gateway:
         if options.odd_calls != "ignore" and not self.ranker.judges:
             raise InputError(NO_SURPRISE)
         self.judged: Counter[str] = Counter()
-        """How many calls were ``odd`` and ``usual``, and of how many nothing was said."""
+        """How many calls were ``odd`` and ``usual``, and of how many nothing was said
+        (``abstained``)."""
         self.version = 0
         """Grows whenever the catalog changes."""
         self._tasks: TaskGroup | None = None
@@ -260,13 +261,9 @@ class Gateway:
             return None
         made = ToolCall("call", self.catalog.model_name(name), arguments)
         surprise = await self.ranker.judge(made, state.intent, state.read_calls)
-        if surprise is None or surprise.p_value is None:
-            self.judged["nothing said"] += 1
+        self.judged["abstained" if surprise is None else surprise.judgement] += 1
+        if surprise is None or not surprise.is_odd():
             return None
-        if not surprise.is_odd():
-            self.judged["usual"] += 1
-            return None
-        self.judged["odd"] += 1
         logger.warning("odd call (%d of %d): %s", self.judged["odd"], self.judged.total(), surprise)
         if self.options.on_odd_call is not None:
             try:

@@ -36,7 +36,7 @@ async def serve_http(
     key: str = "",
     limits: Limits = LIMITS,
 ) -> None:
-    """Serve clients over streamable HTTP until interrupted.
+    """Serve clients over streamable HTTP until interrupted, and ``/metrics`` for Prometheus.
 
     Args:
         gateway: what is served.
@@ -52,6 +52,7 @@ async def serve_http(
     import uvicorn
 
     from dtdr.gateway.message_limits import BodyLimits
+    from dtdr.gateway.metrics import MetricsPage
     from dtdr.server.connections import Connections
 
     require_key_for(host, key)
@@ -61,7 +62,7 @@ async def serve_http(
         max_request_body_size=limits.body_bytes,
         session_idle_timeout=gateway.options.idle_seconds,
     )
-    app = BodyLimits(_SessionEnd(app, gateway), limits)
+    app = BodyLimits(MetricsPage(_SessionEnd(app, gateway), gateway), limits)
     app = _KeyCheck(app, key) if key else _PageCheck(app)
     config = uvicorn.Config(
         app,

@@ -32,6 +32,9 @@ MOST_PLANS = 1_500
 ODD = 0.01
 """P-values up to which a call is odd, unless told otherwise: one false alarm in a hundred."""
 
+JUDGEMENTS = ("odd", "usual", "abstained")
+"""What can be said of a call; the last where there is no p-value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
@@ -57,6 +60,13 @@ class Surprise:
     def is_odd(self, level: float = ODD) -> bool:
         """Whether the p-value is at most the level; False where nothing can be said."""
         return self.p_value is not None and self.p_value <= level
+
+    @property
+    def judgement(self) -> str:
+        """One of ``JUDGEMENTS``: what metrics count."""
+        if self.p_value is None:
+            return "abstained"
+        return "odd" if self.is_odd() else "usual"
 
     def __str__(self) -> str:
         """One sentence."""

@@ -20,6 +20,12 @@ from dtdr.arguments.model import CallPrediction
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+JUDGED_CALLS = (
+    "dtdr_judged_calls",
+    "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
+)
+"""Name and meaning of a metric that the MCP gateway has, too."""
+
 
 class Metrics:
     """What the server counts. No label ever holds what a client chose freely."""
@@ -65,12 +71,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.odd_calls = Counter(
-            "dtdr_judged_calls",
-            "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
-            ["model", "judgement"],
-            registry=registry,
-        )
+        self.odd_calls = Counter(*JUDGED_CALLS, ["model", "judgement"], registry=registry)
         self.calls = Counter(
             "dtdr_predicted_calls",
             "Calls predicted with their arguments, by whether every one was known.",

@@ -108,7 +108,7 @@ class Service:
             model, model.current.retriever.surprise_, "does not know how odd a call is", "plans"
         )
         snapshot, surprise = await judging()
-        self.metrics.odd_calls.labels(model.name, judgement(surprise)).inc()
+        self.metrics.odd_calls.labels(model.name, surprise.judgement).inc()
         return schemas.SurpriseResponse(
             model=model.name, generation=snapshot.generation, **surprise.to_dict()
         )
@@ -324,13 +324,6 @@ def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.retriever.index
     return list(dict.fromkeys(name for name in history if index(name) < 0))
-
-
-def judgement(surprise: Surprise) -> str:
-    """``odd``, ``usual``, or ``abstained``."""
-    if surprise.p_value is None:
-        return "abstained"
-    return "odd" if surprise.is_odd() else "usual"
 
 
 def call_record(call: schemas.CallMade | str) -> CallLike:

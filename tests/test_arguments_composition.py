@@ -65,7 +65,7 @@ def test_templates_survive_saving_and_folders_without_them_load(meetings):
     assert older.arguments.get("title") != "Meeting with Wanda"
 
 
-def test_words_around_values_stand_in_three_runs_of_two_groups():
+def test_words_around_values_stand_in_twice_as_many_runs_as_constants():
     def templates(groups, **options):
         runs = [
             Demonstration(
@@ -78,10 +78,11 @@ def test_words_around_values_stand_in_three_runs_of_two_groups():
         ]
         return Constants.fit(runs, **options).templates.get(("tell", "text"), ())
 
-    assert templates(["a", "b", "a"]) == (("Secret words for ", ""),)
-    assert templates(["a", "a", "a"]) == ()
-    assert templates(["a", "b"]) == ()
-    assert templates(["a", "b", "c"], min_runs=0) == ()
+    assert templates([*"aaaaab"]) == (("Secret words for ", ""),)
+    assert templates([*"aaaaaa"]) == ()
+    assert templates([*"aaabb"]) == ()
+    assert templates([*"abc"], min_runs=1) == (("Secret words for ", ""),)
+    assert templates([*"abcdefgh"], min_runs=0) == ()
     none = ArgumentModel.fit(demonstrations(plan_meeting), options=ArgumentOptions(min_runs=0))
     assert "Meeting" not in json.dumps(none.config())
 

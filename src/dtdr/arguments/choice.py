@@ -31,6 +31,8 @@ _LEAST_PLAIN = 0.5
 _LEAST_PART = 0.5
 _LEAST_COMPOSED = 0.1
 """Of a kind of value that is put together; parts of a less probable one are not looked for."""
+_LEAST_TEXT = 0.3
+"""Of a text of learned words around values; a less probable one is not proposed."""
 _LEADING_SPANS = 8
 _LEADING_OTHERS = 24
 """Candidates whose probabilities are added up where they hold the same value."""
@@ -91,8 +93,10 @@ def choose_value(
         share = totals.pop(form)
         made = compose(form) if share >= _LEAST_COMPOSED else None
         if made is not None:
-            totals[form] = share * made.probability
-            composed[form] = made._replace(form=form, probability=totals[form])
+            share *= made.probability
+            if share >= _LEAST_TEXT or not form.startswith(TEMPLATE):
+                totals[form] = share
+                composed[form] = made._replace(form=form, probability=share)
     if not totals:
         return Choice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)

@@ -23,7 +23,7 @@ from dtdr.arguments.candidates import (
     Candidates,
     TextView,
 )
-from dtdr.arguments.constants import ANY_TOOL, Constants
+from dtdr.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.arguments.dates import read_dates
 from dtdr.arguments.earlier import EarlierValues
 from dtdr.arguments.features import (
@@ -171,7 +171,8 @@ class CallCandidates:
         values: list[Any] = [None, None]
         sources = [Source("unknown"), Source("omitted")]
         forms = [UNKNOWN, OMITTED]
-        rows = list(_ROWS)
+        parts = list(_ROWS)
+        lengths = [1] * len(_ROWS)
         row_of = [_UNKNOWN_ROW, _OMITTED_ROW]
         kind_of = [0, 2]
         if len(texts.parts) > 1:
@@ -179,8 +180,9 @@ class CallCandidates:
         message_kind = len(kinds) - 1 if len(texts.parts) > 1 else _SPAN
         own_values = self._constants.values.get((tool, parameter), ())
         known = {form for form, _ in own_values}
-        named = self._constants.values.get((ANY_TOOL, parameter), ())
-        constants = [*own_values, *(item for item in named if item[0] not in known)]
+        named = self._constants.values.get((ANY_TOOL, parameter.rpartition("/")[2]), ())
+        shared = [item for item in named if item[0] not in known]
+        constants = [*own_values, *shared][:MAX_CONSTANTS]
         given = Counter(past.forms.get(parameter) for past in state.calls if past.call.tool == tool)
         for place, (form, value) in enumerate(constants):
             values.append(value)
@@ -190,8 +192,9 @@ class CallCandidates:
             is_own = place < len(own_values)
             mention = self._mention(form)
             rank = min(place if is_own else place - len(own_values), 4)
-            row_of.append(len(rows))
-            rows.append(constant_features(mention, rank, is_own, min(given[form], 2)))
+            row_of.append(len(lengths))
+            parts.append(constant_features(mention, rank, is_own, min(given[form], 2)))
+            lengths.append(len(parts[-1]))
         sources += [Source("constant")] * len(constants)
         if (tool, parameter) in self._constants.lists:
             values.append(None)
@@ -216,8 +219,8 @@ class CallCandidates:
             outputs = self._outputs_for(parameter, taken)
             arguments = earlier.arguments(tool, parameter)
             leaves, leaf_row = earlier.leaves(tool, parameter)
-            first = len(rows) + len(outputs) + len(arguments)
-            own_rows = np.arange(len(rows), first)
+            first = len(lengths) + len(outputs) + len(arguments)
+            own_rows = np.arange(len(lengths), first)
             row = np.concatenate([row, own_rows, leaf_row + first])
             producers = [
                 state.by_id[source.call].tool for source in earlier.sources[: len(outputs)]
@@ -228,18 +231,25 @@ class CallCandidates:
             output_kinds = [kind_at[f"output {name}"] for name in producers]
             others = np.repeat([len(kinds) - 2, len(kinds) - 1], [len(arguments), len(leaf_row)])
             kind = np.concatenate([kind, output_kinds, others])
-            rows += outputs + arguments + leaves
+            output_lengths = [len(one) + len(use) for one, use in outputs]
+            parts += [part for pair in outputs for part in pair]
+            parts += arguments + leaves
+            lengths += [*output_lengths, *map(len, arguments), *map(len, leaves)]
             if (tool, parameter) in self._constants.composed:
                 values += [None] * len(outputs)
                 forms += [AROUND + form for form in earlier.forms[: len(outputs)]]
                 sources += earlier.sources[: len(outputs)]
-                row = np.concatenate([row, np.arange(len(rows), len(rows) + len(outputs))])
-                rows += [one ^ _AROUND_SALT for one in outputs]
+                row = np.concatenate([row, np.arange(len(lengths), len(lengths) + len(outputs))])
+                parts += [
+                    part
+                    for (_, use), around in zip(outputs, self._outputs_around, strict=True)
+                    for part in (around, use ^ _AROUND_SALT)
+                ]
+                lengths += output_lengths
                 kind = np.concatenate(
                     [kind, np.array(output_kinds) + len(kinds) - kind_at[names[0]]]
                 )
                 kinds += [f"around {name}" for name in dict.fromkeys(producers)]
-        lengths = list(map(len, rows))
         is_date = self._constants.types.get((tool, parameter)) == "date"
         more = features(
             [
@@ -260,7 +270,7 @@ class CallCandidates:
                 np.concatenate([self._called, more]),
                 features([f"kind {name}" for name in kinds]),
                 message_kind,
-                rows,
+                parts,
                 np.array(lengths, np.uint8),
                 row.astype(np.uint16),
                 kind.astype(np.uint8),
@@ -325,13 +335,16 @@ class CallCandidates:
             )
         ]
 
-    def _outputs_for(self, parameter: str, taken: Collection[str]) -> list[Hashes]:
-        """The features of each whole output as seen from a parameter."""
+    @cached_property
+    def _outputs_around(self) -> list[Hashes]:
+        """The features of each whole output as one that a text is written around."""
+        return [own ^ _AROUND_SALT for own in self._outputs]
+
+    def _outputs_for(self, parameter: str, taken: Collection[str]) -> list[tuple[Hashes, Hashes]]:
+        """The features of each whole output, those that all parameters share and those of one."""
         state, tool = self.state, self.tool
         return [
-            np.concatenate(
-                [own, use_features(state, past.call, tool, parameter, past.call.id in taken)]
-            )
+            (own, use_features(state, past.call, tool, parameter, past.call.id in taken))
             for own, past in zip(self._outputs, state.calls[-MAX_OUTPUTS:], strict=True)
         ]
 

@@ -35,6 +35,8 @@ _RATE = 0.05
 _LEAST_SQUARE = 1e-3
 _SETTLED_SQUARE = 1.0
 """Of weights that were learned before: a further example changes them by a tenth at most."""
+_SURE = 0.99
+"""An example whose right values are more probable teaches little: the next pass leaves it out."""
 _BATCH = 64
 _MEMBER_BATCH = 512
 _HIGHEST = 600.0
@@ -205,8 +207,12 @@ class CandidateRanker:
         index = self._index()
         ones = np.ones(0, np.float32)
         rng = np.random.default_rng(seed)
+        shares = np.zeros(len(examples))  # of the right values, 0 where not seen in the last pass
         for _ in range(epochs):
-            for part in _parts(rng.permutation(len(examples)), _BATCH):
+            order = rng.permutation(len(examples))
+            order = order[shares[order] < _SURE]
+            shares[shares >= _SURE] = 0
+            for part in _parts(order, _BATCH):
                 chosen = [examples[place] for place in part]
                 batch = Batch([item.features for item in chosen])
                 if len(ones) < len(batch.buckets):
@@ -216,8 +222,10 @@ class CandidateRanker:
                     shape=(len(batch.rows) - 1, len(self._weights)),
                 )
                 scores = batch.candidate_scores(matrix @ self._weights)
-                wanted = np.where(batch.targets(chosen), scores, -np.inf)
+                is_target = batch.targets(chosen)
+                wanted = np.where(is_target, scores, -np.inf)
                 predicted = _softmax(scores, batch.owner, batch.count)
+                shares[part] = np.bincount(batch.owner, predicted * is_target, batch.count)
                 errors = predicted - _softmax(wanted, batch.owner, batch.count)
                 self._step(matrix.T @ batch.row_errors(errors))
 

@@ -63,15 +63,22 @@ class SeenValues:
         return runs >= self.min_runs and len(groups) >= self.min_groups
 
     def most_frequent(
-        self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
+        self, key: Parameter, forms: Iterable[str], known: Collection[str] = (), times: int = 1
     ) -> list[str]:
-        """Those that stood in enough runs and groups, or are known, the most frequent first."""
-        counted = [
-            (-self.runs(key, form), form)
-            for form in forms
-            if form in known or self.is_frequent(key, form)
+        """Those that stood in enough runs and groups, or are known, the most frequent first.
+
+        Args:
+            key: their parameter.
+            forms: canonical.
+            known: of the forms, those that were frequent before.
+            times: how often as many runs are enough.
+        """
+        frequent = [
+            (-counted, form)
+            for form, counted in ((form, self.runs(key, form)) for form in forms)
+            if form in known or (counted >= times * self.min_runs and self.is_frequent(key, form))
         ]
-        return [form for _, form in sorted(counted)]
+        return [form for _, form in sorted(frequent)]
 
     def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
         """Arrays that ``from_arrays`` reads back."""

@@ -78,7 +78,8 @@ export function CallLine({ call, change, used }: {
 /** Of which earlier calls, by number, which parts of the output a predicted call uses. */
 export function pathsInOutputs(call: Predicted | null): Map<string, string[]> {
   const used = new Map<string, string[]>();
-  for (const source of Object.values(call?.sources ?? {}).flat()) {
+  const sources = [...Object.values(call?.sources ?? {}), ...Object.values(call?.contains ?? {})];
+  for (const source of sources.flat()) {
     if (source.kind !== "output" || !source.call) continue;
     used.set(source.call, [...(used.get(source.call) ?? []), source.path ?? ""]);
   }
@@ -143,7 +144,13 @@ export function Prediction({ of, query, calls }: { of: Predicted; query: string;
               </tr>
             ))}
             {of.unknown.map((name) => (
-              <tr key={name}><td><Name of={name} /></td><td>?</td><td>has to be written</td><td /></tr>
+              <tr key={name}>
+                <td><Name of={name} /></td>
+                <td>?</td>
+                <td><bdi>{["has to be written", ...(of.contains?.[name] ?? []).map((source) =>
+                  describe(source, calls))].join(", with ")}</bdi></td>
+                <td />
+              </tr>
             ))}
           </tbody>
         </table>

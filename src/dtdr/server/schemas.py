@@ -313,7 +313,7 @@ class PredictedCall(Response, kw_only=True):
     ]
     sources: Annotated[
         dict[str, list[ArgumentSource]],
-        Meta(description="By argument; one an item of a list that is put together."),
+        Meta(description="By argument; one a part of a value that is put together."),
     ]
     probability: Annotated[
         float,

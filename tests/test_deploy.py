@@ -37,6 +37,7 @@ def pods(manifests):
     }
 
 
+@pytest.mark.slow  # the schemas are large
 def test_every_manifest_is_valid(manifests):
     validator = pytest.importorskip(
         "kubernetes_validate", reason="schemas of Kubernetes are in kubernetes-validate"

@@ -57,7 +57,7 @@ def test_the_first_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     assert len(names["request"]["tool_choice"]["allowed_tools"]["tools"]) == 5
 
 
-@pytest.mark.parametrize("name", ["pairs", "frames"])
+@pytest.mark.parametrize("name", ["pairs", pytest.param("frames", marks=pytest.mark.slow)])
 def test_every_form_of_demonstrations_is_learned_from(name):
     if name == "frames":
         pytest.importorskip("polars", reason="polars is not installed")

@@ -106,7 +106,9 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars", "datasets"])
+@pytest.mark.parametrize(
+    "package", ["pandas", pytest.param("polars", marks=pytest.mark.slow), "datasets"]
+)
 def test_a_table_of_demonstrations_is_read_row_by_row(package):
     module = pytest.importorskip(package, reason=f"{package} is not installed")
     make = module.Dataset.from_dict if package == "datasets" else module.DataFrame

@@ -6,6 +6,8 @@ import importlib
 import logging
 import multiprocessing
 import os
+import re
+import socket
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +26,8 @@ Result = TypeVar("Result")
 
 _RETRIES = 20
 """How often Ray runs a task again whose worker or node died."""
+_PATIENCE = 10.0
+"""Seconds until a cluster counts as away."""
 _OBJECTS = 512 * 1024 * 1024
 """Bytes of a local Ray's shared memory: what tasks return is a few megabytes each."""
 
@@ -53,11 +57,11 @@ class Engine(ABC):
         items = list(items)
         with (
             progress_bar(label, len(items)) as advance,
-            self._run(function, arguments, len(items)) as run,
+            self.tasks(function, arguments, len(items)) as start,
         ):
             running: deque[Callable[[], Result]] = deque()
             for item in items:
-                running.append(run(item))
+                running.append(start(item))
                 while len(running) >= self._most_tasks():
                     yield running.popleft()()
                     advance()
@@ -70,7 +74,7 @@ class Engine(ABC):
         """Tasks that wait, run, or hold a result that nobody has taken yet."""
 
     @abstractmethod
-    def _run(
+    def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> AbstractContextManager[Callable[[Any], Callable[[], Result]]]:
         """A context with what starts a task of an item and returns how to wait for its result.
@@ -96,9 +100,10 @@ class ProcessEngine(Engine):
         return 1 if self.workers == 1 else 2 * self.workers
 
     @contextmanager
-    def _run(
+    def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> Iterator[Callable[[Any], Callable[[], Result]]]:
+        """As the base says."""
         if self.workers == 1 or count <= 1:
             yield lambda item: lambda: function(item, *arguments)
             return
@@ -143,7 +148,9 @@ class RayEngine(Engine):
         if not self._is_mine:
             return
         options: dict[str, Any] = {}
-        if address is None and not os.environ.get("RAY_ADDRESS"):
+        place = address or os.environ.get("RAY_ADDRESS")
+        _check_reachable(place or "")
+        if place is None:
             options = {
                 "num_cpus": workers,
                 "object_store_memory": _OBJECTS,
@@ -153,8 +160,7 @@ class RayEngine(Engine):
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            place = address or os.environ.get("RAY_ADDRESS") or "this machine"
-            raise InputError(f"cannot reach Ray at {place}: {reason}") from error
+            raise InputError(f"cannot start or join Ray ({place or 'here'}): {reason}") from error
 
     def close(self) -> None:
         """End the connection, and the Ray that was started for it."""
@@ -166,28 +172,41 @@ class RayEngine(Engine):
         return max(16, 4 * int(self._ray.cluster_resources().get("CPU", 1)))
 
     @contextmanager
-    def _run(
+    def tasks(
         self, function: Callable[..., Result], arguments: tuple[Any, ...], count: int
     ) -> Iterator[Callable[[Any], Callable[[], Result]]]:
+        """As the base says."""
         task = self._ray.remote(function).options(num_cpus=1, max_retries=_RETRIES)
         shared = [self._ray.put(argument) for argument in arguments]
 
         def start(item: Any) -> Callable[[], Result]:
             reference = task.remote(item, *shared)
+            return lambda: self._get(reference)
 
-            def wait() -> Result:
-                result: Result = self._ray.get(reference)
-                return result
+        yield start
 
-            return wait
-
+    def _get(self, reference: Any) -> Any:
         try:
-            yield start
+            return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except self._ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[:200]
             raise DtdrError(f"Ray has lost a task too often: {reason}") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself asks for minutes."""
+    parts = re.fullmatch(r"(?:ray://)?([^:/]+):([0-9]{1,5})", address)
+    if parts is None:
+        return
+    try:
+        socket.create_connection((parts[1], int(parts[2])), _PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(
+            f"cannot reach Ray at {address}: {reason}; start it there with ray start --head"
+        ) from error
 
 
 @contextmanager

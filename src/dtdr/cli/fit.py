@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from shlex import quote
@@ -21,13 +22,11 @@ from dtdr.cli.inputs import (
     report_bad,
 )
 from dtdr.cli.output import print_json
+from dtdr.counting.memory import parse_size, plan_memory
 from dtdr.errors import InputError, check_at_least
 from dtdr.jsonl import BadRecords
 from dtdr.model_folder import check_target
 from dtdr.retrievers import DEFAULT
-
-_SAMPLE = 100_000
-"""Demonstrations that are learned from at most, unless told otherwise."""
 
 
 def fit(
@@ -95,13 +94,24 @@ def fit(
         ),
     ] = True,
     sample: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--sample",
             metavar="N",
-            help="Count all of larger data, but learn from N demonstrations; 0: from all.",
+            help="Count all of larger data, but learn from N demonstrations; 0: from all.  "
+            "[default: 100000]",
+            show_default=False,
         ),
-    ] = _SAMPLE,
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            help="Stay within so much memory, such as 4GB: fewer workers, and a smaller sample.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", metavar="N", help="Processes that count.  [default: one a core]"),
@@ -132,17 +142,20 @@ def fit(
         raise InputError("--format reads files; name them, and leave --dataset out")
     check_at_least(0, sample=sample)
     check_at_least(1, workers=workers)
+    bound = None if memory is None else parse_size(memory)
+    plan = plan_memory(bound, sample, workers, os.cpu_count() or 1)
     drawn = None
     if data and dataset is None and split is None and not only_known_tools:
-        with engines.open_engine(engine, workers=workers, address=address) as opened:
+        with engines.open_engine(engine, workers=plan.workers, address=address) as opened:
             drawn = draw_from_large(
                 data,
                 log_format,
-                sample,
+                plan.sample,
                 seed=seed,
                 failures=bool(chosen.failure_weight),
                 bad=bad,
                 engine=opened,
+                most_ids=plan.most_ids,
             )
     if drawn is not None and data:
         if chosen.get_params().get("half_life") is not None:

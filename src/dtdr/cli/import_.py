@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtdr import engines
 from dtdr.cli import options
 from dtdr.cli.output import console, note, print_json
 from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords
 from dtdr.outputs import OUTPUT_LENGTH
 from dtdr.traces.injected import INJECTED_TAGS
+from dtdr.traces.streams import file_size
 from dtdr.traces.turns import Failed, Order, Outputs, Turns
 
 if TYPE_CHECKING:
@@ -38,7 +41,8 @@ def import_traces(
             "--output",
             "-o",
             metavar="FILE",
-            help="The demonstrations to write, as JSON lines or (.parquet) as Parquet.",
+            help="The demonstrations to write, as JSON lines or (.parquet) as Parquet; with "
+            "--workers or --engine ray a folder, with a Parquet file a log.",
         ),
     ],
     tools_out: Annotated[
@@ -155,6 +159,18 @@ def import_traces(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an import that was interrupted.")
     ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Processes that read logs side by side, where no conversation stands in two.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: options.ENGINE = engines.PROCESSES,
+    address: options.ADDRESS = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
@@ -164,11 +180,11 @@ def import_traces(
     Formats, choices and a small example of each: docs/traces.md
     """
     from dtdr import traces
-    from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations
+    from dtdr.jsonl import read_demonstrations, save_demonstrations, save_tools
     from dtdr.parquet import SUFFIX
     from dtdr.progress import track
+    from dtdr.traces.many_logs import ImportTask, import_logs
     from dtdr.traces.redaction import BUILT_IN
-    from dtdr.traces.streams import file_size
 
     options.check_two_files(tools_out, output)
     fmt, files = _format_and_files(logs)
@@ -183,35 +199,40 @@ def import_traces(
         min_length=reference_length,
         min_embedded=max(reference_length, traces.ReferenceRules().min_embedded),
     )
-    bad = BadRecords() if skip_bad else None
     reader = traces.open_logs(files)
     if fmt is None:
         fmt = traces.detect_format(reader)
         note(f"{files[0]} is read as {fmt.name}: {fmt.title}")
-    importer = traces.Importer(
-        fmt,
-        reader,
-        traces.ImportOptions(
-            cut=traces.CutOptions(
-                turns,
-                failed,
-                empty,
-                query,
-                rules,
-                order,
-                outputs,
-                output_length,
-                tuple(tag.strip() for tag in leave_out.split(",") if tag.strip()),
-                nested,
-            ),
-            window_bytes=window * MEGABYTE,
-            idle_gap=gap,
+    settings = traces.ImportOptions(
+        cut=traces.CutOptions(
+            turns,
+            failed,
+            empty,
+            query,
+            rules,
+            order,
+            outputs,
+            output_length,
+            tuple(tag.strip() for tag in leave_out.split(",") if tag.strip()),
+            nested,
         ),
-        redactor=redactor,
-        bad=bad,
+        window_bytes=window * MEGABYTE,
+        idle_gap=gap,
     )
-    size = sum(map(file_size, files))
     started = time.perf_counter()
+    if workers is not None or address is not None or engine != engines.PROCESSES:
+        if resume:
+            raise InputError("--resume goes on with one file; leave --workers and --engine out")
+        task = ImportTask(fmt, settings, None if redactor is None else redactor.rules, skip_bad)
+        with engines.open_engine(engine, workers=workers, address=address) as opened:
+            found, tools, left_out = import_logs(files, output, task, opened, force=force)
+        if tools_out is not None:
+            save_tools(tools_out, tools, force=force)
+        _report(found, left_out, files, output, tools_out, started, as_json)
+        return
+    bad = BadRecords() if skip_bad else None
+    importer = traces.Importer(fmt, reader, settings, redactor=redactor, bad=bad)
+    size = sum(map(file_size, files))
     lines = output
     if output.suffix == SUFFIX:
         # Lines can be resumed after an interruption; a Parquet file has to be written at once.
@@ -231,20 +252,31 @@ def import_traces(
     if lines != output:
         save_demonstrations(output, read_demonstrations(lines), force=force)
         lines.unlink()
-    seconds = time.perf_counter() - started
+    _report(importer.summary(), bad, files, output, tools_out, started, as_json)
+
+
+def _report(
+    found: dict[str, Any],
+    bad: BadRecords | None,
+    files: list[Path],
+    output: Path,
+    tools_out: Path | None,
+    started: float,
+    as_json: bool,
+) -> None:
     summary = {
-        **importer.summary(),
+        **found,
         "output": str(output),
         "tools_output": None if tools_out is None else str(tools_out),
-        "bytes": size,
-        "seconds": round(seconds, 3),
+        "bytes": sum(map(file_size, files)),
+        "seconds": round(time.perf_counter() - started, 3),
     }
     for reason in bad.first if bad is not None else ():
         note(f"left out {reason}")
     if as_json:
         print_json(summary)
-        return
-    _print_summary(summary)
+    else:
+        _print_summary(summary)
 
 
 def _format_and_files(logs: list[str]) -> tuple[type[TraceFormat] | None, list[Path]]:

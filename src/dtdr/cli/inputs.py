@@ -111,6 +111,7 @@ def draw_from_large(
     failures: bool,
     bad: BadRecords | None,
     engine: Engine,
+    most_ids: int,
 ) -> Sample | None:
     """A sample of demonstrations, where files hold more than are to be learned from.
 
@@ -141,7 +142,9 @@ def draw_from_large(
     if rows <= size:
         return None
     counted = None if bad is None else BadRecords()
-    sample = draw_sample(paths, size, seed=seed, failures=failures, bad=counted, engine=engine)
+    sample = draw_sample(
+        paths, size, seed=seed, failures=failures, bad=counted, engine=engine, most_ids=most_ids
+    )
     if sample.counts.total <= size:
         return None
     if bad is not None and counted is not None:

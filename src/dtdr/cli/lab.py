@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dtdr import engines
 from dtdr.cli import options
 from dtdr.cli.output import WIDTH, console, note, print_json
 from dtdr.errors import InputError
@@ -133,6 +134,8 @@ def run(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", help="Processes (default: 2).", min=1)
     ] = None,
+    engine: options.ENGINE = engines.PROCESSES,
+    address: options.ADDRESS = None,
     fail_under: Annotated[
         list[str] | None,
         typer.Option(
@@ -190,16 +193,18 @@ def run(
         only_known_tools=only_known_tools,
     )
     store = Store(cache)
-    summary = run_lab(
-        suites,
-        chosen,
-        lab=lab,
-        store=store,
-        command=_command(),
-        workers=workers,
-        dry=dry,
-        note=note,
-    )
+    with engines.open_engine(engine, workers=workers, address=address) as opened:
+        summary = run_lab(
+            suites,
+            chosen,
+            lab=lab,
+            store=store,
+            command=_command(),
+            workers=workers,
+            engine=None if engine == engines.PROCESSES else opened,
+            dry=dry,
+            note=note,
+        )
     if dry:
         left = summary.cells - summary.cached
         if as_json:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dtdr.engines import Engine
 from dtdr.errors import InputError
 from dtdr.lab import data
 from dtdr.lab.cells import Cell, unique
+from dtdr.lab.engine_pool import EnginePool
 from dtdr.lab.kinds import MEASURES_TIME, NEEDS_LLM, Context, short_name
 from dtdr.lab.pool import Done, Pool
 from dtdr.lab.progress import Estimates, Progress
@@ -56,6 +58,7 @@ def run_lab(
     store: Store,
     command: str,
     workers: int | None = None,
+    engine: Engine | None = None,
     dry: bool = False,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> Summary:
@@ -68,6 +71,8 @@ def run_lab(
         store: the cache.
         command: the command line, for the report.
         workers: processes; default: one for each core, two at most.
+        engine: computes what can run side by side, with the data and the cache where all of its
+            machines see them; default: the processes.
         dry: only count and estimate.
         note: told what is left out or damaged as it is found.
 
@@ -100,7 +105,7 @@ def run_lab(
         _keep_manifest(item, options, lab, store, command, library)
     context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     with Progress(len(missing), summary.expected_seconds) as progress:
-        for done in _run_phases(missing, count, context, store, estimates, progress):
+        for done in _run_phases(missing, count, context, store, estimates, progress, engine):
             if done.state == "failed":
                 summary.failed.append((done.cell.label, done.reason))
                 note(f"failed: {done.cell.label}: {done.reason}")
@@ -119,6 +124,7 @@ def _run_phases(
     store: Store,
     estimates: Estimates,
     progress: Progress,
+    engine: Engine | None,
 ) -> Iterable[Done]:
     """What can run side by side, then what holds an LLM in memory, then what measures time."""
     phases: list[tuple[int, list[Cell]]] = [(workers, []), (1, []), (1, [])]
@@ -128,8 +134,10 @@ def _run_phases(
     # Longest first: the last cell of a phase should be a short one.
     phases[0][1].sort(key=lambda cell: -estimates.seconds(cell))
     left = estimates.total(missing, 1)
-    for count, cells in phases:
-        pool = Pool(count, context, store)
+    for phase, (count, cells) in enumerate(phases):
+        pool: Pool | EnginePool = Pool(count, context, store)
+        if engine is not None and phase == 0:
+            pool = EnginePool(engine, context, store)
         for done in pool.run(cells):
             left -= estimates.seconds(done.cell)
             progress.advance([cell.label for cell in pool.current], max(0.0, left))

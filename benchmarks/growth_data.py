@@ -1,0 +1,163 @@
+"""Plans of the generator as Parquet shards, ten million in minutes.
+
+    python benchmarks/growth_data.py --plans 10000000 --folder /data/growth
+    python benchmarks/growth_data.py --smoke
+
+The first 300,000 come from the generator, which makes some ten thousand a second. All further ones
+repeat them with other numbers, names and places: every digit but those of references
+stands for another one, and first names, surnames and cities of one length change places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as arrow
+from pyarrow import parquet
+
+from dtdr.datasets.synthetic import generate, tools, words
+from dtdr.jsonl import save_demonstrations, save_tools
+
+TOOLS = 200
+ORIGINAL = 300_000
+SHARD = 100_000
+
+Places = dict[tuple[str, int], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+
+_REFERENCE = re.compile(rb'"\$ref":"(\d+)"')
+
+
+def _pools() -> dict[tuple[str, int], list[bytes]]:
+    """Names of one kind and one length in bytes, which can change places."""
+    pools: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    for kind, names in (("first", words.FIRST), ("last", words.LAST), ("city", words.CITIES)):
+        for name in names:
+            content = name.encode()
+            pools[kind, len(content)].append(content)
+    return {key: pool for key, pool in pools.items() if len(pool) > 1}
+
+
+class _Texts:
+    """One column of texts, of which other versions are made in place of some bytes."""
+
+    def __init__(self, array: Any, pools: dict[tuple[str, int], list[bytes]]) -> None:
+        self.array = array.combine_chunks() if isinstance(array, arrow.ChunkedArray) else array
+        self.data = np.frombuffer(self.array.buffers()[2], np.uint8)
+        content = self.data.tobytes()
+        digits = (self.data >= ord("1")) & (self.data <= ord("9"))
+        for match in _REFERENCE.finditer(content):
+            digits[match.start(1) : match.end(1)] = False
+        self.digits = np.flatnonzero(digits)
+        known = {name: key for key, pool in pools.items() for name in pool}
+        pattern = re.compile(rb"\b(?:" + b"|".join(sorted(known, reverse=True)) + rb")\b")
+        found: dict[tuple[str, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for match in pattern.finditer(content):
+            key = known[match[0]]
+            found[key][0].append(match.start())
+            found[key][1].append(pools[key].index(match[0]))
+        self.names: Places = {
+            key: (np.array(starts), np.array(which)) for key, (starts, which) in found.items()
+        }
+
+    def version(self, number: int, pools: dict[tuple[str, int], list[bytes]]) -> Any:
+        """The texts with every digit and name moved on by the number."""
+        data = self.data.copy()
+        data[self.digits] = (data[self.digits] - ord("1") + number) % 9 + ord("1")
+        for key, (starts, which) in self.names.items():
+            pool = np.array([list(name) for name in pools[key]], np.uint8)
+            moved = pool[(which + number) % len(pool)]
+            data[starts[:, None] + np.arange(pool.shape[1])] = moved
+        buffers = self.array.buffers()
+        return arrow.StringArray.from_buffers(
+            len(self.array), buffers[1], arrow.py_buffer(data.tobytes()), buffers[0]
+        )
+
+
+def _vary(table: Any, versions: list[int], first: int, step: int) -> Any:
+    """Versions of a table of plans, with ids of their own."""
+    pools = _pools()
+    calls = table["calls"].combine_chunks()
+    fields = calls.values.type
+    columns = {name: calls.values.field(name) for name in (field.name for field in fields)}
+    queries, arguments = _Texts(table["query"], pools), _Texts(columns["arguments"], pools)
+    for version in versions:
+        ids = np.arange(first + version * step, first + version * step + len(table)).astype(str)
+        columns["arguments"] = arguments.version(version, pools)
+        values = arrow.StructArray.from_arrays(list(columns.values()), fields=list(fields))
+        varied = arrow.ListArray.from_arrays(calls.offsets, values, type=calls.type)
+        yield (
+            version,
+            table.set_column(
+                table.schema.get_field_index("query"), "query", queries.version(version, pools)
+            )
+            .set_column(table.schema.get_field_index("calls"), "calls", varied)
+            .set_column(table.schema.get_field_index("id"), "id", arrow.array(ids.tolist())),
+        )
+
+
+def write_shards(folder: Path, plans: int, original: int = ORIGINAL, shard: int = SHARD) -> None:
+    """Write so many plans as shards, those that are there already left as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tools(folder / "tools.json", tools(TOOLS), force=True)
+    for start in range(0, min(plans, original), shard):
+        path = folder / f"part-{start:010}.parquet"
+        size = min(shard, plans - start)
+        if not path.exists():
+            save_demonstrations(path, _generate(start, size))
+        later = [
+            number
+            for number in range(1, -(-plans // original))
+            if number * original + start < plans
+            and not (folder / f"part-{number * original + start:010}.parquet").exists()
+        ]
+        if later:
+            for number, table in _vary(parquet.read_table(path), later, start, original):
+                left = plans - number * original - start
+                parquet.write_table(
+                    table.slice(0, left),
+                    folder / f"part-{number * original + start:010}.parquet",
+                    compression="zstd",
+                    row_group_size=16_384,
+                )
+
+
+def _generate(start: int, size: int) -> Any:
+    """Plans of a seed of their own, with ids that go on."""
+    from dataclasses import replace
+
+    for number, item in enumerate(generate(size, TOOLS, seed=1000 + start // SHARD)):
+        yield replace(item, id=str(start + number))
+
+
+def main() -> None:
+    """Write the shards and say how long it took."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--plans", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where they are written, and stay")
+    parser.add_argument("--smoke", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        started, processor = time.perf_counter(), time.process_time()
+        if given.smoke:
+            write_shards(folder, 950, original=200, shard=100)
+        else:
+            write_shards(folder, given.plans)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        rows = sum(parquet.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+        print(
+            f"{rows:,} plans in {size / 1e6:,.0f} MB: {time.perf_counter() - started:.0f} s, "
+            f"of the processor {time.process_time() - processor:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import numpy as np
@@ -233,6 +234,30 @@ def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
     assert (after.frequency < before.frequency + len(REST) * 4).all()
 
 
+def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(TRAIN)]
+    half, rest = dated[: len(HALF)], dated[len(HALF) :]
+    age = f"{24 * len(rest)}h"
+    fitted = DTDRFactored(width=8, half_life=age).fit(half[::-1], TOOLS)  # in any order
+    assert fitted.model_.blocks.training.plans.weights[0] == 1
+    fitted.update(rest)
+    after = fitted.model_.blocks.training.plans
+    again = DTDRFactored(width=8, half_life=age).fit([*half[::-1], *rest], TOOLS)
+    assert after.weights == pytest.approx(again.model_.blocks.training.plans.weights)
+    assert after.weights[0] == pytest.approx(0.5)
+    assert after.weights[-1] == 1
+    assert fitted.training_.newest == again.training_.newest == dated[-1].time.timestamp()
+    late = fitted.model_.blocks.training.plans.weights
+    fitted.update([replace(dated[0], id="late")])  # old when it comes: the others age no further
+    assert fitted.model_.blocks.training.plans.weights[:-1] == pytest.approx(late)
+    assert fitted.model_.blocks.training.plans.weights[-1] == pytest.approx(
+        0.5 ** ((len(dated) - 1) / len(rest))
+    )
+    with pytest.raises(InputError, match="1 of 1 demonstrations have no 'time'"):
+        fitted.update([REST[0]])
+
+
 def test_what_users_do_of_late_wins_with_a_half_life():
     def asking(tool):
         return [
@@ -253,11 +278,18 @@ def test_what_users_do_of_late_wins_with_a_half_life():
 
 
 @pytest.mark.parametrize(
-    "options", [{"failure_weight": -0.1}, {"failure_weight": 2}, {"half_life": 0}]
+    "options",
+    [{"failure_weight": -0.1}, {"failure_weight": 2}, {"half_life": 0}, {"half_life": "0d"}],
 )
 def test_weights_out_of_range_are_input_errors(options):
     with pytest.raises(InputError, match="must be"):
         DTDRFactored(**options)
+
+
+@pytest.mark.parametrize("age", ["", "d", "30", "30 days", "nan d", "1e999w"])
+def test_a_half_life_that_is_no_time_is_an_input_error(age):
+    with pytest.raises(InputError, match="write a number and s, m, h, d or w"):
+        DTDRFactored(half_life=age)
 
 
 # -- tools that come, go or change their names -----------------------------------------------------

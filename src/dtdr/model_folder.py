@@ -54,6 +54,11 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "skipped_failures": int,
     "sha256": str,
 }
+_LATER_TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
+    "newest": (float, int, type(None)),
+    "erased": int,
+}
+"""What folders of earlier versions do not say."""
 
 _MAX_CONFIG_BYTES = 16_000_000
 """About 30,000 tools with their descriptions; twice as much would need over 200 MB to be read."""
@@ -271,7 +276,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             "wrote it"
         )
     _check_types(path, config, _TYPES)
-    _check_types(path, config["training_data"], _TRAINING_TYPES)
+    training = config["training_data"]
+    later = {name: kind for name, kind in _LATER_TRAINING_TYPES.items() if name in training}
+    _check_types(path, training, _TRAINING_TYPES | later)
     # Folders of earlier versions have no checksum of their configuration.
     if "config_sha256" in config and config["config_sha256"] != config_checksum(config):
         raise ModelError(

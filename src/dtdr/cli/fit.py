@@ -103,6 +103,16 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    half_life: Annotated[
+        str | None,
+        typer.Option(
+            "--half-life",
+            metavar="AGE",
+            help="Let a demonstration count half at this age: 30d (s, m, h, d, w) before the "
+            "newest, or a number of later ones.",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -128,6 +138,8 @@ def fit(
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
     From logs: dtdr fit requests.jsonl -o model
     """
+    if half_life is not None:
+        settings = [*(settings or ()), f"half_life={half_life}"]
     chosen = options.create_retriever(
         retriever,
         encoder=encoder,
@@ -158,10 +170,10 @@ def fit(
                 most_ids=plan.most_ids,
             )
     if drawn is not None and data:
-        if chosen.get_params().get("half_life") is not None:
+        if isinstance(chosen.get_params().get("half_life"), (int, float)):
             raise InputError(
-                "half_life needs demonstrations in the order of their time, and a sample is not; "
-                "pass --sample 0 to learn from all"
+                "half_life as a number needs demonstrations in the order of their time, and a "
+                "sample is not; give a time, such as 30d, or --sample 0 to learn from all"
             )
         source = dataset_of(data, drawn.demonstrations, drawn.tools, tools)
     else:

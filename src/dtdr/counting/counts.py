@@ -178,6 +178,7 @@ class Counts:
             digest.hexdigest(),
             self.empty,
             learned.demonstrations,
+            learned.newest,
         )
 
     def to_bytes(self) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ class TrainingData:
             did not count them.
         sampled: how many demonstrations were drawn of all these, which were counted, to learn from;
             None: all.
+        newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
+        erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
+            still holds what it learned from them.
     """
 
     demonstrations: int
@@ -30,6 +34,8 @@ class TrainingData:
     sha256: str
     empty_plans: int | None = None
     sampled: int | None = None
+    newest: float | None = None
+    erased: int = 0
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -39,6 +45,8 @@ class TrainingData:
             later.sha256,
             None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
             None if self.sampled is None else self.sampled + later.demonstrations,
+            max((one for one in (self.newest, later.newest) if one is not None), default=None),
+            self.erased,
         )
 
 
@@ -72,7 +80,9 @@ def select_training_data(
             + "; give at least one"
         )
     empty = sum(not demonstration.plan.calls for demonstration in usable)
-    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
+    times = (item.time.timestamp() for item in usable if item.time is not None)
+    newest = max(times, default=None)
+    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty, newest=newest)
 
 
 def fingerprint(demonstration: Demonstration) -> bytes:
@@ -95,3 +105,22 @@ def fingerprint(demonstration: Demonstration) -> bytes:
 
 def _run_fingerprint(call: ToolCall) -> list[Any]:
     return [bound_output(call.output)[0], call.status, call.step]
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a time such as ``30d`` or ``1.5h``.
+
+    Raises:
+        InputError: it is not one.
+    """
+    number, unit = text[:-1].strip(), text[-1:]
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise InputError(f"{text!r} is not a time; write a number and s, m, h, d or w, such as 30d")
+    return seconds

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -355,6 +356,7 @@ def _demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
         "before": list(map(_bound_record, item.before)),
         "source": "feedback",
         "outcome": item.outcome,
+        "time": datetime.now(UTC),
     }
     return Demonstration.from_dict(record)
 

@@ -296,6 +296,7 @@ class Cutter:
             group=self._identifier(demonstration.group, 0, digest([demonstration.group])),
             before=tuple(before),
             parent=parent,
+            time=demonstration.time,
         )
 
     def _rewrite(self, call: ToolCall) -> ToolCall:

@@ -35,7 +35,7 @@ from dtdr.retrievers.factored.reasons import add_reasons
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.nn import Indices
 from dtdr.retrievers.session import History
-from dtdr.retrievers.training import select_training_data
+from dtdr.retrievers.training import TrainingData, parse_duration, select_training_data
 
 _THREADS = 2
 """Fits that run side by side; each has its own random numbers, so their order does not matter."""
@@ -63,8 +63,9 @@ class DTDRFactored(Retriever):
             never demonstrated: on TRAJECT split by tool sequence, validation MRR is .660 with it
             and .589 without, and the error of ``Ranking.confidence`` .04 and .36.
         failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
-        half_life: number of further demonstrations after which one counts half; None: all count
-            alike. Demonstrations are taken to be in the order of their time.
+        half_life: after how much one counts half: a number of further demonstrations, which are
+            taken to be in the order of their time; or a time before the newest one, such as
+            ``"30d"`` (s, m, h, d, w), for demonstrations that all have one. None: all count alike.
         encoder: a further encoder whose vectors stand beside the words, such as ``"minilm"``; words
             and pairs of words are always used.
         seed: of weights, folds and order of examples.
@@ -92,7 +93,7 @@ class DTDRFactored(Retriever):
         ranker_seeds: int = 1,
         grouped: bool = False,
         failure_weight: float = 0.0,
-        half_life: float | None = None,
+        half_life: float | str | None = None,
         encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
@@ -100,7 +101,9 @@ class DTDRFactored(Retriever):
         check_at_least(2, folds=folds)
         if not 0 <= failure_weight <= 1:
             raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
-        if half_life is not None and not half_life > 0:
+        self._half_seconds = parse_duration(half_life) if isinstance(half_life, str) else None
+        half = half_life if self._half_seconds is None else self._half_seconds
+        if isinstance(half, (int, float)) and not half > 0:
             raise InputError(f"half_life is {half_life}; it must be above 0, or None")
         self._block_names = tuple(block.name for block in block_types(blocks))
         self.blocks = blocks
@@ -224,17 +227,43 @@ class DTDRFactored(Retriever):
         self.calibration_ = model.calibration
 
     def _weights(self, demonstrations: Sequence[Demonstration]) -> list[float]:
-        """How much each demonstration counts, the last one being new."""
-        newest = len(demonstrations) - 1
-        weights = []
-        for number, item in enumerate(demonstrations):
-            weight = self.failure_weight if item.outcome == "failure" else 1.0
-            weights.append(max(weight * self._decay(newest - number), _LEAST_WEIGHT))
-        return weights
+        """How much each demonstration counts, the last one, or the newest known, being new.
 
-    def _decay(self, later: int) -> float:
-        """How much a demonstration counts after so many further ones."""
-        return 1.0 if self.half_life is None else float(0.5 ** (later / self.half_life))
+        Raises:
+            InputError: they are to age by time, and one has none.
+        """
+        if self._half_seconds is None:
+            ages = [float(later) for later in range(len(demonstrations) - 1, -1, -1)]
+        else:
+            times = [item.time.timestamp() for item in demonstrations if item.time is not None]
+            if missing := len(demonstrations) - len(times):
+                raise InputError(
+                    f"half_life is {self.half_life!r}, a time, and {missing:,} of "
+                    f"{len(demonstrations):,} demonstrations have no 'time'; give each one, or "
+                    "half_life as a number of demonstrations"
+                )
+            known = self.training_.newest
+            newest = max(times) if known is None else max(known, *times)
+            ages = [newest - moment for moment in times]
+        return [
+            max(
+                (self.failure_weight if item.outcome == "failure" else 1.0) * self._decay(age),
+                _LEAST_WEIGHT,
+            )
+            for item, age in zip(demonstrations, ages, strict=True)
+        ]
+
+    def _decay(self, age: float) -> float:
+        """How much a demonstration counts after so many further ones, or seconds."""
+        half = self.half_life if self._half_seconds is None else self._half_seconds
+        return 1.0 if half is None else float(0.5 ** (age / float(half)))
+
+    def _ageing(self, record: TrainingData) -> float:
+        """By how many demonstrations, or seconds, an update makes what is known older."""
+        before, after = self.training_.newest, record.newest
+        if self._half_seconds is None or before is None or after is None:
+            return float(record.demonstrations)
+        return max(0.0, after - before)
 
     # -- updates -------------------------------------------------------------------------------
 
@@ -269,7 +298,7 @@ class DTDRFactored(Retriever):
                 [item.query for item in usable],
                 EncodedPlans.of(usable, self._index, self._weights(usable)),
                 EncodedRuns.of(usable, self._index) if self.model_.blocks.reads_runs else None,
-                decay=self._decay(len(usable)),
+                decay=self._decay(self._ageing(record)),
                 seed=self.seed + self.training_.demonstrations,
             )
         )

@@ -83,7 +83,7 @@ ENCODER = Annotated[
         "--encoder",
         metavar="NAME",
         help="Text encoder of the retrievers that use one: lexical, minilm, "
-        "sentence-transformers, endpoint:MODEL@URL.",
+        "sentence-transformers, static:FOLDER, endpoint:MODEL@URL.",
     ),
 ]
 SETTINGS = Annotated[

@@ -15,6 +15,7 @@ _REGISTRY: Registry[Encoder] = Registry(
     "encoder",
     {
         "lexical": ("dtdr.encoders.lexical", "LexicalEncoder"),
+        "static": ("dtdr.encoders.static", "StaticEncoder"),
         "minilm": ("dtdr.encoders.minilm", "MiniLMEncoder"),
         "sentence-transformers": (
             "dtdr.encoders.sentence_transformers",
@@ -41,7 +42,7 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
     """An encoder with the given options.
 
     Args:
-        name: one of ``NAMES``, or ``endpoint:MODEL@URL``.
+        name: one of ``NAMES``, or ``endpoint:MODEL@URL``, or ``static:FOLDER``.
         cache: keep the vectors of encoders that are trained already on disk, see
             ``dtdr.encoders.cache``. Makes no difference to ``lexical``.
         options: the encoder's own.
@@ -51,6 +52,8 @@ def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
         MissingExtraError: the encoder needs an extra that is not installed.
     """
     name, _, place = name.partition(":")
+    if name == "static" and place:
+        options, place = {"folder": place, **options}, ""
     if place or (name == "endpoint" and not options):
         options = {**_endpoint(name, place), **options}
     encoder = _REGISTRY.create(name, **options)

@@ -1,0 +1,93 @@
+"""Static embeddings of tokens from a folder."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dtdr import encoders, load
+from dtdr.encoders.static import StaticEncoder
+from dtdr.errors import EncoderError, InputError, MissingExtraError
+from dtdr.retrievers import create
+from tests import small_data
+
+tokenizers = pytest.importorskip("tokenizers")
+WORDS = ("[UNK]", "mail", "email", "ann", "weather", "rain")
+VECTORS = np.array(
+    [[0, 0, 0], [1, 0, 0], [0.9, 0.1, 0], [0, 1, 0], [0, 0, 1], [0, 0.1, 0.9]], np.float32
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path / "static")
+
+
+def write(folder, *, words=WORDS, config=None, **tensors):
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    vocabulary = {word: number for number, word in enumerate(words)}
+    model = tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_file({"embeddings": VECTORS, **tensors}, str(folder / "model.safetensors"))
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_text_is_the_mean_of_its_tokens_at_length_1(folder):
+    encoder = encoders.create(f"static:{folder}", cache=False)
+    rows = encoder.encode(["mail Ann", "", "MAIL"])
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows[0], np.array([1, 1, 0]) / np.sqrt(2), atol=1e-6)
+    assert not rows[1].any()
+    np.testing.assert_allclose(rows[2], [1, 0, 0], atol=1e-6)
+
+
+def test_weights_and_mapping_of_tokens_are_read(tmp_path):
+    mapping = np.array([0, 1, 1, 3, 4, 5], np.int64)
+    weights = np.array([1, 2, 1, 1, 1, 1], np.float64)
+    folder = write(tmp_path / "m", config={"normalize": False}, mapping=mapping, weights=weights)
+    rows = StaticEncoder(folder=folder).encode(["mail", "email", "mail ann"])
+    np.testing.assert_allclose(rows, [[2, 0, 0], [1, 0, 0], [1, 0.5, 0]])
+
+
+def test_words_that_no_demonstration_holds_are_ranked_by_their_vectors(folder, tmp_path):
+    data = small_data.dataset(30)
+    model = create("dtdr-f", encoder=f"static:{folder}", width=16).fit(
+        data.demonstrations, data.tools
+    )
+    surface = model.model_.blocks.training.featurizer.read("Email").surface
+    np.testing.assert_allclose(surface[-3:], [0.9938, 0.1104, 0], atol=1e-3)
+    model.save(tmp_path / "model")
+    restored = load(tmp_path / "model")
+    query = "Email Ann the rain"
+    np.testing.assert_array_equal(restored.rank(query).scores, model.rank(query).scores)
+
+
+def test_other_files_than_were_fitted_with_are_refused(folder):
+    config = StaticEncoder(folder=folder).config()
+    (folder / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes() + b" ")
+    with pytest.raises(EncoderError, match="fit again"):
+        StaticEncoder.restore(config, {}).encode(["mail"])
+
+
+def test_too_few_vectors_for_the_tokens_are_refused(tmp_path):
+    folder = write(tmp_path / "m", words=(*WORDS, "one more"))
+    with pytest.raises(EncoderError, match=r"6, 3.* vectors for 7 tokens"):
+        StaticEncoder(folder=folder).encode(["mail"])
+
+
+def test_what_is_missing_is_named(tmp_path, folder, monkeypatch):
+    with pytest.raises(InputError, match="static:FOLDER"):
+        encoders.create("static")
+    with pytest.raises(EncoderError, match=r"holds no model\.safetensors"):
+        encoders.create(f"static:{tmp_path}")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(MissingExtraError, match="static"):
+        encoders.create(f"static:{folder}")

@@ -2,13 +2,18 @@
 
     python benchmarks/factored.py blocks  [--datasets tinyagent t_eval ...]
     python benchmarks/factored.py sizes   [--sizes 100 300 1000] [--retriever NAME ...]
+    python benchmarks/factored.py few     [--runs FOLDER] [--against FOLDER]
     python benchmarks/factored.py update  [--share 0.3]
+    python benchmarks/factored.py drift   [--updates 10000]
     python benchmarks/factored.py tools   [--trials 5]
     python benchmarks/factored.py --smoke
 
 ``blocks`` leaves out one block at a time and ranks a validation quarter of the training side. The
-others learn from the training side and rank the test side; nothing is chosen there. Reads the
-published sets (--data-dir, DTDR_DATA_DIR), or the bundled one where there is none.
+others learn from the training side and rank the test side; nothing is chosen there. ``few`` draws
+10, 20 and 50 demonstrations five times; ``--runs`` keeps its run logs, and ``--against`` compares
+with those that another version kept. ``drift`` updates a model of 200 generated demonstrations with
+10,000 more, one by one. Reads the published sets (--data-dir, DTDR_DATA_DIR), or the bundled one
+where there is none.
 """
 
 from __future__ import annotations
@@ -29,11 +34,15 @@ from rich.console import Console
 from dtdr import datasets
 from dtdr.datasets import Dataset
 from dtdr.datasets.splits import Split, default_split, fixed_split
+from dtdr.datasets.synthetic import generate
+from dtdr.datasets.synthetic import tools as synthetic_tools
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation import metrics
 from dtdr.evaluation.compare import compare
 from dtdr.evaluation.harness import run
+from dtdr.evaluation.run_log_file import read_run_log, write_run_log
+from dtdr.evaluation.statistics import paired_p_value
 from dtdr.evaluation.tables import Column, Table, count, duration, share
 from dtdr.retrievers import NAMES, create
 from dtdr.retrievers.base import Retriever
@@ -43,6 +52,7 @@ from dtdr.retrievers.factored.blocks import NAMES as BLOCKS
 BY_SEQUENCE = "traject_bench by-sequence"
 PUBLISHED = ["tinyagent", "t_eval", "ultratool", "traject_bench", BY_SEQUENCE]
 STANDARD = DEFAULT.split(",")
+_LEARNED, _HELD_OUT = 200, 200
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     **{
@@ -108,6 +118,72 @@ def sizes(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             other = run(create(name), dataset, part)
             found = compare(own, other)
             yield {"size": size, "retriever": name, **_scores(other), "p": found.p_value}
+
+
+FEW = (10, 20, 50)
+DRAWS = 5
+
+
+def few(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One line a set and size: means over the draws, and the test of their difference."""
+    for name in given.datasets:
+        dataset, split = read(name, given.data_dir)
+        for size in FEW:
+            own, other, scores, its = {}, {}, [], []
+            for draw in range(given.draws):
+                drawn = random.Random(draw).sample(split.train, min(size, len(split.train)))
+                part = replace(split, train=tuple(sorted(drawn)))
+                log = run(create("dtdr-f"), dataset, part)
+                file = f"{name}-{size}-{draw}.npz"
+                if given.runs:
+                    given.runs.mkdir(parents=True, exist_ok=True)
+                    write_run_log(given.runs / file, log, force=True)
+                scores.append(metrics.summary(log)["mrr"])
+                _add_plans(own, log)
+                if given.against:
+                    before = read_run_log(given.against / file)
+                    its.append(metrics.summary(before)["mrr"])
+                    _add_plans(other, before)
+            yield {
+                "set": name,
+                "size": size,
+                "mrr": statistics.fmean(scores),
+                "lowest": min(scores),
+                "highest": max(scores),
+                "before": statistics.fmean(its) if its else None,
+                "p": paired_p_value(other, own) if its else None,
+            }
+
+
+def _add_plans(sums: dict[str, float], log: Any) -> None:
+    """Add each plan's mean reciprocal rank to those of the other draws."""
+    for plan, found in metrics.by_plan(log, "mrr").items():
+        sums[plan] = sums.get(plan, 0.0) + found.value
+
+
+def drift(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A line after every tenth of the updates: MRR on 200 held-out queries, size and time."""
+    everything = list(generate(_LEARNED + given.updates + _HELD_OUT, seed=11))
+    known, held = everything[:_LEARNED], everything[-_HELD_OUT:]
+    retriever: Any = create("dtdr-f").fit(known, synthetic_tools())
+    later = everything[_LEARNED:-_HELD_OUT]
+    every = max(1, given.updates // 10)
+    seconds = 0.0
+    for number in range(len(later) + 1):
+        if number % every == 0:
+            retriever.save(given.scratch / "drift", force=True)
+            size = sum(item.stat().st_size for item in (given.scratch / "drift").iterdir())
+            yield {
+                "updates": number,
+                "mrr": _mrr(retriever, held),
+                "ms": seconds * 1e3 / every,
+                "kilobytes": size // 1000,
+            }
+            seconds = 0.0
+        if number < len(later):
+            started = time.perf_counter()
+            retriever.update([later[number]])
+            seconds += time.perf_counter() - started
 
 
 def update(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -206,7 +282,18 @@ def _signed(value: Any) -> str:
     return f"{value:+.3f}"
 
 
-MEASURES = {"blocks": blocks, "sizes": sizes, "update": update, "tools": new_tools}
+def _or_nothing(digits: int) -> Any:
+    return lambda value: "" if value is None else f"{value:.{digits}f}"
+
+
+MEASURES = {
+    "blocks": blocks,
+    "sizes": sizes,
+    "few": few,
+    "update": update,
+    "drift": drift,
+    "tools": new_tools,
+}
 MRR = Column("MRR", "mrr", share, True)
 COLUMNS = {
     "blocks": [
@@ -223,6 +310,21 @@ COLUMNS = {
         Column("Top-1", "top1", share, True),
         Column("p", "p", lambda value: f"{value:.4f}", True),
         Column("Fit s", "seconds", duration, True),
+    ],
+    "few": [
+        Column("Set", "set"),
+        Column("Demonstrations", "size", count, True),
+        MRR,
+        Column("Lowest", "lowest", share, True),
+        Column("Highest", "highest", share, True),
+        Column("Before", "before", _or_nothing(3), True),
+        Column("p", "p", _or_nothing(4), True),
+    ],
+    "drift": [
+        Column("Updates", "updates", count, True),
+        MRR,
+        Column("ms each", "ms", lambda value: f"{value:.1f}", True),
+        Column("Model KB", "kilobytes", count, True),
     ],
     "update": [
         Column("Set", "set"),
@@ -248,6 +350,14 @@ TITLES = {
         "Few demonstrations: the test side",
         "p: two-sided paired permutation test over plans against dtdr-f, not corrected.",
     ),
+    "few": (
+        "Very few demonstrations: the test side, means over the draws",
+        "p: two-sided paired permutation test over plans, of their means over the draws.",
+    ),
+    "drift": (
+        "Updates one by one, generated demonstrations",
+        "MRR on 200 held-out queries; ms each since the line before.",
+    ),
     "update": ("Learning on: the test side", "Time is for fitting or updating, not for ranking."),
     "tools": (
         "New tools: recall@5 where a hidden tool is acceptable",
@@ -266,6 +376,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000])
     others = [name for name in NAMES if name not in ("less-is-more", "dtdr-f")]
     parser.add_argument("--retriever", nargs="+", default=others)
+    parser.add_argument("--draws", type=int, default=DRAWS, help="of demonstrations, for few")
+    parser.add_argument("--runs", type=Path, help="keep the run logs of few there")
+    parser.add_argument("--against", type=Path, help="run logs of few to compare with")
+    parser.add_argument("--updates", type=int, default=10_000, help="one by one, for drift")
     parser.add_argument("--share", type=float, default=0.3, help="of the plans that come later")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -275,7 +389,8 @@ def main() -> None:
         parser.error("name a claim, or give --smoke")
     if given.smoke:
         _shrink(given)
-    given.datasets = given.datasets or (PUBLISHED if given.claim == "blocks" else PUBLISHED[:1])
+    usual = {"blocks": PUBLISHED, "few": PUBLISHED[:2]}.get(given.claim, PUBLISHED[:1])
+    given.datasets = given.datasets or usual
     import tempfile
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -296,6 +411,8 @@ def _shrink(given: argparse.Namespace) -> None:
     bundled = datasets.load(datasets.BUNDLED)
     small = replace(bundled, demonstrations=bundled.demonstrations[:120])
     given.datasets, given.sizes, given.retriever, given.trials = ["tiny"], [40], ["dr"], 1
+    given.draws, given.updates = 2, 20
+    globals()["FEW"] = (20,)
     for name in list(VARIANTS)[2:]:
         del VARIANTS[name]
     globals()["read"] = lambda *_: (small, default_split(small))

@@ -19,6 +19,7 @@ from dtdr.plan import END
 from dtdr.retrievers import NAMES, SupportsToolChanges, SupportsUpdates, retriever_class
 from dtdr.retrievers.factored.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN, mrr
 
@@ -108,6 +109,50 @@ def test_networks_learn_once_enough_demonstrations_have_come(half):
     half.update(REST[10:40])
     assert half.model_.blocks.pending == 0
     assert (block(half, "next_tool").network.parameters["output"] != before).any()
+
+
+def test_a_word_that_no_query_held_counts_from_the_first_update_on(half, tmp_path):
+    query = "Zwirbel the flumph tomorrow 4711"
+    before = half.rank(query)
+    half.update([one_call("new", "Please zwirbel the flumph 4711", "book_taxi")])
+    known = half.model_.blocks.training.featurizer.words.vocabulary_
+    assert {"zwirbel", "flumph"} <= known.keys()
+    assert "4711" not in known
+    after = half.rank(query)
+    assert after.probability("book_taxi") > before.probability("book_taxi")
+    # Other requests hardly notice.
+    untouched = DTDRFactored(width=64).fit(HALF, TOOLS)
+    assert mrr(half, TEST[:20]) == pytest.approx(mrr(untouched, TEST[:20]), abs=0.02)
+    half.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").rank(query).scores, after.scores)
+
+
+def test_words_are_moved_with_all_that_is_behind_them(half):
+    blocks = half.model_.blocks
+    featurizer = blocks.training.featurizer.with_queries(["zwirbel flumph"])
+    first = blocks.training.featurizer.words.dimension
+    training = replace(blocks.training, featurizer=featurizer)
+    wide = [block.widen(training, first, 2) for block in blocks.blocks]
+    text = TEST[0].query
+    old, new = blocks.training.featurizer.read(text), featurizer.read(text)
+    assert (new.vector[0] >= first + 2).sum() == (old.vector[0] >= first).sum() > 0
+    moved = FittedBlocks(training, wide, blocks.replay).prepare(text).table
+    np.testing.assert_array_equal(moved, blocks.prepare(text).table)
+    encoded = blocks.training.queries.widen(first + 2)
+    again = featurizer.read_all([item.query for item in HALF])
+    np.testing.assert_array_equal(encoded.vectors.toarray(), again.vectors.toarray())
+
+
+def test_networks_are_trained_anew_once_there_are_so_many_more_demonstrations(half, tmp_path):
+    learned = half.model_.blocks.trained
+    assert learned == len(HALF)
+    half.update(REST[:33])  # not 15 % more
+    grown = len(HALF) + 33 >= 1.15 * len(HALF)
+    assert half.model_.blocks.trained == (len(HALF) + 33 if grown else learned)
+    half.update(REST[33:])
+    assert half.model_.blocks.trained == len(TRAIN)
+    half.save(tmp_path / "model")
+    assert load(tmp_path / "model").model_.blocks.trained == len(TRAIN)
 
 
 def test_an_open_session_keeps_what_it_was_opened_with(half):

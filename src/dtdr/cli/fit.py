@@ -59,6 +59,15 @@ def fit(
     split: options.SPLIT = None,
     recipe: options.RECIPE = options.Recipe.DEFAULT,
     settings: options.SETTINGS = None,
+    tune_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--tune-seconds",
+            metavar="S",
+            help="Time for choosing blocks of dtdr-f, by estimate; 0: none.  [default: less than "
+            "the rest of the fit]",
+        ),
+    ] = None,
     seed: options.SEED = 0,
     llm_command: options.LLM_COMMAND = None,
     data_dir: options.DATA_DIR = None,
@@ -148,6 +157,12 @@ def fit(
         llm_command=llm_command,
         settings=settings,
     )
+    if tune_seconds is not None:
+        if "tune_seconds" not in chosen.get_params():
+            raise InputError(
+                f"retriever {retriever!r} has nothing to choose; leave --tune-seconds out"
+            )
+        chosen.set_params(tune_seconds=tune_seconds)
     check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     if log_format is not None and (dataset is not None or not data):

@@ -136,6 +136,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "learned from": f"{training['demonstrations']:,} demonstrations"
         + (f", {failures:,} failures left out" if failures else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else ""),
+        **_choice(training.get("choice")),
         "data sha256": training["sha256"],
         "tools": f"{len(names):,}, {described:,} with a description",
         "names": ", ".join(names[:SHOWN_TOOLS]) + more,
@@ -143,6 +144,32 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "written by": _pairs(description["versions"]),
         "format": f"{description['format']} {description['format_version']}",
     }
+
+
+def _choice(made: dict[str, Any] | None) -> dict[str, str]:
+    """What fit chose by itself, and what that measured; a stranger's folder may hold anything."""
+    if made is None:
+        return {}
+    try:
+        folds = "by group" if made["grouped"] else "at random"
+        chosen = f"blocks {made['blocks'].replace(',', ', ')}; folds {folds}"
+        measured = "; ".join(
+            f"MRR {trial['mrr']:.3f} {_difference(trial['blocks'], made['measured'][0]['blocks'])}"
+            for trial in made["measured"]
+        )
+        steps = f" (on {made['measured'][0]['steps']:,} held-out steps)" if measured else ""
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError("the model's record of its choice is damaged; fit it again") from error
+    compared = {"compared": measured + steps} if measured else {}
+    return {"chosen by fit": chosen, **compared}
+
+
+def _difference(blocks: str, standard: str) -> str:
+    """How a set of blocks differs from the standard one."""
+    own, usual = set(blocks.split(",")), set(standard.split(","))
+    parts = [f"with {name}" for name in sorted(own - usual)]
+    parts += [f"without {name}" for name in sorted(usual - own)]
+    return " and ".join(parts) or "with the standard blocks"
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

@@ -32,8 +32,8 @@ _PLAIN = frozenset((
     "quick", "quiet", "ranking-seconds", "read-price", "recipe", "reference-length",
     "references", "result-tokens", "resume", "seconds", "seed", "seeds", "select",
     "session-seconds", "skip-bad", "steps", "sticky", "system-tokens", "test", "threshold",
-    "times", "tool", "tool-tokens", "top", "turns", "verbose", "versions", "wait", "watch",
-    "weight", "why", "window", "workers", "write-price",
+    "times", "tool", "tool-tokens", "top", "tune-seconds", "turns", "verbose", "versions", "wait",
+    "watch", "weight", "why", "window", "workers", "write-price",
 ))  # fmt: skip
 """Numbers, choices, switches and words that only change what is computed and shown."""
 _NAMES = frozenset({"encoder", "retriever", "set"})

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any, Self
@@ -99,6 +100,25 @@ class LexicalEncoder(Encoder):
         frequencies = np.array([counts[term] for term in terms] or [0])
         self.idf_ = (np.log((1 + len(texts)) / (1 + frequencies)) + 1).astype(np.float32)
         return self
+
+    def extend(self, terms: Iterable[str]) -> Self:
+        """With columns for those of the terms that are new, as rare as the rarest.
+
+        What is known keeps its columns; this encoder stays as it is.
+        """
+        if self.idf_ is None:
+            return self
+        known = self.vocabulary_
+        new = sorted(set(terms) - known.keys())
+        if not new:
+            return self
+        other, first = copy(self), len(known)
+        other.vocabulary_ = known | {term: first + at for at, term in enumerate(new)}
+        rarest = self.idf_.max() if first else np.float32(1)
+        # Without any term there is one column all the same.
+        weights = np.append(self.idf_[:first], np.full(len(new), rarest))
+        other.idf_ = weights.astype(np.float32)
+        return other
 
     def _terms(self, text: str) -> list[str]:
         terms = words(text[:MAX_CHARACTERS])

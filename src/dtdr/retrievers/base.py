@@ -202,7 +202,7 @@ class Retriever(Estimator):
                 leaves those of the sample.
         """
         with self._change() as draft:
-            draft.training_ = training
+            draft.training_ = replace(training, choice=draft.training_.choice)
             if phrases is not None:
                 draft._add_phrases(phrases)
 

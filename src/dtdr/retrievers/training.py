@@ -27,6 +27,8 @@ class TrainingData:
         newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
         erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
             still holds what it learned from them.
+        choice: what ``fit`` chose by itself and what it measured, as JSON; None where all was
+            named, or nothing is there to choose.
     """
 
     demonstrations: int
@@ -36,6 +38,7 @@ class TrainingData:
     sampled: int | None = None
     newest: float | None = None
     erased: int = 0
+    choice: dict[str, Any] | None = None
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -47,6 +50,7 @@ class TrainingData:
             None if self.sampled is None else self.sampled + later.demonstrations,
             max((one for one in (self.newest, later.newest) if one is not None), default=None),
             self.erased,
+            self.choice,
         )
 
 

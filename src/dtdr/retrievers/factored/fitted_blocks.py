@@ -83,6 +83,23 @@ class Layout:
             if block.told_prior is not None:
                 self.told_prior = rows.start + block.names.index(block.told_prior)
 
+    def rows_of(self, names: Sequence[str], blocks: Sequence[str]) -> tuple[Indices, Indices]:
+        """Which rows of a table, and of one of new tools, remain with some blocks alone.
+
+        Args:
+            names: of the blocks of this layout.
+            blocks: names of those that remain.
+        """
+        kept = [name in blocks for name in names]
+
+        def pick(parts: Sequence[slice], ones: int) -> Indices:
+            chosen = [np.r_[part] for part, keep in zip(parts, kept, strict=True) if keep]
+            return np.concatenate([*chosen, [ones]]).astype(np.intp)
+
+        rows = pick(self.rows, len(self.names))
+        new_rows = pick(self.new_tool_rows, len(self.new_tool_names))
+        return rows, new_rows
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
@@ -115,6 +132,8 @@ class FittedBlocks:
         blocks: in the order of the registry.
         replay: some of the demonstrations.
         pending: how many of the last plans networks have not learned yet.
+        trained: how many plans there were when networks were trained from random weights; None:
+            as many as there are, without those.
     """
 
     def __init__(
@@ -123,9 +142,11 @@ class FittedBlocks:
         blocks: Sequence[Block],
         replay: ReplayBuffer,
         pending: int = 0,
+        trained: int | None = None,
     ) -> None:
         self.training, self.blocks = training, tuple(blocks)
         self.replay, self.pending = replay, pending
+        self.trained = len(training.plans) - pending if trained is None else trained
         self.layout = Layout([type(block) for block in blocks])
         self.reads_runs = any(block.reads_runs for block in blocks)
         tools = len(training.tools)
@@ -169,6 +190,11 @@ class FittedBlocks:
             advance()
         replay = ReplayBuffer(np.arange(len(plans)), queries, runs)
         return cls(training, blocks, replay.sample(np.random.default_rng(seed), REPLAY))
+
+    def select(self, names: Sequence[str]) -> FittedBlocks:
+        """With the blocks of these names only."""
+        blocks = [block for block in self.blocks if block.name in names]
+        return FittedBlocks(self.training, blocks, self.replay, self.pending, self.trained)
 
     @property
     def new(self) -> Indices:
@@ -240,6 +266,7 @@ class FittedBlocks:
             "seen": training.seen.astype(np.int32),
             "reference": np.array([training.reference], np.float64),
             "pending": np.array([self.pending], np.int32),
+            "trained": np.array([self.trained], np.int32),
             **{
                 name: array
                 for block in self.blocks
@@ -286,7 +313,9 @@ class FittedBlocks:
             for block in block_types(names)
             if replay.runs is not None or not block.reads_runs
         ]
-        return cls(training, blocks, replay, int(arrays["pending"][0]))
+        # Folders of versions that never trained networks anew do not say when that was.
+        trained = int(arrays["trained"][0]) if "trained" in arrays else None
+        return cls(training, blocks, replay, int(arrays["pending"][0]), trained)
 
 
 class StepFeatures:

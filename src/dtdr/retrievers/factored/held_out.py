@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.calibration import Calibration
-from dtdr.retrievers.factored import calibration, new_tools, ranker
+from dtdr.calibration import Calibration, Floats
+from dtdr.retrievers.factored import calibration, choice, new_tools, ranker
+from dtdr.retrievers.factored.blocks import block_types
+from dtdr.retrievers.factored.choice import Trial
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout, StepFeatures
@@ -45,6 +47,8 @@ class HeldOutStep:
         all_right: shape (tools in view,): whether each is acceptable.
         is_told: whether more is known of the run than names.
         is_first: whether no call was made yet.
+        new: the columns of tools in view that the blocks have not seen.
+        described: shape (new tool features + 1, new): what is known of these.
     """
 
     plan: int
@@ -55,16 +59,28 @@ class HeldOutStep:
     all_right: npt.NDArray[np.bool_]
     is_told: bool
     is_first: bool
+    new: Indices
+    described: Matrix
 
-    def judge(self, scorer: Scorer, *, may_end_at_once: bool) -> calibration.Judged:
-        """Probability of the best acceptable tool, of the best tool, and whether they are one.
-
-        Tools out of view count as impossible.
-        """
+    def probabilities(self, scorer: Scorer, *, may_end_at_once: bool) -> Floats:
+        """Of the tools in view."""
         order = self.order.astype(np.float32)
         row = ranker.probabilities(scorer, self.table, self.chosen, order)
         if self.is_first and not may_end_at_once:
             rule_out_end(row)
+        return row
+
+    def among_new(self, row: Floats) -> new_tools.NewToolStep:
+        """What ``probabilities`` gave, beside the tools that the blocks have not seen."""
+        others, right = np.delete(row, self.new), np.delete(self.all_right, self.new)
+        known = float(others[right].sum() / max(float(others.sum()), 1e-300))
+        return new_tools.NewToolStep(self.described, self.all_right[self.new], known)
+
+    def judge(self, row: Floats) -> calibration.Judged:
+        """Of what ``probabilities`` gave: that of the best acceptable tool, and of the best.
+
+        And whether they are one. Tools out of view count as impossible.
+        """
         best, right = int(row.argmax()), self.all_right
         return float(row[right].max(initial=0.0)), float(row[best]), bool(right[best])
 
@@ -148,9 +164,79 @@ class HeldOut:
                     _NONE if chosen is None else order.astype(np.float16),
                     right,
                     step.is_told,
-                    is_first=not done,
+                    not done,
+                    view.new,
+                    step.describe(view.new).copy() if len(view.new) else _NOTHING,
                 )
             )
+
+    def measure(
+        self, sets: Sequence[tuple[str, ...]], names: Sequence[str], most: int, pool: Executor
+    ) -> list[Trial]:
+        """How well steps that are told names only are ranked with some of the blocks alone.
+
+        Each ranker learns from every other plan and ranks the rest.
+
+        Args:
+            sets: names of blocks.
+            names: of all blocks of the layout, in its order.
+            most: steps that are looked at.
+            pool: trains the rankers.
+        """
+        steps = [step for step in self.steps if not step.is_told and step.right.any()]
+        if len(steps) > most:  # whole plans, of all folds
+            plans = sorted({step.plan for step in steps})
+            share = most / len(steps)
+            drawn = np.random.default_rng(self._seed).random(len(plans)) < share
+            kept = {plan for plan, is_drawn in zip(plans, drawn, strict=True) if is_drawn}
+            steps = [step for step in steps if step.plan in kept]
+        halves = [[step for step in steps if step.plan % 2 == half] for half in (0, 1)]
+        if not all(halves):
+            return []
+        layouts = [Layout(block_types(blocks)) for blocks in sets]
+        rows = [self._layout.rows_of(names, blocks)[0] for blocks in sets]
+        jobs = [
+            [
+                pool.submit(_fit_ranker, half, own[:-1], layout, self._tools, self._seed)
+                for half in halves
+            ]
+            for own, layout in zip(rows, layouts, strict=True)
+        ]
+        trials = []
+        for blocks, own, pair in zip(sets, rows, jobs, strict=True):
+            ranks: dict[int, list[float]] = {}
+            for half, job in enumerate(pair):
+                scorer = Scorer([job.result()])
+                for step in halves[1 - half]:
+                    scores = scorer.scores(step.table[own])
+                    place = 1 + int((scores > scores[step.right].max()).sum())
+                    ranks.setdefault(step.plan, []).append(1 / place)
+            means = np.array([np.mean(ranks[plan]) for plan in sorted(ranks)])
+            trials.append(Trial(blocks, means, len(steps)))
+        return trials
+
+    def select(self, layout: Layout, rows: Indices, new_rows: Indices) -> None:
+        """Go on with the features of some blocks alone.
+
+        Args:
+            layout: theirs.
+            rows: of a table, the row of ones last.
+            new_rows: of features of new tools, with that of ones.
+        """
+        self._layout = layout
+        for steps in (self.steps, self._unfamiliar):
+            steps[:] = [
+                replace(
+                    step,
+                    table=step.table[rows],
+                    described=step.described[new_rows] if len(step.new) else step.described,
+                )
+                for step in steps
+            ]
+        self._new_tools = [
+            (features[:, new_rows[:-1]], right, weights)
+            for features, right, weights in self._new_tools
+        ]
 
     def learn(
         self, rankers: int, pool: Executor
@@ -175,24 +261,32 @@ class HeldOut:
         named, told = map(_results, jobs)
         judged: list[calibration.Judged] = []
         unfamiliar: list[calibration.Judged] = []
+        among_new: list[new_tools.NewToolStep] = []
         for half, check in enumerate(checks):
             scorers = StepScorers(self._layout, *(_results([job]) for job in check))
-            judged += self._judge(scorers, halves[1 - half])
-            unfamiliar += self._judge(scorers, self._unfamiliar)
+            for step, row in self._rank(scorers, halves[1 - half]):
+                judged.append(step.judge(row))
+                if len(step.new):
+                    among_new.append(step.among_new(row))
+            unfamiliar += [step.judge(row) for step, row in self._rank(scorers, self._unfamiliar)]
         measured = calibration.calibrate(judged, unfamiliar) if judged else Calibration()
+        known = scorer.result()
+        if known is not None:
+            known = known.with_caution(among_new)
         first, second = (
             tuple(() if (result := two[half].result()) is None else (result,) for two in checks)
             for half in (0, 1)
         )
-        return named, told, scorer.result(), measured, (first, second)
+        return named, told, known, measured, (first, second)
 
-    def _judge(
+    def _rank(
         self, scorers: StepScorers, steps: Sequence[HeldOutStep]
-    ) -> Iterator[calibration.Judged]:
+    ) -> Iterator[tuple[HeldOutStep, Floats]]:
         for step in steps:
             scorer = scorers.choose(is_told=step.is_told, is_first=step.is_first)
             if scorer is not None:
-                yield step.judge(scorer, may_end_at_once=self._may_end_at_once)
+                row = step.probabilities(scorer, may_end_at_once=self._may_end_at_once)
+                yield step, row
 
     def _ranker(self, steps: Sequence[HeldOutStep], seed: int) -> CandidateRanker | None:
         """A ranker of the steps whose shortlist holds an acceptable tool; None without any."""
@@ -217,6 +311,16 @@ class HeldOut:
         return NewToolScorer.fit(rows, right, weights, self._seed) if right.any() else None
 
 
+def _fit_ranker(
+    steps: Sequence[HeldOutStep], rows: Indices, layout: Layout, tools: int, seed: int
+) -> CandidateRanker:
+    features = np.stack([step.table[rows] for step in steps]).transpose(0, 2, 1)
+    right = np.stack([step.right for step in steps])
+    return CandidateRanker.fit(
+        features, right, prior=layout.prior, tools=tools, seed=seed, epochs=choice.EPOCHS
+    )
+
+
 def _by_kind(steps: Sequence[HeldOutStep]) -> list[list[HeldOutStep]]:
     """Steps that are told names only, and the others."""
     return [[step for step in steps if step.is_told == is_told] for is_told in (False, True)]
@@ -227,3 +331,4 @@ def _results(jobs: Sequence[Future[CandidateRanker | None]]) -> Rankers:
 
 
 _NONE = np.empty(0, np.float16)
+_NOTHING = np.empty((0, 0), np.float32)

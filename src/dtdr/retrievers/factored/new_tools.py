@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,16 @@ _BATCH = 512
 _RATE = 5e-3
 _DRAWN = 16
 """Tools that are looked at in each step of training, the acceptable ones among them."""
-_CAUTION = 0.05
-"""Odds of a new tool count so much less: tools that stand in for new ones were in the plans that
-the blocks learned from. On six validation trials of three hidden tools of TinyAgent: recall@5
-of the hidden ones .81 (BM25 .62) and -.010 to +.009 MRR on other steps; with .2, .84 and down to
--.034."""
+CAUTION = 0.05
+"""Odds of a new tool count at least so much: less than 1, since tools that stand in for new ones
+were in the plans that the blocks learned from. On six validation trials of three hidden tools of
+TinyAgent: recall@5 of the hidden ones .81 (BM25 .62) and -.010 to +.009 MRR on other steps; with
+.2, .84 and down to -.034."""
+_CAUTIONS = (CAUTION, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
+"""What is tried on steps whose blocks had not seen some tool: with 20 demonstrations of T-Eval,
+tools that none of them calls are right at 10 to 21 % of the steps."""
+_ENOUGH = 5
+"""Steps at which an unseen tool was right, from which the caution is learned."""
 _PLACES, _FIRST_PLACE = 2, 3
 """The two likeliest new tools stand at least at places 4 and 5, so that a short list shows them."""
 _WORTH_SHOWING = math.log(0.005 / 0.995)
@@ -41,6 +47,21 @@ _WORTH_SHOWING = math.log(0.005 / 0.995)
 _LARGEST_LOGIT = 20.0
 """Logits are cut here, so that odds do not overflow."""
 _ARRAYS = ("mean", "scale", "features", "hidden_bias", "output", "output_bias")
+
+
+@dataclass(frozen=True, slots=True)
+class NewToolStep:
+    """A step of a held-out plan among tools that the plans learned from do not call.
+
+    Attributes:
+        described: shape (features + 1, tools): what is known of these tools.
+        right: shape (tools,): whether each is acceptable.
+        known: probability of the acceptable tools among the others.
+    """
+
+    described: Matrix
+    right: npt.NDArray[np.bool_]
+    known: float
 
 
 class NewToolScorer:
@@ -51,10 +72,11 @@ class NewToolScorer:
     Args:
         parameters: ``mean`` and ``scale`` (features,), ``features`` (features, 16),
             ``hidden_bias`` (16,), ``output`` (16, 1), ``output_bias`` (1,).
+        caution: factor on the odds of new tools.
     """
 
-    def __init__(self, parameters: dict[str, Matrix]) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: dict[str, Matrix], caution: float = CAUTION) -> None:
+        self.parameters, self.caution = parameters, caution
         hidden = parameters["features"] / parameters["scale"][:, None]
         bias = parameters["hidden_bias"] - parameters["mean"] @ hidden
         # As in ``Scorer``, the row of ones carries the bias.
@@ -113,6 +135,27 @@ class NewToolScorer:
         logits += self._output_bias
         return logits
 
+    def _odds(self, described: Matrix) -> tuple[Matrix, Floats]:
+        """Logits of some tools, and their odds before caution."""
+        logits = self.logits(described)
+        np.minimum(logits, _LARGEST_LOGIT, out=logits)
+        odds: Floats = np.exp(logits).astype(np.float64)
+        return logits, odds
+
+    def with_caution(self, steps: Sequence[NewToolStep]) -> NewToolScorer:
+        """With the caution that makes what was acceptable at held-out steps most likely."""
+        if sum(bool(step.right.any()) for step in steps) < _ENOUGH:
+            return self
+        known = np.array([step.known for step in steps])
+        odds = [self._odds(step.described)[1] for step in steps]
+        total = np.array([each.sum() for each in odds])
+        wanted = np.array([each[step.right].sum() for each, step in zip(odds, steps, strict=True)])
+        likelihoods = [
+            float(np.log((known + caution * wanted + 1e-9) / (1 + caution * total)).sum())
+            for caution in _CAUTIONS
+        ]
+        return NewToolScorer(self.parameters, _CAUTIONS[int(np.argmax(likelihoods))])
+
     def mix(self, probabilities: Floats, step: StepFeatures) -> Floats:
         """Probabilities of all tools when those of some must come from their descriptions.
 
@@ -121,10 +164,8 @@ class NewToolScorer:
             step: that they were made from.
         """
         new = step.query.view.new
-        logits = self.logits(step.describe(new))
-        np.minimum(logits, _LARGEST_LOGIT, out=logits)
-        odds: Floats = np.exp(logits).astype(np.float64)
-        odds *= _CAUTION
+        logits, odds = self._odds(step.describe(new))
+        odds *= self.caution
         total = float(np.add.reduce(odds))
         mixed = probabilities
         mixed[new] = 0
@@ -176,9 +217,13 @@ def example(
 
 def arrays(scorer: NewToolScorer | None) -> dict[str, npt.NDArray[Any]]:
     """The arrays to save; empty without a scorer."""
+    none = np.zeros(0, np.float32)
     return {
-        f"new_tools.{name}": np.zeros(0, np.float32) if scorer is None else scorer.parameters[name]
-        for name in _ARRAYS
+        **{
+            f"new_tools.{name}": none if scorer is None else scorer.parameters[name]
+            for name in _ARRAYS
+        },
+        "new_tools.caution": none if scorer is None else np.array([scorer.caution]),
     }
 
 
@@ -195,4 +240,5 @@ def restore(arrays: Mapping[str, npt.NDArray[Any]], features: int) -> NewToolSco
     fits = parameters["features"].shape == (features, _HIDDEN)
     if not (fits and (parameters["scale"] > 0).all()):
         raise ModelError(f"the scorer of new tools does not fit its {features} features")
-    return NewToolScorer(parameters)
+    # Folders of versions that did not learn it lack the caution.
+    return NewToolScorer(parameters, float(arrays.get("new_tools.caution", [CAUTION])[0]))

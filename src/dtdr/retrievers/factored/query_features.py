@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -24,10 +24,16 @@ from dtdr.retrievers.factored.query_text import (
     stem,
     surface_features,
 )
+from dtdr.retrievers.factored.query_text import (
+    stems as text_stems,
+)
 from dtdr.retrievers.nn import Indices, Matrix, stack_rows
 from dtdr.retrievers.vectors import dense
 
 _RUNS = "runs."
+
+_MOST_TERMS = 50_000
+"""Above so many terms an update adds none: each takes as many weights as there are hidden units."""
 
 Row = tuple[npt.NDArray[np.int32], Matrix]
 """Columns (rising) and values of a sparse vector."""
@@ -82,6 +88,14 @@ class EncodedQueries:
             csr_array(self.vectors[positions]), self.surface[positions], self.words
         )
 
+    def widen(self, words: int) -> EncodedQueries:
+        """The same queries where more words have columns, behind those of the known ones."""
+        added, vectors = words - self.words, self.vectors
+        columns = vectors.indices + np.int32(added) * (vectors.indices >= self.words)
+        shape = (vectors.shape[0], vectors.shape[1] + added)
+        moved = csr_array((vectors.data, columns.astype(np.int32), vectors.indptr), shape=shape)
+        return EncodedQueries(moved, self.surface, words)
+
     def concatenate(self, other: EncodedQueries) -> EncodedQueries:
         """These queries and the others."""
         vectors = csr_array(vstack([self.vectors, other.vectors], format="csr"))
@@ -122,11 +136,25 @@ class QueryFeaturizer:
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
         """With columns for stems of descriptions that are new."""
-        stems = self.stems.extend(documents)
+        stems = self.stems.extend(chain.from_iterable(map(text_stems, documents)))
         if stems is self.stems:
             return self
         other = copy(self)
         other.stems = stems
+        return other
+
+    def with_queries(self, texts: Sequence[str]) -> QueryFeaturizer:
+        """With columns for words of letters that no earlier query held."""
+        if len(self.words.vocabulary_) > _MOST_TERMS:
+            return self
+        # Numbers and names of files say nothing about another request; pairs come with a refit.
+        words = self.words.extend(
+            word for text in texts for word in QueryText.of(text).words if word.isalpha()
+        )
+        if words is self.words:
+            return self
+        other = copy(self)
+        other.words = words
         return other
 
     def read(self, query: str) -> QueryFeatures:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -163,19 +161,3 @@ class StemEncoder(LexicalEncoder):
 
     def _terms(self, text: str) -> list[str]:
         return stems(text[:MAX_CHARACTERS])
-
-    def extend(self, texts: Sequence[str]) -> StemEncoder:
-        """With columns for stems of these texts that are new, as rare as the rarest."""
-        if self.idf_ is None:
-            return self
-        known = self.vocabulary_
-        new = {term for text in texts for term in self._terms(text)} - known.keys()
-        if not new:
-            return self
-        other, first = copy(self), len(known)
-        other.vocabulary_ = known | {term: first + at for at, term in enumerate(sorted(new))}
-        rarest = self.idf_.max() if first else np.float32(1)
-        # Without any term there is one column all the same.
-        weights = np.append(self.idf_[:first], np.full(len(new), rarest))
-        other.idf_ = weights.astype(np.float32)
-        return other

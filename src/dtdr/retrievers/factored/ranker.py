@@ -74,6 +74,7 @@ class CandidateRanker:
         tools: int,
         seed: int,
         told_prior: int | None = None,
+        epochs: int = _EPOCHS,
     ) -> CandidateRanker:
         """Maximise the probability of acceptable candidates taken together.
 
@@ -89,11 +90,12 @@ class CandidateRanker:
             seed: weights and order of the steps.
             told_prior: the feature to start from where the steps are few; None for steps of which
                 nothing is told but names.
+            epochs: passes over the steps at most.
         """
         rng = np.random.default_rng(seed)
         hidden = _MANY_HIDDEN if tools > _ALL_RANKED else _FEW_HIDDEN
         steps, k, width = features.shape
-        epochs = max(3, min(_EPOCHS, _MAX_PASSES // max(steps, 1)))
+        epochs = max(3, min(epochs, _MAX_PASSES // max(steps, 1)))
         if told_prior is not None and steps <= _FEW_STEPS:
             prior, hidden, epochs = told_prior, _TOLD_HIDDEN, _TOLD_EPOCHS
         mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
@@ -205,6 +207,11 @@ class StepScorers:
         if not is_told:
             return self._named
         return self._first if is_first else self._told
+
+
+def count_candidates(tools: int) -> int:
+    """How many of so many tools a ranker sees at a step."""
+    return tools if tools <= _ALL_RANKED else _SHORTLIST
 
 
 def shortlist(layout: Layout, table: Matrix) -> tuple[Indices | None, Matrix]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from dtdr.plans.held_out import HeldOutFold
 from dtdr.progress import progress_bar
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.factored import calibration
+from dtdr.retrievers.factored import calibration, choice, ranker
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
@@ -54,14 +54,18 @@ class DTDRFactored(Retriever):
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
-        blocks: names of the blocks, separated by commas or one by one.
+        blocks: names of the blocks, separated by commas or one by one; None: ``fit`` takes those
+            that rank held-out steps best.
         width: hidden units of the next-tool network; 192 changed validation MRR by less than .002
             on TinyAgent, T-Eval and UltraTool.
         folds: parts of the demonstrations that are held out in turn; fewer than 20 take two.
         ranker_seeds: rankers whose log probabilities are averaged.
         grouped: keep demonstrations of one ``group`` in one fold. For queries whose groups were
             never demonstrated: on TRAJECT split by tool sequence, validation MRR is .660 with it
-            and .589 without, and the error of ``Ranking.confidence`` .04 and .36.
+            and .589 without, and the error of ``Ranking.confidence`` .04 and .36. None: where most
+            demonstrations share a group with others.
+        tune_seconds: time for choosing blocks, by an estimate from sizes; None: less than the rest
+            of the fit; 0 takes the default blocks.
         failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
         half_life: after how much one counts half: a number of further demonstrations, which are
             taken to be in the order of their time; or a time before the newest one, such as
@@ -87,11 +91,12 @@ class DTDRFactored(Retriever):
     def __init__(
         self,
         *,
-        blocks: str | Sequence[str] = DEFAULT,
+        blocks: str | Sequence[str] | None = None,
         width: int = 128,
         folds: int = 3,
         ranker_seeds: int = 1,
-        grouped: bool = False,
+        grouped: bool | None = None,
+        tune_seconds: float | None = None,
         failure_weight: float = 0.0,
         half_life: float | str | None = None,
         encoder: str | Encoder = "lexical",
@@ -105,8 +110,13 @@ class DTDRFactored(Retriever):
         half = half_life if self._half_seconds is None else self._half_seconds
         if isinstance(half, (int, float)) and not half > 0:
             raise InputError(f"half_life is {half_life}; it must be above 0, or None")
-        self._block_names = tuple(block.name for block in block_types(blocks))
+        if tune_seconds is not None and not tune_seconds >= 0:
+            raise InputError(f"tune_seconds is {tune_seconds}; it must be at least 0, or None")
+        self._block_names = tuple(
+            block.name for block in block_types(DEFAULT if blocks is None else blocks)
+        )
         self.blocks = blocks
+        self.tune_seconds = tune_seconds
         self.width = width
         self.folds = folds
         self.ranker_seeds = ranker_seeds
@@ -131,7 +141,8 @@ class DTDRFactored(Retriever):
     def _learn(self, demonstrations: Sequence[Demonstration]) -> FactoredModel:
         texts = [demonstration.query for demonstration in demonstrations]
         plans = EncodedPlans.of(demonstrations, self._index, self._weights(demonstrations))
-        fold = assign_folds(demonstrations, folds=self.folds, grouped=self.grouped, seed=self.seed)
+        grouped = choice.are_grouped(demonstrations) if self.grouped is None else self.grouped
+        fold = assign_folds(demonstrations, folds=self.folds, grouped=grouped, seed=self.seed)
         everything = np.arange(len(texts))
         inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
         rest = [np.setdiff1d(everything, part) for part in inside]
@@ -140,11 +151,12 @@ class DTDRFactored(Retriever):
         # The ranker learns what the blocks of a fold say, so all speak as if of its size.
         weights = plans.weights
         reference = float(np.mean([weights[part].sum() for part in rest])) if rest else 0.0
-        names, runs = self._runs(demonstrations)
+        steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
+        budget = self._budget(len(plans))
+        names, runs = self._runs(demonstrations, budget)
         total = (len(rest) + 1) * len(names)
 
         layout = Layout(block_types(names))
-        steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
         held = HeldOut(layout, len(self.tools_), steps, self.seed)
         with (
             progress_bar("learning", total) as advance,
@@ -173,10 +185,18 @@ class DTDRFactored(Retriever):
                     plans.subset(part),
                     None if runs is None else runs.subset(part),
                 )
+            trials = self._measure(held, names, budget, pool)
+            taken = self._take(trials, names)
+            if len(taken) < len(names):
+                held.select(Layout(block_types(taken)), *layout.rows_of(names, taken))
             rankers, told_rankers, new_tools, measured, halves = held.learn(self.ranker_seeds, pool)
-            fitted = [job.result() for job in jobs]
+            fitted = [job.result().select(taken) for job in jobs]
         fitted[-1].warm()
-        groups = [item.group for item in demonstrations] if self.grouped else None
+        self._block_names = tuple(taken)
+        if self.blocks is None or self.grouped is None:
+            made = choice.record(grouped, taken, trials)
+            self.training_ = replace(self.training_, choice=made)
+        groups = [item.group for item in demonstrations] if grouped else None
         model = FactoredModel(
             fitted[-1],
             rankers,
@@ -197,6 +217,28 @@ class DTDRFactored(Retriever):
         ]
         return model
 
+    def _budget(self, plans: int) -> choice.Budget:
+        """What sets of blocks are compared; none where they were named."""
+        if self.blocks is not None:
+            return choice.Budget((), 0)
+        candidates = ranker.count_candidates(len(self.tools_))
+        features = len(Layout(block_types(choice.SETS[0])).names)
+        return choice.plan_budget(self.tune_seconds, plans, candidates, features)
+
+    def _measure(
+        self, held: HeldOut, names: Sequence[str], budget: choice.Budget, pool: Executor
+    ) -> list[choice.Trial]:
+        sets = [tuple(name for name in names if name in blocks) for blocks in budget.sets]
+        distinct = list(dict.fromkeys(sets))
+        return held.measure(distinct, names, budget.steps, pool) if len(distinct) > 1 else []
+
+    def _take(self, trials: Sequence[choice.Trial], names: Sequence[str]) -> Sequence[str]:
+        """The blocks that the model keeps, of those that were fitted."""
+        if trials:
+            return choice.best_of(trials).blocks
+        wanted = DEFAULT.split(",") if self.blocks is None else names
+        return [name for name in names if name in wanted]
+
     def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         known = self.model_.familiarity.with_known(phrases)
         self._install(replace(self.model_, familiarity=known))
@@ -206,19 +248,22 @@ class DTDRFactored(Retriever):
         return _held_out(demonstrations, folds)
 
     def _runs(
-        self, demonstrations: Sequence[Demonstration]
+        self, demonstrations: Sequence[Demonstration], budget: choice.Budget
     ) -> tuple[list[str], EncodedRuns | None]:
         """The blocks that have something to say, and what is known of runs besides names."""
-        blocks = block_types(self._block_names)
+        wanted = DEFAULT if self.blocks is None else self.blocks
+        compared = {name for blocks in budget.sets for name in blocks}
+        blocks = block_types(sorted(compared) if compared else wanted)
         if any(block.reads_runs for block in blocks):
             runs = EncodedRuns.of(demonstrations, self._index)
             if not runs.is_empty:
                 return [block.name for block in blocks], runs
         names = [block.name for block in blocks if not block.reads_runs]
         if not names:
+            given = ", ".join(block.name for block in blocks)
             raise InputError(
-                f"the blocks {', '.join(self._block_names)} read outputs and earlier turns, and "
-                "the demonstrations have none; name another block too"
+                f"the blocks {given} read outputs and earlier turns, and the demonstrations have "
+                "none; name another block too"
             )
         return names, None
 
@@ -270,10 +315,11 @@ class DTDRFactored(Retriever):
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
         """Learn from further demonstrations; see ``SupportsUpdates``.
 
-        What is counted (dependencies, frequencies) is as after a refit. The alignment learns from
-        each demonstration, the network once 32 have come, beside some that it knows. How the blocks
-        are weighed and the confidence stay. Words that no earlier query held stay unknown: fit
-        again once much of the vocabulary is new.
+        What is counted (dependencies, frequencies) is as after a refit. The weights of words, those
+        that no earlier query held among them, learn from each demonstration; the network once 32
+        have come, beside some that it knows, and from random weights each time that there are 15 %
+        more, as long as there are at most 2,000. How the blocks are weighed and the confidence
+        stay, and pairs of words that are new stay unknown: fit again once much has changed.
         """
         self._snapshot()
         with self._change() as draft:
@@ -426,6 +472,9 @@ class DTDRFactored(Retriever):
         arrays = {name: array for name, array in state.items() if name != _SHAPES}
         if not np.array_equal(_shapes(arrays), state[_SHAPES]):
             raise ModelError("the arrays of the model do not fit together; fit it again")
+        made = self.training_.choice
+        if self.blocks is None and made is not None:
+            self._block_names = tuple(block.name for block in block_types(made["blocks"]))
         self._install(
             FactoredModel.restore(
                 self._block_names,

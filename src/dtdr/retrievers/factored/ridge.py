@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from dtdr.retrievers.nn import Indices, Matrix
 
 Weights = npt.NDArray[np.float16]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 _RIDGE = 0.3
 _MAX_PLANS = 3_000
@@ -68,3 +69,9 @@ def pick_columns(matrix: npt.NDArray[Any], numbers: Indices) -> npt.NDArray[Any]
     """Some columns of a matrix; zeros for -1."""
     padded = np.concatenate([matrix, np.zeros_like(matrix[:, :1])], axis=1)
     return np.ascontiguousarray(padded[:, np.where(numbers < 0, matrix.shape[1], numbers)])
+
+
+def insert_rows(matrix: Array, first: int, count: int) -> Array:
+    """A matrix with so many rows of zeros before the row ``first``."""
+    zeros = np.zeros((count, *matrix.shape[1:]), matrix.dtype)
+    return cast(Array, np.concatenate([matrix[:first], zeros, matrix[first:]]))

@@ -24,7 +24,7 @@ from dtdr.retrievers.factored.blocks.base import (
 from dtdr.retrievers.factored.blocks.descriptions import best_of_others
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.query_features import QueryFeatures
-from dtdr.retrievers.factored.ridge import correct_weights, learn_weights, pick_columns
+from dtdr.retrievers.factored.ridge import correct_weights, insert_rows, learn_weights, pick_columns
 from dtdr.retrievers.factored.tool_texts import DENSE_VALUES
 from dtdr.retrievers.nn import Indices, Matrix
 
@@ -114,6 +114,10 @@ class Alignment(Block):
     def renumber(self, training: TrainingSet, slots: Indices) -> Block:
         """Move the tools; new ones have no weights yet."""
         return Alignment(pick_columns(self.weights, slots), training)
+
+    def widen(self, training: TrainingSet, first: int, count: int) -> Block:
+        """Rows of zeros for the new words."""
+        return Alignment(insert_rows(self.weights, first, count), training)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Nothing is served yet."""

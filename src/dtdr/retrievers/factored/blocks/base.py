@@ -99,6 +99,7 @@ class PlanUpdate:
         replay: the replay buffer, the further demonstrations included.
         rehearsal: positions in the replay buffer of what networks learn now; None while too few
             new demonstrations have come.
+        has_grown: whether there are so many more demonstrations that networks are trained anew.
     """
 
     training: TrainingSet
@@ -106,11 +107,17 @@ class PlanUpdate:
     queries: EncodedQueries
     replay: ReplayBuffer
     rehearsal: Indices | None
+    has_grown: bool = False
 
     @property
     def is_complete(self) -> bool:
         """Whether the replay buffer holds every demonstration there is, and it is time to learn."""
         return self.rehearsal is not None and len(self.replay.plans) == len(self.training.plans)
+
+    @property
+    def is_refit(self) -> bool:
+        """Whether networks are trained anew from every demonstration there is."""
+        return self.has_grown and self.is_complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +249,16 @@ class Block(ABC):
             slots: the former place in ``seen`` of each tool that is seen now, -1 for a new one.
         """
         return self.fit(training)
+
+    def widen(self, training: TrainingSet, first: int, count: int) -> Block:
+        """This block where more words are known, which weigh nothing yet.
+
+        Args:
+            training: with the featurizer from now on.
+            first: the column of the first new word, shapes standing behind the words.
+            count: how many there are.
+        """
+        return self
 
     def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix | None:
         """How much a query speaks for each tool, on the scale of a log probability.

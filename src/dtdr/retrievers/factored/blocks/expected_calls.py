@@ -19,7 +19,13 @@ from dtdr.retrievers.factored.blocks.base import (
     TrainingSet,
     read_word_weights,
 )
-from dtdr.retrievers.factored.ridge import Weights, correct_weights, learn_weights, pick_columns
+from dtdr.retrievers.factored.ridge import (
+    Weights,
+    correct_weights,
+    insert_rows,
+    learn_weights,
+    pick_columns,
+)
 from dtdr.retrievers.nn import Indices, Matrix
 
 _MOST = 4.0
@@ -72,6 +78,10 @@ class ExpectedCalls(Block):
     def renumber(self, training: TrainingSet, slots: Indices) -> Block:
         """Move the tools; new ones have no weights yet."""
         return ExpectedCalls(pick_columns(self.weights, slots), training)
+
+    def widen(self, training: TrainingSet, first: int, count: int) -> Block:
+        """Rows of zeros for the new words."""
+        return ExpectedCalls(insert_rows(self.weights, first, count), training)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Everything is left."""

@@ -83,6 +83,13 @@ class Markov(Block):
         """The same queries with renumbered plans."""
         return Markov(training.plans, self._queries)
 
+    def widen(self, training: TrainingSet, first: int, count: int) -> Block:
+        """The same queries, none of which holds a new word."""
+        old = self._queries
+        shape = (old.shape[0], old.shape[1] + count)
+        queries = csr_array((old.data, old.indices, old.indptr), shape=shape)
+        return Markov(training.plans, queries)
+
     def _pad(self, history: Sequence[int]) -> tuple[int, ...]:
         """The last calls that are looked at; one further index stands for the start."""
         if len(history) < _ORDER:

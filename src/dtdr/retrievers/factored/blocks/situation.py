@@ -32,6 +32,7 @@ from dtdr.retrievers.factored.observations import (
     Outcome,
 )
 from dtdr.retrievers.factored.query_features import EncodedQueries, Row
+from dtdr.retrievers.factored.ridge import insert_rows
 from dtdr.retrievers.nn import (
     Indices,
     Matrix,
@@ -263,6 +264,8 @@ class Situation(Block):
         if update.rehearsal is None or runs is None:
             return self
         training, rehearsal = update.training, update.rehearsal
+        if update.is_refit:
+            return self.fit(training)
         block = Situation(self.columns, self.weights.copy(), training.slots)
         block._train(
             update.replay.queries.subset(rehearsal),
@@ -305,6 +308,15 @@ class Situation(Block):
             :, np.where(slots < 0, weights.shape[1], slots)
         ]
         return Situation(columns, np.ascontiguousarray(moved), training.slots)
+
+    def widen(self, training: TrainingSet, first: int, count: int) -> Block:
+        """Rows of zeros for the new words."""
+        old = self.columns
+        columns = _Columns(
+            old.tools + 1, old.query + count, old.message_words, old.output_words, old.pairs
+        )
+        weights = insert_rows(self.weights, _FLAGS + _GROUPS * old.tools + first, count)
+        return Situation(columns, weights, training.slots)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Everything is written by the state."""

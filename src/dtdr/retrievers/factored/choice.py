@@ -1,0 +1,123 @@
+"""Which blocks ``fit`` takes where it is left to choose, by rankings of held-out plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dtdr.calibration import Floats
+from dtdr.demonstrations import Demonstration
+from dtdr.retrievers.factored.blocks import DEFAULT
+from dtdr.retrievers.factored.blocks.coverage import Coverage
+from dtdr.retrievers.factored.blocks.data_flow import DataFlow
+from dtdr.retrievers.factored.blocks.markov import Markov
+
+_STANDARD = tuple(DEFAULT.split(","))
+SETS: tuple[tuple[str, ...], ...] = (
+    _STANDARD,
+    *((*_STANDARD, name) for name in (Coverage.name, Markov.name, DataFlow.name)),
+)
+"""Sets of blocks that are weighed against each other, the first where none is clearly better."""
+
+EPOCHS = 40
+"""Passes of a ranker that is trained to compare sets of blocks: half of a ranker's own."""
+_LEAST_STEPS, _MOST_STEPS = 200, 1_200
+"""Steps that a set of blocks is compared on, unless more time is given."""
+_VISIT_SECONDS = 5e-8
+"""What a visit of one feature of one tool costs in training: .1 ms for 33 features of 61 tools."""
+_SECONDS = 0.007
+"""What choosing may take a demonstration: half of what a fit takes, 15 s for TinyAgent's 1,058."""
+_FEWEST_PLANS = 100
+"""With fewer demonstrations, what one set of blocks gains on another drowns in chance."""
+_FEWEST_GROUPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How well held-out steps are ranked with one set of blocks.
+
+    Attributes:
+        blocks: their names.
+        mrr: shape (plans,): mean reciprocal rank of the steps of each plan.
+        steps: how many steps there were.
+    """
+
+    blocks: tuple[str, ...]
+    mrr: Floats
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What is compared: it follows from sizes, not from a clock, so that fits repeat.
+
+    Attributes:
+        sets: of blocks.
+        steps: at most so many held-out steps.
+    """
+
+    sets: tuple[tuple[str, ...], ...]
+    steps: int
+
+
+def plan_budget(
+    seconds: float | None, plans: int, candidates: int, features: int, sets: int = len(SETS)
+) -> Budget:
+    """How many sets of blocks are compared on how many steps.
+
+    Args:
+        seconds: that it may take by estimate; None: half as long as the rest of the fit, but at
+            most 1,200 steps, and nothing with fewer than 100 demonstrations.
+        plans: demonstrations.
+        candidates: tools that a ranker sees at a step.
+        features: of each.
+        sets: how many there are to choose from.
+    """
+    step = EPOCHS * candidates * features * _VISIT_SECONDS
+    given = seconds
+    if given is None:
+        given = _SECONDS * plans if plans >= _FEWEST_PLANS else 0.0
+    affordable = int(given / (_LEAST_STEPS * step))
+    if affordable < 2 or sets < 2:
+        return Budget((), 0)
+    tried = min(sets, affordable)
+    steps = int(given / (tried * step))
+    return Budget(SETS[:tried], min(steps, _MOST_STEPS) if seconds is None else steps)
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The best of those that beat the first by more than a standard error; else the first."""
+    first = trials[0]
+    best, gain = first, 0.0
+    for trial in trials[1:]:
+        above = trial.mrr - first.mrr
+        error = float(above.std() / np.sqrt(max(len(above), 1)))
+        if float(above.mean()) > max(gain, error):
+            best, gain = trial, float(above.mean())
+    return best
+
+
+def are_grouped(demonstrations: Sequence[Demonstration]) -> bool:
+    """Whether folds keep groups together: where most demonstrations have a group with others."""
+    groups = [item.group for item in demonstrations if item.group]
+    distinct = len(set(groups))
+    return distinct >= _FEWEST_GROUPS and len(groups) >= max(2 * distinct, len(demonstrations) // 2)
+
+
+def record(grouped: bool, blocks: Sequence[str], trials: Sequence[Trial]) -> dict[str, Any]:
+    """What a model folder says of the choice; JSON."""
+    return {
+        "grouped": grouped,
+        "blocks": ",".join(blocks),
+        "measured": [
+            {
+                "blocks": ",".join(trial.blocks),
+                "mrr": round(float(trial.mrr.mean()), 4),
+                "steps": trial.steps,
+            }
+            for trial in trials
+        ],
+    }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.demonstrations import Parameter
 from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
 from dtdr.plan import END
@@ -350,6 +351,46 @@ def test_every_block_can_be_left_out(name, tmp_path):
 def test_one_block_alone_ranks(name):
     alone = create("dtdr-f", blocks=name, width=8).fit(WITH_OUTPUTS, TOOLS)
     assert alone.rank(QUERY, ["play_song"]).probabilities.sum() == pytest.approx(1)
+
+
+def test_words_that_no_demonstration_holds_say_what_words_with_the_same_parts_say():
+    plans = [("Translate the letter", "translate"), ("Print the letter", "print")] * 6
+    items = [(f"{query} {number}", [tool]) for number, (query, tool) in enumerate(plans)]
+    model = DTDRFactored(blocks="subwords", width=8).fit(items)
+    prepared = model.model_.prepare("Retranslating it").prepared
+    expected = dict(zip(model.vocabulary, prepared.table[0], strict=True))
+    assert expected["translate"] > expected["print"] + 0.1
+    nothing = model.model_.prepare("4711").prepared.table[0]
+    assert nothing[:2] == pytest.approx([0.5, 0.5], abs=0.05)
+
+
+def test_what_fills_a_parameter_fits_tools_with_such_parameters_that_never_followed():
+    tools = [
+        Tool("find_person", "Find a person", ()),
+        Tool("mail", "Send mail", (Parameter("person", "string"), Parameter("text", "string"))),
+        Tool("call", "Ring up", (Parameter("person", "string"),)),
+        Tool("weather", "Tell the weather", (Parameter("city", "string"),)),
+        Tool("find_city", "Look a city up", ()),
+    ]
+
+    def two(first, second):
+        calls = (ToolCall("1", first), ToolCall("2", second, {"x": {"$ref": "1"}}))
+        return Plan(calls)
+
+    plans = [two("find_person", "mail"), two("find_city", "weather")] * 4
+    items = [Demonstration(str(n), f"Request {n}", plan) for n, plan in enumerate(plans)]
+    model = DTDRFactored(blocks="next_tool,data_flow", width=8).fit(items, tools)
+    step = StepFeatures(model.model_.blocks, model.model_.prepare("Request").prepared)
+    step.call(model.index("find_person"))
+    rows = [step.layout.names.index(name) for name in ("fills", "fills_any")]
+    fills, _ = step.write()[rows]
+    assert fills[model.index("call")] > fills[model.index("weather")] + 0.5
+    step.call(model.index("find_city"))
+    fills, fills_any = step.write()[
+        [list(step.layout.names).index(n) for n in ("fills", "fills_any")]
+    ]
+    assert fills[model.index("call")] < fills[model.index("weather")]
+    assert fills_any[model.index("call")] > 0
 
 
 def test_blocks_have_names_of_their_own():

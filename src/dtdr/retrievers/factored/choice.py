@@ -14,11 +14,12 @@ from dtdr.retrievers.factored.blocks import DEFAULT
 from dtdr.retrievers.factored.blocks.coverage import Coverage
 from dtdr.retrievers.factored.blocks.data_flow import DataFlow
 from dtdr.retrievers.factored.blocks.markov import Markov
+from dtdr.retrievers.factored.blocks.subwords import Subwords
 
 _STANDARD = tuple(DEFAULT.split(","))
 SETS: tuple[tuple[str, ...], ...] = (
     _STANDARD,
-    *((*_STANDARD, name) for name in (Coverage.name, Markov.name, DataFlow.name)),
+    *((*_STANDARD, name) for name in (Coverage.name, Markov.name, Subwords.name, DataFlow.name)),
 )
 """Sets of blocks that are weighed against each other, the first where none is clearly better."""
 
@@ -28,8 +29,10 @@ _LEAST_STEPS, _MOST_STEPS = 200, 1_200
 """Steps that a set of blocks is compared on, unless more time is given."""
 _VISIT_SECONDS = 5e-8
 """What a visit of one feature of one tool costs in training: .1 ms for 33 features of 61 tools."""
-_SECONDS = 0.007
-"""What choosing may take a demonstration: half of what a fit takes, 15 s for TinyAgent's 1,058."""
+_SECONDS = 0.014
+"""What choosing may take a demonstration: what a fit takes, 15 s for TinyAgent's 1,058."""
+_ERRORS = 1.5
+"""A set has to be better by so many standard errors: one of several is better by one by chance."""
 _FEWEST_PLANS = 100
 """With fewer demonstrations, what one set of blocks gains on another drowns in chance."""
 _FEWEST_GROUPS = 4
@@ -69,8 +72,8 @@ def plan_budget(
     """How many sets of blocks are compared on how many steps.
 
     Args:
-        seconds: that it may take by estimate; None: half as long as the rest of the fit, but at
-            most 1,200 steps, and nothing with fewer than 100 demonstrations.
+        seconds: that it may take by estimate; None: as long as the rest of the fit, but at most
+            1,200 steps, and nothing with fewer than 100 demonstrations.
         plans: demonstrations.
         candidates: tools that a ranker sees at a step.
         features: of each.
@@ -89,13 +92,13 @@ def plan_budget(
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """The best of those that beat the first by more than a standard error; else the first."""
+    """The best of those that beat the first by more than 1.5 standard errors; else the first."""
     first = trials[0]
     best, gain = first, 0.0
     for trial in trials[1:]:
         above = trial.mrr - first.mrr
         error = float(above.std() / np.sqrt(max(len(above), 1)))
-        if float(above.mean()) > max(gain, error):
+        if float(above.mean()) > max(gain, _ERRORS * error):
             best, gain = trial, float(above.mean())
     return best
 

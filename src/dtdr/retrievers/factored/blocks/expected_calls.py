@@ -19,6 +19,12 @@ from dtdr.retrievers.factored.blocks.base import (
     TrainingSet,
     read_word_weights,
 )
+from dtdr.retrievers.factored.query_features import (
+    EncodedQueries,
+    QueryFeatures,
+    QueryFeaturizer,
+    Row,
+)
 from dtdr.retrievers.factored.ridge import (
     Weights,
     correct_weights,
@@ -57,7 +63,7 @@ class ExpectedCalls(Block):
     def fit(cls, training: TrainingSet) -> Self:
         """Learn the weights of words."""
         weights = learn_weights(
-            training.queries.word_vectors,
+            cls._vectors(training.queries, training.featurizer),
             _counts(training.plans.called, training.seen),
             training.plans.weights,
             training.seed,
@@ -70,22 +76,29 @@ class ExpectedCalls(Block):
         if update.is_complete:
             return self.fit(training)
         counts = _counts(update.plans.called, training.seen)
-        weights = correct_weights(
-            self.weights, update.queries.word_vectors, counts, _mean(training)
-        )
-        return ExpectedCalls(weights, training)
+        vectors = self._vectors(update.queries, training.featurizer)
+        return type(self)(correct_weights(self.weights, vectors, counts, _mean(training)), training)
+
+    @classmethod
+    def _vectors(cls, queries: EncodedQueries, featurizer: QueryFeaturizer) -> csr_array:
+        """What is regressed on; shape (queries, rows of the weights)."""
+        return queries.word_vectors
+
+    def _row(self, query: QueryFeatures) -> Row:
+        """The same of one query."""
+        return query.words
 
     def renumber(self, training: TrainingSet, slots: Indices) -> Block:
         """Move the tools; new ones have no weights yet."""
-        return ExpectedCalls(pick_columns(self.weights, slots), training)
+        return type(self)(pick_columns(self.weights, slots), training)
 
     def widen(self, training: TrainingSet, first: int, count: int) -> Block:
         """Rows of zeros for the new words."""
-        return ExpectedCalls(insert_rows(self.weights, first, count), training)
+        return type(self)(insert_rows(self.weights, first, count), training)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Everything is left."""
-        columns, values = query.features.words
+        columns, values = self._row(query.features)
         expected = values @ self._weights[columns]
         expected += self._mean
         if self._seen is not None:

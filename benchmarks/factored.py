@@ -129,7 +129,9 @@ def few(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in given.datasets:
         dataset, split = read(name, given.data_dir)
         for size in FEW:
-            own, other, scores, its = {}, {}, [], []
+            own: dict[str, float] = {}
+            other: dict[str, float] = {}
+            scores, its = [], []
             for draw in range(given.draws):
                 drawn = random.Random(draw).sample(split.train, min(size, len(split.train)))
                 part = replace(split, train=tuple(sorted(drawn)))

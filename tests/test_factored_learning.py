@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,7 +153,8 @@ def test_networks_are_trained_anew_once_there_are_so_many_more_demonstrations(ha
     half.update(REST[33:])
     assert half.model_.blocks.trained == len(TRAIN)
     half.save(tmp_path / "model")
-    assert load(tmp_path / "model").model_.blocks.trained == len(TRAIN)
+    restored: Any = load(tmp_path / "model")
+    assert restored.model_.blocks.trained == len(TRAIN)
 
 
 def test_an_open_session_keeps_what_it_was_opened_with(half):

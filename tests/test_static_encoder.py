@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,12 +55,12 @@ def test_weights_and_mapping_of_tokens_are_read(tmp_path):
     weights = np.array([1, 2, 1, 1, 1, 1], np.float64)
     folder = write(tmp_path / "m", config={"normalize": False}, mapping=mapping, weights=weights)
     rows = StaticEncoder(folder=folder).encode(["mail", "email", "mail ann"])
-    np.testing.assert_allclose(rows, [[2, 0, 0], [1, 0, 0], [1, 0.5, 0]])
+    np.testing.assert_allclose(rows, np.array([[2, 0, 0], [1, 0, 0], [1, 0.5, 0]]))
 
 
 def test_words_that_no_demonstration_holds_are_ranked_by_their_vectors(folder, tmp_path):
     data = small_data.dataset(30)
-    model = create("dtdr-f", encoder=f"static:{folder}", width=16).fit(
+    model: Any = create("dtdr-f", encoder=f"static:{folder}", width=16).fit(
         data.demonstrations, data.tools
     )
     surface = model.model_.blocks.training.featurizer.read("Email").surface

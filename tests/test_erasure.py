@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+import logging
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
-from dtdr import erasure
+from dtdr import erasure, load
 from dtdr.cli import run
 from dtdr.datasets.synthetic import generate
 from dtdr.erasure import erase_groups
 from dtdr.errors import InputError
 from dtdr.jsonl import read_demonstrations, save_demonstrations
+from dtdr.server import Settings, create_app
 
 GROUPS = ("ann", "bob", "", "ann-2")
 SOME = [
@@ -90,6 +92,34 @@ def test_a_break_leaves_whole_files_and_the_next_call_ends_it(data, monkeypatch)
     assert len(list(read_demonstrations(data / "b.parquet"))) == 20
     assert sum(item.erased for item in erase_groups([data], ["ann"])) == 5
     assert all(item.group != "ann" for item in read_demonstrations(data))
+
+
+def test_a_model_is_marked_until_it_is_fitted_again(data, tmp_path, capsys, caplog):
+    model = tmp_path / "model"
+    fit = ["fit", str(data), "-o", str(model), "--retriever", "dr", "--no-arguments", "--no-plans"]
+    assert run(fit) == 0
+    before = (model / "model.safetensors").read_bytes()
+    erase = ["erase", str(data), "--group", "ann", "--model", str(model)]
+    assert run([*erase, "--dry-run"]) == 0
+    assert load(model).training_.erased == 0
+    assert run([*erase[:-1], str(tmp_path / "none")]) == 1
+    assert erase_groups([data], ["ann"], dry_run=True)[0].erased == 5  # nothing was erased
+    capsys.readouterr()
+    assert run([*erase, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["marked"] == [str(model)]
+    assert (model / "model.safetensors").read_bytes() == before
+    assert run(["inspect", str(model)]) == 0
+    assert "10 were erased from the data since" in " ".join(capsys.readouterr().out.split())
+    with caplog.at_level(logging.WARNING, "dtdr"):
+        create_app(Settings(models={"m": model}))
+    assert "10 demonstrations that were erased since; fit it again" in caplog.text
+    assert run(erase) == 0  # nothing of the group is left, and nothing is marked again
+    marked = load(model)
+    assert marked.training_.erased == 10
+    marked.save(tmp_path / "copy")
+    assert load(tmp_path / "copy").training_.erased == 10
+    assert run([*fit, "--force"]) == 0
+    assert load(model).training_.erased == 0
 
 
 def test_columns_that_dtdr_does_not_know_stay_in_parquet(data):

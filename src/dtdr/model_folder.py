@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from dtdr.demonstrations import Tool
 from dtdr.errors import InputError, ModelError, OutputError
-from dtdr.files import read_regular_file, replacing_folder
+from dtdr.files import read_regular_file, replacing_file, replacing_folder
 
 P = TypeVar("P")
 
@@ -169,6 +169,24 @@ def config_checksum(config: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in config.items() if key != "config_sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def mark_erased(folder: str | Path, demonstrations: int) -> None:
+    """Say in a model folder that it learned from demonstrations that were erased since.
+
+    A fit of the folder takes the mark away, an update keeps it. A server that watches the folder
+    loads the model again, and warns.
+
+    Raises:
+        ModelError: it is not a model folder.
+        OutputError: it cannot be written.
+    """
+    config = read_config(folder)
+    training = config["training_data"]
+    training["erased"] = training.get("erased", 0) + demonstrations
+    config["config_sha256"] = config_checksum(config)
+    with replacing_file(Path(folder) / "config.json") as stream:
+        stream.write(json.dumps(config, ensure_ascii=False, indent=1) + "\n")
 
 
 def check_target(folder: str | Path, *, force: bool) -> None:

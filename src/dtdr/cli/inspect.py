@@ -126,6 +126,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
     names = [tool["name"] for tool in tools]
     described = sum(bool(tool["description"]) for tool in tools)
     failures, sampled = training["skipped_failures"], training.get("sampled")
+    erased = training.get("erased", 0)
     more = f", … ({len(names) - SHOWN_TOOLS:,} more)" if len(names) > SHOWN_TOOLS else ""
     encoder = description["encoder"]
     return {
@@ -135,7 +136,8 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "seed": str(description["seed"]),
         "learned from": f"{training['demonstrations']:,} demonstrations"
         + (f", {failures:,} failures left out" if failures else "")
-        + (f"; counted all, learned from a sample of {sampled:,}" if sampled else ""),
+        + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
+        + (f"; {erased:,} were erased from the data since: fit it again" if erased else ""),
         **_choice(training.get("choice")),
         "data sha256": training["sha256"],
         "tools": f"{len(names):,}, {described:,} with a description",

@@ -385,6 +385,10 @@ def _load(folder: Path) -> Retriever:
             "learned from demonstrations, such as dtdr-l"
         )
     retriever = load(folder)
+    if erased := retriever.training_.erased:
+        logger.warning(
+            "%s learned from %d demonstrations that were erased since; fit it again", folder, erased
+        )
     # What is set up at the first ranking is not for a request.
     if _ranks_inline(retriever) and not isfinite(retriever.rank("warm up").confidence):
         raise ModelError(f"{folder} gives probabilities that are not numbers; fit it again")

@@ -1,3 +1,4 @@
+import io
 import json
 import sys
 from dataclasses import replace
@@ -8,11 +9,15 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr.cli import run
+from dtdr.datasets.splits import Split
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, MissingExtraError
+from dtdr.evaluation import harness
+from dtdr.evaluation.routing import StepConfidences
 from dtdr.integrations import ToolPolicy
 from dtdr.integrations.advice import WAYS, Sizes, Way, advise, unused_tools
 from dtdr.integrations.costs import PRESETS, Prices, PromptCache, Segment, Usage, prices_of
+from dtdr.integrations.renames import describe_pairs, suggest_renames
 from dtdr.plan import END, Plan, ToolCall
 from tests import small_data
 from tests.command_line import is_one_sentence
@@ -283,6 +288,138 @@ def test_tools_that_no_run_calls_are_named_with_what_they_cost(tmp_path, capsys)
     assert run(given) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "None of 12 runs calls idle_large, idle_small." in out
+
+
+def test_steps_are_counted_from_each_confidence_on():
+    steps = StepConfidences([0.9, 0.2, 0.9, 0.6], [True, False, True, False])
+    low, half, most = steps.routes([0.0, 0.5, 0.95])
+    assert (low.share, low.right.value) == (1.0, 0.5)
+    assert (half.share, half.right.count) == (0.75, 3)
+    assert most.right.count == 0
+    assert most.to_dict()["right"] is None
+    with pytest.raises(InputError, match="between 0 and 1"):
+        steps.cheapest(1.0)
+
+
+def test_a_cheaper_llm_does_from_where_the_interval_is_above_the_accuracy():
+    # Of the surest 100 steps all are right, of the next 100 every other one.
+    confidences = [0.9] * 100 + [0.4] * 100
+    steps = StepConfidences(confidences, [True] * 100 + [True, False] * 50)
+    chosen = steps.cheapest(0.95)
+    assert chosen is not None
+    assert (chosen.confidence, chosen.share) == (0.9, 0.5)
+    assert chosen.right.low >= 0.95
+    everything = steps.cheapest(0.6)
+    assert everything is not None
+    assert everything.confidence == 0.4
+    few = StepConfidences([0.9] * 5, [True] * 5)
+    assert few.cheapest(0.95) is None, "five steps prove little"
+
+
+def test_confidences_are_those_of_the_rankings_and_of_a_run_log():
+    steps = StepConfidences.of_runs(RETRIEVER, RUNS)
+    ranking = RETRIEVER.rank(RUNS[0].query)
+    first = next(iter(RUNS[0].plan.steps()))
+    assert steps.confidences[0] == pytest.approx(ranking.confidence)
+    assert steps.right[0] == (ranking.best in first.acceptable)
+    assert len(steps.right) == sum(len(item.plan) + 1 for item in RUNS)
+    data = small_data.dataset(36)
+    split = Split("test", tuple(range(24)), tuple(range(24, 36)))
+    log = harness.run(dtdr.retrievers.create("dtdr-c"), data, split)
+    logged = StepConfidences.of_log(log)
+    assert len(logged.right) == len(steps.right)
+    assert sum(logged.right) == pytest.approx(sum(steps.right), abs=2)
+
+
+# -- renames -------------------------------------------------------------------------------------
+
+
+def renamed(runs, **names):
+    """The runs with tools under other names."""
+    return [
+        replace(
+            item,
+            plan=replace(
+                item.plan,
+                calls=tuple(
+                    replace(call, tool=names.get(call.tool, call.tool)) for call in item.plan.calls
+                ),
+            ),
+        )
+        for item in runs
+    ]
+
+
+def test_a_rename_is_suggested_by_its_name_and_its_use():
+    runs = renamed(RUNS, send_mail="mails.sendMail", weather="op_7")
+    found = {rename.old: rename for rename in suggest_renames(RETRIEVER, runs)}
+    assert found["send_mail"].new == "mails.sendMail"
+    assert found["send_mail"].name > 0.5
+    assert found["send_mail"].use is not None
+    pairs = {(pair.old, pair.new): pair for pair in describe_pairs(RETRIEVER, runs)}
+    own, other = pairs["weather", "op_7"], pairs["weather", "mails.sendMail"]
+    assert own.use is not None
+    assert other.use is not None
+    assert own.use > other.use, "the model expects the tool where it is called by another name"
+
+
+def test_a_tool_that_is_still_called_or_listed_was_not_renamed():
+    half = len(RUNS) // 2
+    changed = [*renamed(RUNS[:half], send_mail="mail_send"), *RUNS[half:]]
+    assert all(pair.old != "send_mail" for pair in describe_pairs(RETRIEVER, changed))
+    runs = renamed(RUNS, send_mail="mail_send")
+    listed = [*small_data.TOOLS, Tool("mail_send", "Send a mail")]
+    assert describe_pairs(RETRIEVER, runs, listed) == []
+    assert suggest_renames(RETRIEVER, RUNS) == []
+
+
+def test_each_tool_is_matched_once():
+    runs = renamed(RUNS, send_mail="send_mails", weather="send_mail_now")
+    found = suggest_renames(RETRIEVER, runs, min_probability=0.0)
+    assert len({rename.new for rename in found}) == len({rename.old for rename in found})
+    assert len(found) == len({rename.new for rename in found})
+
+
+@pytest.fixture(scope="module")
+def changing():
+    return dtdr.fit(small_data.dataset(24).demonstrations, small_data.TOOLS)
+
+
+@pytest.fixture
+def renamed_runs(tmp_path, changing):
+    runs = renamed(RUNS, send_mail="mails.sendMail")
+    lines = [json.dumps(item.to_dict()) for item in runs]
+    place = tmp_path / "renamed"  # without a list of tools beside it
+    place.mkdir()
+    (place / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    changing.save(place / "changing")
+    return [str(place / "changing"), str(place / "runs.jsonl")]
+
+
+@pytest.mark.parametrize(("answer", "known"), [("y\n", True), ("n\n", False), (None, True)])
+def test_renames_are_applied_once_they_are_confirmed(renamed_runs, answer, known, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer or ""))
+    given = ["advise", *renamed_runs, "--apply-renames"]
+    assert run([*given, *([] if answer else ["--yes"])]) == 0
+    model = dtdr.load(renamed_runs[0])
+    assert (model.index("mails.sendMail") >= 0) is known
+    assert (model.index("send_mail") >= 0) is not known
+
+
+def test_renames_and_routing_are_shown(renamed_runs, model, runs, capsys):
+    assert run(["advise", *renamed_runs]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "send_mail seems to be called mails.sendMail now" in out
+    assert "Best tool right" in out
+    assert run(["advise", *renamed_runs, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [rename["new"] for rename in found["renames"]] == ["mails.sendMail"]
+    assert found["routing"]["steps"][0]["share_of_steps"] == 1.0
+    dtdr_c = ["advise", str(model), renamed_runs[1], "--apply-renames", "--yes"]
+    assert run(dtdr_c) == 2
+    assert "cannot be renamed" in capsys.readouterr().err
+    assert run(["advise", str(model), str(runs), "--yes"]) == 2
+    assert run(["advise", str(model), str(runs), "--accuracy", "1.5"]) == 2
 
 
 def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsys):

@@ -16,6 +16,7 @@ import dtdr
 from dtdr.errors import InputError
 from dtdr.gateway import Gateway, GatewayOptions
 from dtdr.retrievers.surprise import Surprise
+from dtdr.selection import count_tokens
 from dtdr.traces.mcp import MCP
 from tests.gateway.conftest import demonstrations
 from tests.gateway.helpers import (
@@ -373,6 +374,27 @@ async def test_odd_calls_are_counted_for_prometheus(judging_model, served):
         await client.call_tool("write_mail", {"to": "mallory@evil.example"}, meta=meta)
         assert await counts(prometheus) == {"odd": 1, "usual": 1, "abstained": 0}
         assert (await prometheus.post("/metrics")).status_code == 404
+
+
+async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus(model, served):
+    gateway = Gateway(model, [served["known"]], GatewayOptions(policy=few(), input_price=2.5))
+    async with (
+        http_gateway(model, [], gateway=gateway) as port,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as prometheus,
+        Client(f"http://127.0.0.1:{port}/mcp") as client,
+    ):
+        shown = (await client.list_tools()).tools[1:]  # the first is the search
+        await client.call_tool("find_place", {"name": "Rome"})
+        counted = dict(gateway.tokens)
+        lines = (await prometheus.get("/metrics")).text.splitlines()
+        every = [gateway.catalog.get(name) for name in gateway.catalog.names()]
+    definitions = {tool.name: count_tokens(tool.definition) for tool in every if tool is not None}
+    assert len(shown) < len(definitions)
+    assert counted["shown"] == sum(definitions[tool.name] for tool in shown)
+    assert counted["hidden"] == sum(definitions.values()) - counted["shown"] > 0
+    assert f"dtdr_hidden_definition_tokens_total {float(counted['hidden'])}" in lines
+    assert f"dtdr_shown_definition_tokens_total {float(counted['shown'])}" in lines
+    assert "dtdr_input_price_dollars 2.5" in lines
 
 
 async def test_a_model_that_cannot_judge_is_refused(model, served):

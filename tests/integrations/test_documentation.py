@@ -2,12 +2,13 @@ import asyncio
 import json
 import re
 import sys
+import types
 from typing import Any
 
 import pytest
 
 import dtdr
-from dtdr.integrations import anthropic, openai
+from dtdr.integrations import ToolMask, anthropic, openai
 from tests import whole_calls
 from tests.integrations.documentation import PAGE, block, run_python
 from tests.integrations.tools import NAMES, NEW, QUERY, RETRIEVER, best
@@ -23,6 +24,8 @@ TESTED = {
     "openai",
     "anthropic",
     "langchain",
+    "route-langchain",
+    "route-litellm",
     "bigtool",
     "pydantic-ai",
     "pydantic-ai-search",
@@ -53,7 +56,11 @@ def test_every_block_of_the_page_is_run_by_a_test():
 
 @pytest.mark.parametrize(
     "name",
-    sorted(TESTED - {"from-log-shell", "from-log-python", "prefetch", "llama-index-retriever"}),
+    sorted(
+        TESTED
+        - {"from-log-shell", "from-log-python", "prefetch", "llama-index-retriever"}
+        - {"route-langchain", "route-litellm"}
+    ),
 )
 def test_a_snippet_has_five_lines_besides_imports_of_the_framework(name):
     lines = [line for line in block(name).splitlines() if line.strip()]
@@ -72,6 +79,50 @@ def test_the_options_of_advise_that_the_page_names_exist():
     text = PAGE.read_text(encoding="utf-8").partition("## Does it pay?")[2]
     for option in set(re.findall(r"`(--[a-z-]+)", text)):
         assert run(["advise", option]) == 2
+
+
+CERTAIN = [{"role": "user", "content": QUERY}]
+
+
+def test_a_cheaper_model_answers_where_the_next_tool_is_certain(monkeypatch):
+    pytest.importorskip("langchain", reason="LangChain is not installed")
+    from tests.integrations.scripted_chat_model import ScriptedModel, tools
+
+    for confidence in (0.95, 0.5):
+        mask = ToolMask(RETRIEVER)
+        monkeypatch.setattr(mask, "confidence", lambda read, value=confidence: read() and value)
+        cheap, strong = ScriptedModel(script=[]), ScriptedModel(script=[])
+        given = {"mask": mask, "cheap": cheap, "model": strong, "tools": tools()}
+        run_python("route-langchain", **given)["agent"].invoke({"messages": CERTAIN})
+        assert (len(cheap.seen), len(strong.seen)) == ((1, 0) if confidence > 0.9 else (0, 1))
+
+
+def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(monkeypatch):
+    asked: list[str] = []
+    fake = types.ModuleType("litellm")
+    monkeypatch.setattr(
+        fake, "completion", lambda model, messages, tools: asked.append(model), raising=False
+    )
+    monkeypatch.setitem(sys.modules, "litellm", fake)
+    mask = ToolMask(RETRIEVER)
+    names = run_python("route-litellm", mask=mask, cheap="small", strong="large")
+    sure = RETRIEVER.rank(QUERY).confidence
+    assert mask.confidence(lambda: openai.transcript({"messages": CERTAIN})) == pytest.approx(sure)
+    names["answer"](CERTAIN, [])
+    names["answer"]([{"role": "system", "content": "nothing said"}], [])
+    assert asked == ["small" if sure >= 0.9 else "large", "large"]
+
+
+def test_litellm_itself_takes_the_call():
+    litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed")
+    mask = ToolMask(RETRIEVER)
+    given = {"mask": mask, "cheap": "gpt-5-mini", "strong": "gpt-5"}
+    names = run_python("route-litellm", **given)
+    names["completion"] = lambda **call: litellm.completion(**call, mock_response="done")
+    answer = names["answer"](CERTAIN, [])
+    sure = RETRIEVER.rank(QUERY).confidence
+    assert answer.model == ("gpt-5-mini" if sure >= 0.9 else "gpt-5")
+    assert answer.choices[0].message.content == "done"
 
 
 def test_what_a_search_found_is_answered_and_shown():

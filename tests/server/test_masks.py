@@ -8,6 +8,7 @@ import pytest
 
 import dtdr
 from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
+from dtdr.selection import count_tokens
 from dtdr.server.schemas import MaskPolicy
 from tests import small_data
 from tests.server import serving
@@ -121,6 +122,41 @@ def test_an_anthropic_request_is_masked_as_the_library_does(served, fitted, form
     mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
     assert {**body, **answer["changes"]} == anthropic.mask_request(body, mask, form)
     assert "weather" in answer["shown"]
+
+
+def tokens(served):
+    return [
+        served.metric(f'dtdr_{kind}_definition_tokens_total{{model="mail"}}')
+        for kind in ("shown", "hidden")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("provider", "form"),
+    [
+        *(("openai", form) for form in get_args(openai.Form)),
+        *(("anthropic", form) for form in get_args(anthropic.Form)),
+    ],
+)
+def test_tokens_of_definitions_are_counted_as_they_are_sent(fitted, provider, form):
+    if provider == "anthropic":
+        body = anthropic_request()
+    else:
+        body = responses_request() if form == "additional-tools" else openai_request()
+    every = sum(map(count_tokens, body["tools"]))
+    with serving.running(dataclasses.replace(serving.settings(fitted), input_price=2.5)) as served:
+        asked = {"request": body, "form": form, "policy": {"top_k": 2}}
+        answer = served.post(f"/v1/mask/{provider}", asked).json()
+        shown, hidden = tokens(served)
+        assert served.metric("dtdr_input_price_dollars") == 2.5
+    if form in ("allowed-tools", "hint", "hint-weighted"):
+        assert (shown, hidden) == (every, 0), "every definition is sent all the same"
+    elif form == "filtered":
+        assert shown == sum(map(count_tokens, answer["changes"]["tools"]))
+        assert hidden == every - shown > 0
+    else:
+        assert 0 < shown < every
+        assert 0 < hidden < every
 
 
 def test_only_what_changes_is_sent_back(served):

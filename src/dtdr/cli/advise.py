@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +13,17 @@ from dtdr.cli import options
 from dtdr.cli import planning_options as planning
 from dtdr.cli.inputs import choose_split, load_dataset, report_bad
 from dtdr.cli.output import console, note, print_json, printable
+from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dtdr.demonstrations import Demonstration
+    from dtdr.demonstrations import Demonstration, Tool
+    from dtdr.evaluation.routing import Route
     from dtdr.integrations.advice import Cost
     from dtdr.integrations.costs import Prices
+    from dtdr.integrations.renames import Rename
     from dtdr.retrievers.base import Retriever
 
 RUNS = 1000
@@ -83,6 +86,23 @@ def advise(
             help="Tokens of a tool's definition; default: measured on the definitions.",
         ),
     ] = None,
+    accuracy: Annotated[
+        float,
+        typer.Option(
+            "--accuracy",
+            metavar="SHARE",
+            help="How often the best tool must be right where a cheaper LLM is to do.",
+        ),
+    ] = 0.95,
+    apply_renames: Annotated[
+        bool,
+        typer.Option(
+            "--apply-renames", help="Ask about each suggested rename, and write the model."
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --apply-renames: apply them all without asking.")
+    ] = False,
     seed: options.SEED = 0,
     data_dir: options.DATA_DIR = None,
     skip_bad: options.SKIP_BAD = False,
@@ -91,6 +111,9 @@ def advise(
 ) -> None:
     """Compare ways to show tools: tokens, cache hits, cost and recall, on your own runs.
 
+    Beside that: from which confidence on a cheaper LLM would do, tools that nobody calls, and tools
+    that seem to have been renamed.
+
     With --split, only the test side is counted: the model should not have learned from the runs.
     Cold starts every run with an empty cache, warm keeps all that any run wrote. Output tokens,
     which are the same for all ways, are not counted.
@@ -98,11 +121,17 @@ def advise(
     Example: dtdr advise model demonstrations.jsonl --prices openai --top 5
     """
     from dtdr.api import load
+    from dtdr.evaluation.routing import StepConfidences
     from dtdr.integrations import ToolPolicy
     from dtdr.integrations.advice import Sizes, unused_tools
     from dtdr.integrations.advice import advise as compare
     from dtdr.integrations.costs import prices_of
+    from dtdr.integrations.renames import suggest_renames
 
+    if yes and not apply_renames:
+        raise InputError("--yes answers the questions of --apply-renames; give that too")
+    if not 0 < accuracy < 1:
+        raise InputError(f"--accuracy is {accuracy}; it must be between 0 and 1")
     given: dict[str, Any] = {
         "uncached": uncached,
         "read": read,
@@ -129,20 +158,33 @@ def advise(
         )
     costs = compare(retriever, runs, data_set.tools, policy=policy, prices=charged, sizes=sizes)
     unused = unused_tools(retriever, data_set.demonstrations, data_set.tools, sizes)
+    steps = StepConfidences.of_runs(retriever, runs)
+    cheapest = steps.cheapest(accuracy)
+    renames = suggest_renames(retriever, data_set.demonstrations, data_set.tools)
     if as_json:
         print_json(
             {
                 "runs": len(runs),
                 "unused_tools": unused,
+                "renames": [rename.to_dict() for rename in renames],
+                "routing": {
+                    "accuracy": accuracy,
+                    "from": None if cheapest is None else cheapest.to_dict(),
+                    "steps": [route.to_dict() for route in steps.routes()],
+                },
                 "prices": _price_list(charged),
                 "sizes": {"system": system, "result": result, "tool": tool},
                 "ways": [cost.to_dict() for cost in costs],
             }
         )
-        return
-    _print(costs, charged, len(runs))
-    if unused:
-        _print_unused(unused, len(data_set.demonstrations), charged)
+    else:
+        _print(costs, charged, len(runs))
+        if unused:
+            _print_unused(unused, len(data_set.demonstrations), charged)
+        _print_routes(steps.routes(), cheapest, accuracy)
+        _print_renames(renames)
+    if apply_renames:
+        _apply(renames, data_set.tools, retriever, model, yes=yes)
 
 
 def _is_fitted_to(retriever: Retriever, runs: Sequence[Demonstration]) -> bool:
@@ -211,6 +253,91 @@ def _print_unused(unused: dict[str, int], runs: int, prices: Prices) -> None:
             f"${dollars[0]} in {RUNS:,} requests, ${dollars[1]} read from the cache."
         )
     )
+
+
+def _print_routes(routes: list[Route], cheapest: Route | None, accuracy: float) -> None:
+    from rich.text import Text
+
+    from dtdr.evaluation.tables import Column, Table, count, share
+
+    columns = [
+        Column("Confidence from", "confidence", lambda value: f"{value:.2f}", numeric=True),
+        Column("Steps", "steps", count, numeric=True),
+        Column("Of all", "share", share, numeric=True),
+        Column("Best tool right", "right", share, numeric=True),
+        Column("95 %", "interval", numeric=True),
+    ]
+    rows: list[dict[str, Any]] = [
+        {
+            "confidence": route.confidence,
+            "steps": route.right.count,
+            "share": route.share,
+            "right": route.right.value,
+            "interval": f"{route.right.low:.3f} to {route.right.high:.3f}",
+        }
+        for route in routes
+        if route.right.count
+    ]
+    out = console()
+    out.print(Table(columns, rows).to_rich())
+    if cheapest is None:
+        text = f"At no confidence is the best tool surely right in {accuracy:.0%} of the steps."
+    else:
+        text = (
+            f"From a confidence of {cheapest.confidence:.2f} on the best tool is right in "
+            f"{cheapest.right.value:.1%} of the steps, surely in {accuracy:.0%}: there, in "
+            f"{cheapest.share:.0%} of all steps, a cheaper LLM has little to decide."
+        )
+    out.print(Text(text))
+
+
+def _print_renames(renames: Sequence[Rename]) -> None:
+    from rich.text import Text
+
+    for rename in renames:
+        about = [f"names {rename.name:.2f}"]
+        for what, value in (
+            ("parameters", rename.parameters),
+            ("description", rename.description),
+            ("use", rename.use),
+        ):
+            if value is not None:
+                about.append(f"{what} {value:.2f}")
+        text = f"{printable(rename.old)} seems to be called {printable(rename.new)} now "
+        console().print(Text(f"{text}(probability {rename.probability:.2f}; {', '.join(about)})."))
+    if renames:
+        console().print(Text("--apply-renames asks about each and writes the model."))
+
+
+def _apply(
+    renames: Sequence[Rename],
+    tools: Iterable[Tool],
+    retriever: Retriever,
+    model: Path,
+    *,
+    yes: bool,
+) -> None:
+    """Rename tools of the model, those that the user agrees to; described ones as they are now.
+
+    Raises:
+        InputError: the retriever's tools cannot change.
+    """
+    from dtdr.retrievers import SupportsToolChanges
+
+    if not isinstance(retriever, SupportsToolChanges):
+        raise InputError(f"tools of {retriever.name!r} cannot be renamed; fit it again")
+    described = {tool.name: tool for tool in tools if tool.description}
+    chosen = [
+        rename
+        for rename in renames
+        if yes
+        or typer.confirm(f"Rename {printable(rename.old)} to {printable(rename.new)}?", err=True)
+    ]
+    for rename in chosen:
+        retriever.rename_tool(rename.old, described.get(rename.new, rename.new))
+    if chosen:
+        retriever.save(model, force=True)
+    note(f"renamed {len(chosen)} of {len(renames)} tools that were suggested")
 
 
 def _conclusions(costs: list[Cost], prices: Prices) -> list[str]:

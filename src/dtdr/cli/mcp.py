@@ -136,6 +136,15 @@ def mcp(
             "unlike earlier runs, refuse does not make them, ignore judges none.",
         ),
     ] = "ignore",
+    input_price: Annotated[
+        float,
+        typer.Option(
+            "--input-price",
+            metavar="USD",
+            help="What a million tokens of the client's LLM cost, for the money saved in /metrics.",
+            min=0,
+        ),
+    ] = 0.0,
     wait: Annotated[
         float,
         typer.Option(
@@ -187,6 +196,7 @@ def mcp(
         pin=pin,
         odd_calls=odd_calls,  # type: ignore[arg-type]  # checked by Gateway
         wait_seconds=wait,
+        input_price=input_price,
     )
     if query is not None:
         options = replace(options, query=query)

@@ -73,6 +73,15 @@ def serve(
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Log failures only, not every request.")
     ] = False,
+    input_price: Annotated[
+        float,
+        typer.Option(
+            "--input-price",
+            metavar="USD",
+            help="What a million tokens of your LLM's input cost, for the money saved in /metrics.",
+            min=0,
+        ),
+    ] = 0.0,
     max_body: Annotated[
         int, typer.Option("--max-body", metavar="BYTES", help="Largest body of a request.")
     ] = Limits.body_bytes,
@@ -144,6 +153,7 @@ def serve(
         redact=redact,
         log_queries=log_queries,
         log_requests=not quiet,
+        input_price=input_price,
     )
     require_server()
     if not with_studio and (data or lab):

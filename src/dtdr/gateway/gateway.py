@@ -27,6 +27,7 @@ from dtdr.integrations.search import SEARCH_TOOL
 from dtdr.plan import END, ToolCall
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.session import NO_ARGUMENTS, NO_SURPRISE
+from dtdr.selection import count_tokens
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -106,6 +107,9 @@ class Gateway:
         self.judged: Counter[str] = Counter()
         """How many calls were ``odd`` and ``usual``, and of how many nothing was said
         (``abstained``)."""
+        self.tokens: Counter[str] = Counter()
+        """Tokens of definitions that clients were ``shown`` and spared (``hidden``), by call."""
+        self._definition_tokens: dict[str, int] = {}
         self.version = 0
         """Grows whenever the catalog changes."""
         self._tasks: TaskGroup | None = None
@@ -247,6 +251,12 @@ class Gateway:
         former = [name for name in state.shown if name in wanted]
         return tuple(name for name in dict.fromkeys([*former, *wanted]) if name in self.catalog)
 
+    def count_definitions(self, state: ClientState) -> None:
+        """Count what a client's LLM read of definitions to make a call, and what it was spared."""
+        shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
+        self.tokens["shown"] += shown
+        self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
+
     async def judge(
         self, state: ClientState, name: str, arguments: Mapping[str, Any]
     ) -> str | None:
@@ -332,6 +342,8 @@ class Gateway:
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(self._definitions, up)
+        listed = filter(None, map(self.catalog.get, self.catalog.names()))
+        self._definition_tokens = {tool.name: count_tokens(tool.definition) for tool in listed}
         self.version += 1
 
     async def notify(self, upstream: Upstream, note: types.ServerNotification) -> None:

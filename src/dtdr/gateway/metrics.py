@@ -11,12 +11,12 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from dtdr.retrievers.surprise import JUDGEMENTS
-from dtdr.server.metrics import JUDGED_CALLS
+from dtdr.server.metrics import HIDDEN_TOKENS, INPUT_PRICE, JUDGED_CALLS, SHOWN_TOKENS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,6 +35,7 @@ class MetricsPage:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._registry.register(_Judged(gateway))
+        self._registry.register(_Tokens(gateway))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -58,3 +59,15 @@ class _Judged(Collector):
         for judgement in JUDGEMENTS:
             family.add_metric([judgement], self._gateway.judged[judgement])
         yield family
+
+
+class _Tokens(Collector):
+    """Definitions that clients' LLMs read and were spared, and what a token costs."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        yield CounterMetricFamily(*SHOWN_TOKENS, value=self._gateway.tokens["shown"])
+        yield CounterMetricFamily(*HIDDEN_TOKENS, value=self._gateway.tokens["hidden"])
+        yield GaugeMetricFamily(*INPUT_PRICE, value=self._gateway.options.input_price)

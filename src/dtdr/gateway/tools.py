@@ -65,6 +65,7 @@ class ToolHandlers:
         """
         state = self._gateway.clients.of(context)
         self._take_intent(state, context)
+        self._gateway.count_definitions(state)
         if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:

@@ -154,7 +154,7 @@ def advise(
     sizes = sizes or Sizes()
     costs = definition_costs(retriever, demonstrations, tools, sizes)
     counters = [_Counter(way, policy, prices, sizes, costs) for way in ways]
-    for demonstration, rankings in _rank_steps(retriever, demonstrations):
+    for demonstration, rankings in rank_steps(retriever, demonstrations):
         for counter in counters:
             counter.count(demonstration, rankings)
     return [counter.cost() for counter in counters]
@@ -299,9 +299,10 @@ class _Counter:
         return Segment(("load", *names), tokens, mark=True)
 
 
-def _rank_steps(
+def rank_steps(
     retriever: Retriever, demonstrations: Sequence[Demonstration]
 ) -> Iterator[tuple[Demonstration, list[Ranking]]]:
+    """Each run with the rankings of its steps, the last for the end of its plan."""
     for start in range(0, len(demonstrations), BATCH):
         batch = demonstrations[start : start + BATCH]
         steps = [(item, done) for item in batch for done in range(len(item.plan) + 1)]

@@ -203,6 +203,23 @@ class ToolMask:
             logger.warning("a call was not judged: %s", _reason(error))
             return None
 
+    def confidence(self, transcript: Transcript | Callable[[], Transcript]) -> float:
+        """How likely the best tool is right after a conversation, as to choose an LLM by.
+
+        0 where that cannot be told: whatever goes wrong is logged as a warning of
+        ``dtdr.integrations``.
+
+        Args:
+            transcript: the conversation so far, or what reads it.
+        """
+        try:
+            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
+            (ranking,) = self._rank([read.run(self.turns)])
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("no confidence: %s", _reason(error))
+            return 0.0
+        return ranking.confidence
+
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""
         transcript = transcript.without(SEARCH_CALLS).without_blocks(self.leave_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dtdr.errors import InputError
@@ -77,6 +77,45 @@ def token_costs(
         return None
     named = ((name_of(tool), tool) for tool in tools)
     return {name: count_tokens(definition_of(tool)) for name, tool in named if name is not None}
+
+
+def count_definitions(
+    request: Mapping[str, Any], masked: Mapping[str, Any], name_of: Callable[[Any], str | None]
+) -> tuple[int, int]:
+    """Tokens of the definitions that a masked request has the model read, and of those it spares.
+
+    A deferred tool is read once a message refers to it, an added one where it is added.
+
+    Args:
+        request: as it was sent.
+        masked: with its changes.
+        name_of: the name of a tool; one without a name is read.
+    """
+    tools = request.get("tools") or ()
+    every = sum(count_tokens(as_json(tool)) for tool in tools)
+    read = 0
+    listed = list(masked.get("tools") or ())
+    messages = masked.get("messages", masked.get("input"))
+    referred: set[object] = set()
+    for item in messages if isinstance(messages, list) else ():
+        item = as_json(item)
+        if isinstance(item, Mapping) and item.get("type") == "additional_tools":
+            listed += item.get("tools") or ()
+        referred.update(_referred_names(item))
+    for tool in map(as_json, listed):
+        if not tool.get("defer_loading") or name_of(tool) in referred:
+            read += count_tokens(tool)
+    return read, max(0, every - read)
+
+
+def _referred_names(message: object) -> Iterator[object]:
+    """Names of the tools that results within a message load."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    for block in content if isinstance(content, list) else ():
+        results = block.get("content") if isinstance(block, Mapping) else None
+        for part in results if isinstance(results, list) else ():
+            if isinstance(part, Mapping) and part.get("type") == "tool_reference":
+                yield part.get("tool_name")
 
 
 def find_tools(

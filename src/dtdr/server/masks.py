@@ -9,6 +9,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from dtdr.integrations import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
+from dtdr.integrations.requests import count_definitions
 from dtdr.retrievers.base import Retriever
 from dtdr.server import schemas
 from dtdr.server.endpoints import Call, decode_any
@@ -38,8 +39,12 @@ async def _mask(
     call.log(model.name, tools=len(tools), messages=len(messages))
     snapshot = model.current
     # A sticky or deferred mask ranks every step of the conversation: too long for the event loop.
-    masked, selection = await snapshot.run_in_thread(_apply, body, request, snapshot.retriever)
+    masked, selection, tokens = await snapshot.run_in_thread(
+        _apply, body, request, snapshot.retriever
+    )
     service.metrics.rankings.labels(model.name).inc()
+    service.metrics.shown_tokens.labels(model.name).inc(tokens[0])
+    service.metrics.hidden_tokens.labels(model.name).inc(tokens[1])
     return schemas.MaskResponse(
         changes={key: value for key, value in masked.items() if request.get(key) != value},
         shown=list(selection.shown),
@@ -66,18 +71,23 @@ def _apply(
     body: schemas.OpenAIMaskRequest | schemas.AnthropicMaskRequest,
     request: dict[str, Any],
     retriever: Retriever,
-) -> tuple[dict[str, Any], ToolSelection]:
+) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
+    """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
     mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
     try:
         if isinstance(body, schemas.OpenAIMaskRequest):
             selection = openai.select(request, mask)
             if body.form == "additional-tools":
-                return openai.mask_request(request, mask, body.form), selection
-            return openai.apply(request, selection, body.form), selection
+                masked = openai.mask_request(request, mask, body.form)
+            else:
+                masked = openai.apply(request, selection, body.form)
+            return masked, selection, count_definitions(request, masked, openai.tool_name)
         selection = anthropic.select(request, mask)
         if body.form == "deferred":
-            return anthropic.mask_request(request, mask, "deferred"), selection
-        return anthropic.apply(request, selection, body.form), selection
+            masked = anthropic.mask_request(request, mask, "deferred")
+        else:
+            masked = anthropic.apply(request, selection, body.form)
+        return masked, selection, count_definitions(request, masked, anthropic.tool_name)
     except (TypeError, AttributeError, KeyError, IndexError) as error:
         raise HTTPException(
             422, f"the request has not the shape of the provider's API ({type(error).__name__})"

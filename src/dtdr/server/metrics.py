@@ -20,6 +20,18 @@ from dtdr.arguments.model import CallPrediction
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+SHOWN_TOKENS = (
+    "dtdr_shown_definition_tokens",
+    "Tokens of tools' definitions that LLMs were shown, about.",
+)
+HIDDEN_TOKENS = (
+    "dtdr_hidden_definition_tokens",
+    "Tokens of tools' definitions that were kept out of prompts, about.",
+)
+INPUT_PRICE = (
+    "dtdr_input_price_dollars",
+    "What a million tokens of an LLM's input cost, as it was told; 0 where it was not.",
+)
 JUDGED_CALLS = (
     "dtdr_judged_calls",
     "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
@@ -72,6 +84,9 @@ class Metrics:
             registry=registry,
         )
         self.odd_calls = Counter(*JUDGED_CALLS, ["model", "judgement"], registry=registry)
+        self.shown_tokens = Counter(*SHOWN_TOKENS, ["model"], registry=registry)
+        self.hidden_tokens = Counter(*HIDDEN_TOKENS, ["model"], registry=registry)
+        self.input_price = Gauge(*INPUT_PRICE, registry=registry)
         self.calls = Counter(
             "dtdr_predicted_calls",
             "Calls predicted with their arguments, by whether every one was known.",

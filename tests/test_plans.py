@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+from copy import copy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr import Run
+from dtdr.arguments.values import canonical
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, ModelError
@@ -21,11 +24,21 @@ from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
 from dtdr.plans.candidates import edit_plans
 from dtdr.plans.expected import ExpectedCalls, PartRegression
 from dtdr.plans.features import describe_plans
-from dtdr.plans.held_out import targets_of
+from dtdr.plans.held_out import HalfRankers, HeldOutPlan, edits_help, targets_of
 from dtdr.plans.links import Links, is_in_order
-from dtdr.plans.lookahead import SHARE, HeldOutCandidates, choose_share
+from dtdr.plans.lookahead import (
+    SHARE,
+    CandidatePlans,
+    HeldOutCandidates,
+    Lookahead,
+    LookaheadWeights,
+    SpanEvidence,
+    choose_weights,
+)
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.parts import MOST_PARTS, QuerySplitter
+from dtdr.plans.prediction import PlanPrediction
+from dtdr.plans.proposer import Proposal
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
 from dtdr.ranking import Ranking
 from dtdr.retrievers.factored.retriever import DTDRFactored
@@ -187,9 +200,10 @@ def test_many_demonstrations_are_learned_from_in_part(monkeypatch):
         described.append(given)
         return describe_plans(*given)
 
-    monkeypatch.setattr("dtdr.plans.model.describe_plans", describe)
+    monkeypatch.setattr("dtdr.plans.proposer.describe_plans", describe)
+    monkeypatch.setattr("dtdr.plans.held_out._UNDER_WAY", 10)
     retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=True)
-    assert len(described) == 30
+    assert len(described) == 30 + 10, "before the first call, and after some"
     best = retriever.plans("Invite Wanda, Zoe and Yusuf to the party")[0]
     assert sorted(best.tools) == ["get_address"] * 3 + ["invite"]
 
@@ -226,28 +240,47 @@ def test_lookahead_says_nothing_of_calls_that_no_plan_has(model):
 def test_lookahead_is_what_fit_chose_unless_it_is_asked_for(factored):
     query = "Invite Wanda, Zoe and Yusuf to the party"
     chosen = factored.session(query).rank().scores
-    asked = factored.session(query, lookahead=bool(factored.plans_.lookahead)).rank().scores
+    asked = factored.session(query, lookahead=bool(factored.plans_.lookahead.share)).rank().scores
     assert np.array_equal(chosen, asked)
-    assert factored.plans_.lookahead in (0.0, 0.4, SHARE)
+    assert factored.plans_.lookahead.share in (0.0, 0.4, SHARE)
     with pytest.raises(InputError, match="plans=True"):
         dtdr.fit(INVITATIONS[:30], retriever="dr").session(query, lookahead=True)
 
 
-def test_a_share_of_lookahead_is_chosen_only_where_it_ranks_held_out_steps_better():
+def test_lookahead_is_chosen_only_where_it_ranks_held_out_steps_better():
     names = ["a", "b", "c"]
     plans = [Plan((ToolCall("1", "a"), ToolCall("2", "b"), ToolCall("3", "c")))] * 6
     demonstrations = [Demonstration(str(at), "q", plan) for at, plan in enumerate(plans)]
 
-    def held_out(tools):
-        found = [Candidate(tools, 0.0, 0.0)]
-        return [
-            HeldOutCandidates(at, lambda _: Loop(3, 0.3), found, np.array([0.95]))
-            for at in range(6)
-        ]
+    def held_out(tools, probability=0.95):
+        found = CandidatePlans([Candidate(tools, 0.0, 0.0)], np.array([probability]))
+        return [HeldOutCandidates(at, lambda _: Loop(3, 0.3), found) for at in range(6)]
 
-    assert choose_share(held_out((0, 1, 2)), demonstrations, names) > 0
-    assert choose_share(held_out(()), demonstrations, names) == 0
-    assert choose_share([], demonstrations, names) == 0
+    good, bad = held_out((0, 1, 2)), held_out(())
+    assert choose_weights(good, demonstrations, names).share > 0
+    assert choose_weights(bad, demonstrations, names) == (0, 0)
+    assert choose_weights([], demonstrations, names) == (0, 0)
+    assert choose_weights([*good[:1], *bad[1:]], demonstrations, names) == (0, 0)
+
+
+def test_a_value_that_no_call_was_given_asks_for_its_tool():
+    plans = CandidatePlans(
+        [Candidate((0, 1), 0.0, 0.0)],
+        np.array([1.0]),
+        SpanEvidence([canonical("Ann"), canonical("Bo")], np.array([[0.9, 0.0], [0.0, 0.8]])),
+    )
+    scores = np.array([0.4, 0.4, 0.2])
+    plain, by_spans = (LookaheadWeights(0.8, spans) for spans in (0.0, 2.0))
+    assert Lookahead(plans, 2, plain).mix(scores)[0] == Lookahead(plans, 2, plain).mix(scores)[1]
+    first = Lookahead(plans, 2, by_spans)
+    assert first.mix(scores)[0] > first.mix(scores)[1]
+    given = Lookahead(plans, 2, by_spans, [{"name": ["Ann", 3]}])
+    assert given.mix(scores)[0] < given.mix(scores)[1], "Ann was given to a call already"
+    assert given.mix(scores).sum() == pytest.approx(1)
+    longer = CandidatePlans([Candidate((0, 0, 1), 0.0, 0.0)], np.array([1.0]), plans.spans)
+    named = Lookahead(longer, 2, by_spans)
+    named.call(0)
+    assert named.mix(scores)[1] > named.mix(scores)[0], "the call is taken to have used Ann"
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -547,6 +580,71 @@ def test_plans_with_a_call_more_or_less_are_candidates():
     short = edit_plans(found, expected, links, numbers, longest=2, may_be_empty=True)
     assert max(map(len, short)) == 2
     assert short[()].tools == ()
+
+
+def held_out_plans(right_is_edited):
+    """Of each query a plan of the beam, one of a demonstration, and an edited one."""
+    result = []
+    candidates = [
+        Candidate((0,), -1.0, -1.0),
+        Candidate((1,), -3.0, -3.0, is_from_beam=False),
+        Candidate((0, 1), -2.0, -2.0, is_from_beam=False, is_edited=True),
+    ]
+    keys = [(0,), (1,), (0, 1)]
+    texts = SpanTexts("Mail Ann")
+    memory = PlanMemory.fit(["mail Ann", "call Bo"], [(0,), (1,)])
+    expected = ExpectedCalls(np.zeros(2), np.ones(2), np.ones(2), np.zeros((1, 2)))
+    for number in range(12):
+        found = dict(zip(keys, candidates, strict=True))
+        features = describe_plans(texts, found, memory, [], np.zeros((0, 2)), expected)
+        proposal = Proposal(keys, candidates, features, SpanEvidence())
+        plan = (0, 1) if right_is_edited else (0,)
+        result.append(HeldOutPlan(number, number, lambda _: Loop(2, 0.3), proposal, plan))
+    return result
+
+
+def test_edited_plans_are_candidates_only_where_they_make_more_plans_right():
+    for right_is_edited in (True, False):
+        held_out = held_out_plans(right_is_edited)
+        assert edits_help(held_out, HalfRankers.fit(held_out, 2)) == right_is_edited
+    less = held_out[0].without_edits()
+    assert less.proposal.plans == [(0,), (1,)]
+    assert len(less.targets) == 2
+    assert less.right == 0
+
+
+def test_probabilities_of_plans_under_way_are_calibrated_on_their_own(factored):
+    model = factored.plans_
+    assert model.confidence_under_way is not None
+    bolder = replace(model, confidence_under_way=np.array([[0.0, 1.0], [0.77, 0.77]]))
+    retriever = copy(factored)
+    retriever.plans_ = bolder
+    query = "Invite Wanda, Zoe and Yusuf to the party"
+    assert retriever.plans(query)[0].probability == factored.plans(query)[0].probability
+    under_way = Run(query, (), [ToolCall("1", "get_address", {"name": "Wanda"})])
+    assert retriever.plans(under_way)[0].probability == pytest.approx(0.77)
+
+
+def test_arguments_are_filled_when_they_are_looked_at(model, monkeypatch):
+    filled = []
+    fill = model.arguments_.fill
+
+    def count(tool, state):
+        filled.append(tool)
+        return fill(tool, state)
+
+    retriever = copy(model)
+    retriever.arguments_ = copy(model.arguments_)
+    monkeypatch.setattr(retriever.arguments_, "fill", count)
+    session = retriever.session("Invite Wanda, Zoe and Yusuf to the party")
+    best, *others = session.plans()
+    session.call("get_address", {"name": "Zoe"})
+    assert not filled
+    assert best == PlanPrediction.from_dict(model.plans(session.query)[0].to_dict())
+    assert len(filled) == len(best.tools), "as it was before the session went on"
+    assert [plan.calls for plan in others]
+    everything = sum(len(plan.tools) for plan in (best, *others))
+    assert len(filled) < everything, "plans that begin alike share calls"
 
 
 def test_a_ranker_learns_from_the_nearest_plan_where_the_right_one_is_missing():

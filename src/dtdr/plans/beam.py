@@ -52,14 +52,16 @@ class Candidate:
         tools: of the calls still to be made, in their most probable order.
         log_probability: of that order.
         total: logarithm of the sum over the orders that were found.
-        is_from_beam: whether the beam found it; others are of demonstrations, or found plans with
-            a call more or less.
+        is_from_beam: whether the beam found it.
+        is_edited: whether it is a found plan with calls more or less; others are of
+            demonstrations.
     """
 
     tools: tuple[int, ...]
     log_probability: float
     total: float
     is_from_beam: bool = True
+    is_edited: bool = False
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,13 @@ class PlanFeatures:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    def select(self, plans: Sequence[int]) -> PlanFeatures:
+        """Those of some of the candidates."""
+        rows = list(plans)
+        return replace(
+            self, counts=self.counts[rows], dense=self.dense[rows], spans=self.spans[rows]
+        )
 
 
 def describe_plans(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.demonstrations import Demonstration
-from dtdr.plans.beam import Candidate, Multiset, StepState
-from dtdr.plans.features import PlanFeatures
+from dtdr.plans.beam import Multiset, StepState
+from dtdr.plans.expected import ExpectedCalls
 from dtdr.plans.links import Links, is_in_order
+from dtdr.plans.proposer import LeftOut, PlanProposer, Proposal
 from dtdr.plans.ranker import PlanRanker
+from dtdr.plans.spans import SpanExample, SpanTagger
+from dtdr.progress import track
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,8 +26,10 @@ _FEW = 20
 _NEAREST = 0.5
 """What a query counts whose right plan is not among its candidates. With 0, inner folds of T-Eval
 have .264 right first and .488 among five, with this .274 and .496."""
-_CALIBRATED = 5
+CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
+_UNDER_WAY = 200
+"""Held-out plans that are also looked at after some of their calls: each takes a beam search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +45,112 @@ class HeldOutFold:
     start: Callable[[int], StepState]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HeldOutPlan:
     """A held-out demonstration and its candidates.
 
     Attributes:
+        number: among the held-out demonstrations.
         position: of the demonstration.
         start: its state before the first call, of a retriever that has not seen it.
-        candidates: as they were found.
-        features: of them.
-        targets: shape (n,): what a ranker learns to choose; see ``targets_of``.
-        right: the place of the right one, -1 for none.
+        proposal: the candidates.
+        plan: the right one.
     """
 
+    number: int
     position: int
     start: Callable[[int], StepState]
-    candidates: list[Candidate]
-    features: PlanFeatures
-    targets: Floats
-    right: int
+    proposal: Proposal
+    plan: Multiset
+
+    @property
+    def targets(self) -> Floats:
+        """What a ranker learns to choose; see ``targets_of``."""
+        return targets_of(self.proposal.plans, self.plan)
+
+    @property
+    def right(self) -> int:
+        """The place of the right candidate, -1 for none."""
+        plans = self.proposal.plans
+        return plans.index(self.plan) if self.plan in plans else -1
+
+    def without_edits(self) -> HeldOutPlan:
+        """As it would be had the beam's plans not been edited."""
+        return replace(self, proposal=self.proposal.without_edits())
+
+
+def hold_out(
+    proposer: PlanProposer,
+    demonstrations: Sequence[Demonstration],
+    examples: Mapping[int, SpanExample],
+    tagged: Sequence[int],
+    expected: Sequence[ExpectedCalls],
+    folds: Iterable[HeldOutFold],
+    held: Sequence[int],
+    *,
+    may_be_empty: bool,
+    seed: int,
+) -> tuple[list[HeldOutPlan], list[HeldOutPlan]]:
+    """The candidates of held-out plans, as if nothing had seen them.
+
+    Args:
+        proposer: learned from all demonstrations.
+        demonstrations: all of them.
+        examples: the spans of some, by position.
+        tagged: positions of those whose spans are learned.
+        expected: of the remembered plans, by a regression without them.
+        folds: parts of the demonstrations that were held out in turn.
+        held: positions of those to be held out.
+        may_be_empty: whether a plan may have no call.
+        seed: of the order of examples.
+
+    Returns:
+        Candidates before the first call; and of some demonstrations, of which calls are made, up to
+        a place that is drawn at random.
+    """
+    chosen, rng = set(held), np.random.default_rng(seed)
+    first = len(demonstrations) - len(proposer.memory.plans)
+    index = {name: number for number, name in enumerate(proposer.tools)}
+    numbers = range(len(proposer.tools))
+    every = max(1, len(chosen) // _UNDER_WAY)
+    result: list[HeldOutPlan] = []
+    under_way: list[HeldOutPlan] = []
+    work = [(fold, [one for one in fold.positions if one in chosen]) for fold in folds]
+    total = sum(len(positions) for _, positions in work)
+    todo = iter(track([(f, p) for f, positions in work for p in positions], "plans", total))
+    tagger, current = proposer.tagger, None
+    for fold, position in todo:
+        if fold is not current:
+            current, inside = fold, set(fold.positions)
+            rest = [examples[place] for place in tagged if place not in inside]
+            tagger = SpanTagger.fit(rest, seed=seed)
+        texts, calls = examples[position].texts, demonstrations[position].plan.calls
+        tools = [index[call.tool] for call in calls]
+        plan, at = tuple(sorted(tools)), position - first
+        regression = proposer.regression
+        left_out = (
+            LeftOut(at, plan, expected[at], tagger)
+            if at >= 0
+            else LeftOut(at, None, regression.expect(regression.predict(texts.text.text)), tagger)
+        )
+        state = fold.start(position)
+        found = proposer.propose(
+            texts, state, (), numbers, may_be_empty=may_be_empty, left_out=left_out
+        )
+        if found is None:
+            continue
+        result.append(HeldOutPlan(len(result), position, fold.start, found, plan))
+        if len(result) % every or not calls:
+            continue
+        made = int(rng.integers(1, len(calls) + 1))
+        for tool, call in zip(tools[:made], calls[:made], strict=True):
+            state.call(tool, call)
+        found = proposer.propose(
+            texts, state, tools[:made], numbers, may_be_empty=True, left_out=left_out
+        )
+        if found is not None:
+            under_way.append(replace(result[-1], proposal=found))
+    return result, under_way
 
 
 def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
@@ -76,30 +169,80 @@ def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
     return np.where(nearest, weight / nearest.sum(), 0.0)
 
 
-def rank_halves(
-    described: Sequence[PlanFeatures], targets: Sequence[Floats], tools: int
-) -> list[Floats]:
-    """Probabilities of the candidates of each query, by a ranker that learned from others."""
-    shares: list[Floats] = [np.empty(0)] * len(described)
-    for half in (0, 1):
-        ranker = PlanRanker.fit(described[half::2], targets[half::2], tools)
-        for number in range(1 - half, len(described), 2):
-            shares[number] = ranker.probabilities(described[number])
-    return shares
+class HalfRankers:
+    """Two rankers, each of which learned from every other held-out plan."""
+
+    def __init__(self, rankers: Sequence[PlanRanker]) -> None:
+        self._rankers = rankers
+
+    @classmethod
+    def fit(cls, held_out: Sequence[HeldOutPlan], tools: int) -> Self:
+        """Learn from held-out plans that call so many tools."""
+        halves = [held_out[half::2] for half in (0, 1)]
+        return cls(
+            [
+                PlanRanker.fit(
+                    [one.proposal.features for one in half], [one.targets for one in half], tools
+                )
+                for half in halves
+            ]
+        )
+
+    @property
+    def tools(self) -> int:
+        """How many there are."""
+        return len(self._rankers[0].tools)
+
+    def probabilities(self, plan: HeldOutPlan) -> Floats:
+        """Of the candidates, by the ranker that has not learned from the plan; shape (n,)."""
+        ranker = self._rankers[1 - plan.number % 2]
+        return ranker.probabilities(plan.proposal.features)
 
 
-def calibrate(shares: Sequence[Floats], right: Sequence[int]) -> Floats | None:
-    """How often a plan of a probability is right; None of few queries."""
+def edits_help(held_out: Sequence[HeldOutPlan], rankers: HalfRankers) -> bool:
+    """Whether more held-out plans are right where edited plans are candidates too.
+
+    First and among five count alike.
+
+    Args:
+        held_out: with edited plans.
+        rankers: which learned from them.
+    """
+    without = [one.without_edits() for one in held_out]
+    others = HalfRankers.fit(without, rankers.tools)
+    gain = 0
+    for one, less in zip(held_out, without, strict=True):
+        gain += _found(one, rankers) - _found(less, others)
+    return gain > 0
+
+
+def _found(plan: HeldOutPlan, rankers: HalfRankers) -> int:
+    """2 where the right plan comes first, 1 where it is among the first five."""
+    if plan.right < 0:
+        return 0
+    shares = rankers.probabilities(plan)
+    before = int((shares > shares[plan.right]).sum())
+    return (before < 1) + (before < CALIBRATED)
+
+
+def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floats | None:
+    """How often a plan of a probability is right; None of few queries.
+
+    Args:
+        held_out: the plans.
+        shares: the probabilities of the candidates of each.
+    """
     if len(shares) < _FEW:
         return None
     from sklearn.isotonic import IsotonicRegression
 
     probabilities: list[float] = []
     is_right: list[bool] = []
-    for every, place in zip(shares, right, strict=True):
-        for number in np.argsort(-every, kind="stable")[:_CALIBRATED].tolist():
+    for every, plan in zip(shares, held_out, strict=True):
+        right = plan.right
+        for number in np.argsort(-every, kind="stable")[:CALIBRATED].tolist():
             probabilities.append(float(every[number]))
-            is_right.append(number == place)
+            is_right.append(number == right)
     curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     curve.fit(probabilities, is_right)
     return np.stack([curve.X_thresholds_, curve.y_thresholds_]).astype(np.float64)
@@ -127,7 +270,8 @@ def orders_better(
         for item in held_out:
             if item.right < 0 or item.position not in inside:
                 continue
-            plan, order = demonstrations[item.position].plan, item.candidates[item.right].tools
+            plan = demonstrations[item.position].plan
+            order = item.proposal.candidates[item.right].tools
             moved = [order[place] for place in links.order(order)]
             gain += is_in_order([tools[tool] for tool in moved], plan)
             gain -= is_in_order([tools[tool] for tool in order], plan)

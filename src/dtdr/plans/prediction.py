@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
+from threading import Lock
+from typing import Any, TypeAlias
 
 from dtdr.arguments.model import ArgumentModel, CallPrediction
 from dtdr.arguments.state import RunState
 from dtdr.plan import Plan, ToolCall
 from dtdr.plans.beam import MOST_CALLS
+from dtdr.plans.links import Links
 from dtdr.run import Run
 
+Written: TypeAlias = tuple[tuple[CallPrediction, ...], tuple[tuple[int, int], ...]]
+"""The calls of a plan, and (earlier, later) places of those that depend on one another."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PlanPrediction:
     """A predicted plan, or what is left of it after the calls already made.
 
+    Its arguments are filled when they are looked at first; another plan of the same query that
+    begins with the same calls has them then too.
+
     Attributes:
-        calls: still to be made, in order; their probabilities are those of their arguments.
+        tools: names of the tools, in the order of the calls.
         ids: of the calls, which references of later calls name.
-        links: (earlier, later) places of calls that depend on one another, references included.
         probability: how likely exactly these tools are called exactly so often, calibrated on
             held-out plans.
+        write: gives the calls, and (earlier, later) places of those that depend on one another.
         has_arguments: whether the model knows arguments; where it does not, those of the calls are
             empty.
     """
 
-    calls: tuple[CallPrediction, ...]
+    tools: tuple[str, ...]
     ids: tuple[str, ...]
-    links: tuple[tuple[int, int], ...]
     probability: float
+    write: Callable[[], Written]
     has_arguments: bool = True
 
+    @cached_property
+    def _written(self) -> Written:
+        return self.write()
+
     @property
-    def tools(self) -> tuple[str, ...]:
-        """Names of the tools, in the order of the calls."""
-        return tuple(call.tool for call in self.calls)
+    def calls(self) -> tuple[CallPrediction, ...]:
+        """Still to be made, in order; their probabilities are those of their arguments."""
+        return self._written[0]
+
+    @property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """(earlier, later) places of calls that depend on one another, references included."""
+        return self._written[1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlanPrediction) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PlanPrediction({', '.join(self.tools)}; probability {self.probability:.3f})"
 
     @property
     def unknown(self) -> tuple[tuple[str, str], ...]:
@@ -79,17 +105,19 @@ class PlanPrediction:
         ids = tuple(str(call["id"]) for call in record["calls"])
         place = {id: number for number, id in enumerate(ids)}
         has_arguments = all("arguments" in call for call in record["calls"])
+        calls = tuple(
+            CallPrediction.from_dict(call)
+            if has_arguments
+            else CallPrediction(call["tool"], {}, {}, 1.0)
+            for call in record["calls"]
+        )
+        links = tuple((place[earlier], place[later]) for earlier, later in record["links"])
         return cls(
-            tuple(
-                CallPrediction.from_dict(call)
-                if has_arguments
-                else CallPrediction(call["tool"], {}, {}, 1.0)
-                for call in record["calls"]
-            ),
+            tuple(call.tool for call in calls),
             ids,
-            tuple((place[earlier], place[later]) for earlier, later in record["links"]),
             float(record["probability"]),
-            has_arguments,
+            lambda: (calls, links),
+            has_arguments=has_arguments,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,38 +164,72 @@ class PlanWriter:
     """Writes the calls of several plans of one run; calls that begin two plans are filled once.
 
     Args:
-        run: the query and the calls made so far.
+        run: the query and the calls made so far; it may change later.
         arguments: fills the calls; None leaves them empty.
+        dependencies: of calls where no argument tells, and the order of calls.
+        index: the numbers of tools in them.
     """
 
-    def __init__(self, run: Run, arguments: ArgumentModel | None) -> None:
-        self._arguments = arguments
+    def __init__(
+        self,
+        run: Run,
+        arguments: ArgumentModel | None,
+        dependencies: Links,
+        index: Mapping[str, int],
+    ) -> None:
+        self._run, self._arguments = Run(run.query, run.before, run.calls), arguments
+        self._dependencies, self._index = dependencies, index
+        self._by_pairs = arguments is None or dependencies.by_reference < 0.5
+        self._made = [index.get(name, -1) for name in run.history]
         taken = {call.id for call in (*run.earlier, *run.calls)}
         first = len(run.calls) + 1
         free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
-        self.ids = tuple(id for id in free if id not in taken)
+        self._ids = tuple(id for id in free if id not in taken)
+        self._start: RunState | None = None  # what follows from the query is worked out once
         self._filled: dict[tuple[str, ...], tuple[CallPrediction, RunState]] = {}
-        self._start = None if arguments is None else RunState.from_run(run)
+        self._lock = Lock()  # plans may be read from several threads
 
-    def write(
-        self, names: Sequence[str]
-    ) -> tuple[tuple[CallPrediction, ...], set[tuple[int, int]]]:
-        """The calls of a plan, and which of them refer to which: (earlier, later) places."""
-        if self._arguments is None or self._start is None:
-            return tuple(CallPrediction(name, {}, {}, 1.0) for name in names), set()
+    def predict(self, tools: Sequence[str], probability: float) -> PlanPrediction:
+        """A plan of these tools, which are in their most probable order."""
+        order = self._dependencies.order([self._index.get(name, -1) for name in tools])
+        names = tuple(tools[place] for place in order)
+        return PlanPrediction(
+            names,
+            self._ids[: len(names)],
+            probability,
+            partial(self._write, names),
+            has_arguments=self._arguments is not None,
+        )
+
+    def _write(self, names: tuple[str, ...]) -> Written:
+        """The calls of a plan, and which of them depend on which."""
+        made = len(self._made)
+        tools = [*self._made, *(self._index.get(name, -1) for name in names)]
+        links = set(self._dependencies.of(tools)) if self._by_pairs else set()
+        if self._arguments is None:
+            calls = [CallPrediction(name, {}, {}, 1.0) for name in names]
+        else:
+            calls = self._fill(names, self._arguments)
+            place = {id: made + number for number, id in enumerate(self._ids)}
+            for later, call in enumerate(calls, made):
+                links |= {(place[one], later) for one in call.outputs if one in place}
+        complete = self._dependencies.complete(tools, links)
+        left = [(one - made, other - made) for one, other in complete if one >= made]
+        return tuple(calls), tuple(sorted(left))
+
+    def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:
         calls: list[CallPrediction] = []
-        links: set[tuple[int, int]] = set()
-        place = {id: number for number, id in enumerate(self.ids)}
-        state = self._start
-        for number, name in enumerate(names):
-            key = tuple(names[: number + 1])
-            if key not in self._filled:
-                call = self._arguments.fill(name, state)
-                after = state.copy()
-                after.add(ToolCall(self.ids[number], name, call.arguments))
-                self._filled[key] = call, after
-            call, state = self._filled[key]
-            made = ToolCall(self.ids[number], name, call.arguments)
-            links |= {(place[one], number) for one in made.references() if one in place}
-            calls.append(call)
-        return tuple(calls), links
+        with self._lock:
+            if self._start is None:
+                self._start = RunState.from_run(self._run)
+            state = self._start
+            for number, name in enumerate(names):
+                key = names[: number + 1]
+                if key not in self._filled:
+                    call = arguments.fill(name, state)
+                    after = state.copy()
+                    after.add(ToolCall(self._ids[number], name, call.arguments))
+                    self._filled[key] = call, after
+                call, state = self._filled[key]
+                calls.append(call)
+        return calls

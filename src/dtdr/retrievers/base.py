@@ -33,7 +33,7 @@ from dtdr.jsonl import DemonstrationFile
 from dtdr.plan import END, Plan, ToolCall
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
-from dtdr.plans.lookahead import SHARE, Lookahead
+from dtdr.plans.lookahead import SHARE, Lookahead, LookaheadWeights
 from dtdr.plans.model import PlanModel
 from dtdr.plans.prediction import PlanPrediction, PlanTemplate
 from dtdr.ranking import Ranking
@@ -387,12 +387,13 @@ class Retriever(Estimator):
         fill = None if model.arguments_ is None else model.arguments_.fill
         state = model._start(run.query, run.before)
         plans = None if model.plans_ is None else model._predict_plans
-        share = 0.0 if model.plans_ is None else model.plans_.lookahead
+        weights = LookaheadWeights() if model.plans_ is None else model.plans_.lookahead
         if lookahead is not None:
             if lookahead and model.plans_ is None:
                 raise InputError(NO_PLANS)
-            share = max(share, SHARE) if lookahead else 0.0
-        look_ahead = partial(model._look_ahead, share) if share else None
+            share = max(weights.share, SHARE) if lookahead else 0.0
+            weights = weights._replace(share=share)
+        look_ahead = partial(model._look_ahead, weights) if weights.share else None
         return Session(
             run,
             state,
@@ -405,11 +406,12 @@ class Retriever(Estimator):
             model._judge,
         )
 
-    def _look_ahead(self, share: float, run: Run, state: StepState) -> Lookahead:
+    def _look_ahead(self, weights: LookaheadWeights, run: Run, state: StepState) -> Lookahead:
         if self.plans_ is None:
             raise InputError(NO_PLANS)
         found = self.plans_.candidates(run, state, self._names, may_be_empty=self.may_end_at_once)
-        return Lookahead(found.candidates, found.probabilities, len(self._names) - 1, share)
+        used = [call.arguments for call in run.calls]
+        return Lookahead(found, len(self._names) - 1, weights, used)
 
     def _explain(
         self,

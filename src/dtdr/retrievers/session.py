@@ -218,7 +218,7 @@ class Session:
             position = self._index.get(tool, UNKNOWN)
             self._state.call(position, call and details_of(call))
             if self._ahead is not None:
-                self._ahead.call(position)
+                self._ahead.call(position, arguments)
         return self
 
     def rank(self) -> Ranking:

@@ -91,7 +91,8 @@ def choose_value(
     composed: dict[str, Choice] = {}
     for form in [one for one in totals if one.startswith((OBJECT, TEMPLATE))]:
         share = totals.pop(form)
-        made = compose(form) if share >= _LEAST_COMPOSED else None
+        least = _LEAST_TEXT if form.startswith(TEMPLATE) else _LEAST_COMPOSED
+        made = compose(form) if share >= least else None
         if made is not None:
             share *= made.probability
             if share >= _LEAST_TEXT or not form.startswith(TEMPLATE):

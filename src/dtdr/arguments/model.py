@@ -269,9 +269,12 @@ class ArgumentModel:
         return TrainingExamples.of(demonstrations, self.finder, self._parameters)
 
     def _train(self, data: TrainingExamples, seed: int) -> None:
+        """Learn from examples, which are gone afterwards: they take most of the memory."""
         self.ranker.train(data.examples, EPOCHS, seed)
+        data.examples.clear()
         if data.members:
             self.ranker.train_members(data.members, MEMBER_EPOCHS, seed)
+            data.members.clear()
 
     def _calibrate(self, demonstrations: Sequence[Demonstration]) -> None:
         scores: list[float] = []

@@ -80,6 +80,7 @@ def says(said: str, piece: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=1 << 12)
 def template_form(template: Template) -> str:
     """One text for all templates that count as the same."""
     return "\x01".join(" ".join(words.casefold().split()) for words in template)

@@ -103,6 +103,103 @@ def test_containers_call_commands_that_there_are(manifests, yaml):
         root.commands[name].make_context(name, arguments)  # raises where an option is unknown
 
 
+# What KubeRay's definition of a RayJob (ray.io/v1) says of the fields that are used.
+_GROUP: dict[str, Any] = {
+    "type": "object",
+    "required": ["rayStartParams", "template"],
+    "additionalProperties": False,
+    "properties": {
+        "rayStartParams": {"type": "object", "additionalProperties": {"type": "string"}},
+        "template": {"type": "object"},
+    },
+}
+_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
+_WORKERS: dict[str, Any] = {"groupName": {"type": "string"}} | dict.fromkeys(
+    ("replicas", "minReplicas", "maxReplicas"), _NUMBER
+)
+_RAY_JOB: dict[str, Any] = {
+    "type": "object",
+    "required": ["entrypoint", "rayClusterSpec"],
+    "additionalProperties": False,
+    "properties": {
+        "entrypoint": {"type": "string"},
+        "backoffLimit": _NUMBER,
+        "shutdownAfterJobFinishes": {"type": "boolean"},
+        "ttlSecondsAfterFinished": _NUMBER,
+        "rayClusterSpec": {
+            "type": "object",
+            "required": ["headGroupSpec"],
+            "additionalProperties": False,
+            "properties": {
+                "rayVersion": {"type": "string"},
+                "enableInTreeAutoscaling": {"type": "boolean"},
+                "autoscalerOptions": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {"idleTimeoutSeconds": _NUMBER},
+                },
+                "headGroupSpec": _GROUP,
+                "workerGroupSpecs": {
+                    "type": "array",
+                    "items": {
+                        **_GROUP,
+                        "required": [
+                            "groupName",
+                            "maxReplicas",
+                            "minReplicas",
+                            *_GROUP["required"],
+                        ],
+                        "properties": _GROUP["properties"] | _WORKERS,
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def ray_job(yaml):
+    return yaml.safe_load((DEPLOY / "rayjob.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_ray_job_is_one_and_runs_a_command_that_there_is(ray_job, manifests):
+    jsonschema = pytest.importorskip("jsonschema", reason="it comes with kubernetes-validate")
+    assert (ray_job["apiVersion"], ray_job["kind"]) == ("ray.io/v1", "RayJob")
+    jsonschema.validate(ray_job["spec"], _RAY_JOB)
+    program, name, *arguments = ray_job["spec"]["entrypoint"].split()
+    root: Any = typer.main.get_command(app)
+    given = root.commands[name].make_context(name, arguments).params
+    assert (program, given["engine"], given["address"]) == ("dtdr", "ray", "auto")
+    cluster = ray_job["spec"]["rayClusterSpec"]
+    image = (DEPLOY / "Containerfile.ray").read_text(encoding="utf-8")
+    assert f"FROM rayproject/ray:{cluster['rayVersion']}-" in image
+    claims = {item["metadata"]["name"] for item in manifests if item["kind"].endswith("Claim")}
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        volumes = {item["name"]: item["persistentVolumeClaim"] for item in pod["volumes"]}
+        assert volumes["models"]["claimName"] in claims
+        for container in pod["containers"]:
+            mounts = {item["name"]: item["mountPath"] for item in container["volumeMounts"]}
+            assert mounts.keys() == volumes.keys()
+            assert str(given["output"]).startswith(mounts["models"])
+            assert str(given["data"][0]).startswith(mounts["data"])
+            assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.slow  # the schemas are large
+def test_the_pods_of_the_ray_job_are_valid(ray_job):
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="schemas of Kubernetes are in kubernetes-validate"
+    )
+    cluster = ray_job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+        pod["metadata"] = {"name": "ray", **pod["metadata"]}
+        validator.validate(pod, "1.31", strict=True)
+        validator.validate(pod, validator.latest_version(), strict=True)
+
+
 def test_the_variables_of_containers_are_read(manifests):
     page = (PROJECT / "docs" / "settings.md").read_text(encoding="utf-8")
     for pod in pods(manifests).values():

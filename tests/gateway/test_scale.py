@@ -77,10 +77,15 @@ async def test_hidden_tools_of_every_server_can_be_called(large_model, twenty):
     assert sorted(answered) == sorted(wanted)
 
 
-async def test_servers_that_are_not_there_do_not_keep_the_others_waiting(model, twenty):
+async def test_servers_that_are_not_there_do_not_keep_the_others_waiting(
+    model, twenty, monkeypatch
+):
+    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 90)
+    options = {"connect_seconds": 90}
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         missing = UpstreamSpec("missing", url=f"http://127.0.0.1:{taken.getsockname()[1]}/mcp")
-        with anyio.fail_after(9):
-            async with gateway_client(model, [missing, *twenty[:2]]) as (_, gateway):
+        with anyio.fail_after(60):
+            servers = [missing, *twenty[:2]]
+            async with gateway_client(model, servers, options=options) as (_, gateway):
                 assert len(gateway.catalog) == 2 * TOOLS

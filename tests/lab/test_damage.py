@@ -86,7 +86,7 @@ def kinds_of(folder):
 
 def report_is_fine_or_one_sentence(folder):
     """The report is written, or there is one sentence; soon and in little memory either way."""
-    started = time.monotonic()
+    started = time.process_time()
     said = io.StringIO()
     with (
         TemporaryDirectory() as place,
@@ -94,11 +94,11 @@ def report_is_fine_or_one_sentence(folder):
         warnings.catch_warnings(action="error", category=RuntimeWarning),
     ):
         code = run_command(["lab", "report", "--cache", str(folder), "-o", place])
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     assert code in (0, 2), said.getvalue()
     if code:
         assert is_one_sentence(said.getvalue()), said.getvalue()
-    assert seconds < 20  # one is for a machine of its own
+    assert seconds < 10  # of the processor: others may keep it busy
 
 
 @pytest.mark.parametrize("damage", [*WHOLE, *PLACES])

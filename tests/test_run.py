@@ -74,6 +74,8 @@ def test_an_output_is_kept_as_in_a_demonstration():
         ({"tool": "a", "arguments": ["x"]}, "must be a JSON object, not list"),
         ({"tool": "a", "status": "fine"}, "choose one of ok, error"),
         ({"tool": "a", "output": object()}, "cannot be written as JSON"),
+        ({"tool": "a", "output": {"a"}}, "cannot be written as JSON"),
+        ({"tool": "a", "output": [b"x"]}, "cannot be written as JSON"),
         ({"tool": "\ud800"}, "surrogate"),
     ],
 )

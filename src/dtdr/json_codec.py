@@ -50,6 +50,17 @@ def dumps(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
+def as_json(value: Any) -> Any:
+    """The value as JSON gives it back: tuples are lists, and what is no number is null.
+
+    Raises:
+        TypeError: JSON has no such thing, as sets and bytes, which msgspec would write.
+        ValueError: it holds itself.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
+
+
 def explain(error: Exception) -> str:
     """Why a text is not JSON, in a few words."""
     if isinstance(error, RecursionError):

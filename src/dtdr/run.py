@@ -130,7 +130,7 @@ class Run:
         if output is not None:
             output, whole = bound_output(parse_output(output))
             try:
-                output = json_codec.loads(json_codec.dumps(output))
+                output = json_codec.as_json(output)
             except (TypeError, ValueError, RecursionError) as error:
                 raise InputError(
                     f"the output of {tool!r} cannot be written as JSON; give text or a JSON value"

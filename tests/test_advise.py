@@ -1,5 +1,6 @@
 import io
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from dtdr.integrations.renames import describe_pairs, suggest_renames
 from dtdr.plan import END, Plan, ToolCall
 from tests import small_data
 from tests.command_line import is_one_sentence
+from tests.conftest import PROJECT
 
 ANY = Prices("any", 10.0, 1.0, 10.0, minimum=0)
 MARKED = replace(ANY, breakpoints=True, write=12.5)
@@ -439,3 +441,18 @@ def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsy
 def test_misuse_is_one_sentence(model, runs, wrong, capsys):
     assert run(["advise", str(model), str(runs), *wrong]) == 2
     assert is_one_sentence(capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_renames_runs():
+    done = subprocess.run(
+        [sys.executable, str(PROJECT / "benchmarks/renames.py"), "--smoke", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = list(map(json.loads, done.stdout.splitlines()))
+    assert {(row["given"], row["method"]) for row in rows} == {
+        (given, method) for given in ("listed", "runs alone") for method in ("name", "advise")
+    }
+    assert all(0 <= row["false"] <= row["suggested"] for row in rows)

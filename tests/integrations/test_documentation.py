@@ -113,7 +113,8 @@ def test_litellm_is_asked_for_the_cheaper_model_where_the_next_tool_is_certain(m
     assert asked == ["small" if sure >= 0.9 else "large", "large"]
 
 
-def test_litellm_itself_takes_the_call():
+def test_litellm_itself_takes_the_call(monkeypatch):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask a server for it
     litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed")
     mask = ToolMask(RETRIEVER)
     given = {"mask": mask, "cheap": "gpt-5-mini", "strong": "gpt-5"}

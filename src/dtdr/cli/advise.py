@@ -285,8 +285,9 @@ def _print_routes(routes: list[Route], cheapest: Route | None, accuracy: float) 
     else:
         text = (
             f"From a confidence of {cheapest.confidence:.2f} on the best tool is right in "
-            f"{cheapest.right.value:.1%} of the steps, surely in {accuracy:.0%}: there, in "
-            f"{cheapest.share:.0%} of all steps, a cheaper LLM has little to decide."
+            f"{cheapest.right.value:.1%} of the steps ({cheapest.right.low:.1%} at the lower end "
+            f"of the interval). There, in {cheapest.share:.0%} of all steps, a cheaper LLM has "
+            "little to decide."
         )
     out.print(Text(text))
 

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+import dtdr
 from dtdr.arguments.constants import Constants
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.arguments.templates import fill_template, find_templates, read_template, says
 from dtdr.calls import ToolCall
+from dtdr.cli import run as run_command
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import ModelError
 from dtdr.plan import Plan
@@ -244,13 +246,25 @@ def test_calls_that_are_made_for_each_item_take_one_after_the_other():
 # -- values by name --------------------------------------------------------------------------------
 
 
-def test_values_are_shared_by_parameters_of_a_name():
-    def search(number):
-        tool = ("search_news", "search_mail", "search_files")[number % 3]
-        arguments = {"q": pick(NOUNS, number), "lang": ("en", "de")[number % 2]}
-        told = ("English", "German")[number % 2]
-        return f"Search for {arguments['q']} in {told}", ToolCall("1", tool, arguments)
+def search(number):
+    tool = ("search_news", "search_mail", "search_files")[number % 3]
+    arguments = {"q": pick(NOUNS, number), "lang": ("en", "de")[number % 2]}
+    told = ("English", "German")[number % 2]
+    return f"Search for {arguments['q']} in {told}", ToolCall("1", tool, arguments)
 
+
+def test_inspect_shows_words_fields_and_values_by_name(tmp_path, capsys):
+    runs = [*demonstrations(plan_meeting, 12), *demonstrations(book, 12)]
+    runs += demonstrations(search, 12)
+    dtdr.fit(runs, retriever="dr", arguments=True).save(tmp_path / "model")
+    assert run_command(["inspect", str(tmp_path / "model")]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["create_event", "title", '"Meeting', "with", '…"'] in shown
+    assert ["book", "trip", "{city,", "stay}"] in shown
+    assert ["(any", "tool)", "lang", '"de",', '"en"'] in shown
+
+
+def test_values_are_shared_by_parameters_of_a_name():
     # The last tool is given one of the values twice only.
     runs = demonstrations(search, 30)
     rare = [item for item in runs if item.plan.calls[0].tool == "search_files"]

@@ -91,11 +91,11 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
             {
                 "tool": printable(today.get(tool, tool)) if tool else "(any tool)",
                 "name": printable(name),
-                "values": printable(", ".join(json.dumps(v, ensure_ascii=False) for v in values)),
+                "values": printable(", ".join(values)),
             }
             for tool, names in arguments["constants"].items()
             for name, about in names.items()
-            if (values := [*about["values"], *map(" … ".join, about.get("templates", ()))])
+            if (values := _held(about))
         ] + [
             {
                 "tool": printable(today.get(tool, tool)),
@@ -107,6 +107,16 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelError("the model's record of arguments is damaged; fit it again") from error
+
+
+def _held(about: dict[str, Any]) -> list[str]:
+    """The values of one argument, words around values, and the fields of objects."""
+    values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
+    values += [
+        json.dumps("…".join(words), ensure_ascii=False) for words in about.get("templates", ())
+    ]
+    fields = about.get("fields")
+    return [*values, "{" + ", ".join(fields) + "}"] if fields else values
 
 
 def _thresholds(arguments: dict[str, Any]) -> list[dict[str, float]]:

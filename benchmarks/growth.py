@@ -2,11 +2,13 @@
 
     python benchmarks/growth.py             # 10,000 and 100,000 plans, a sample of 10,000
     python benchmarks/growth.py --plans 1000000 --sample 100000 --folder /data/growth
+    python benchmarks/growth.py --plans 1000000 --lines             # from JSON lines
+    python benchmarks/growth.py --plans 100000 --engine ray         # beside the processes
     python benchmarks/growth.py --smoke     # 300 and 600 plans, a sample of 200
 
-Plans of the generator with 200 tools are written to Parquet once (and kept in ``--folder``), and
-each fit is a process of its own with two workers. The exponent is that of a power law between a
-row and the one before.
+Plans of the generator with 200 tools are written as Parquet shards once (``growth_data.py``; they
+stay in ``--folder``), and each fit is a process of its own with two workers. The exponent is that
+of a power law between a row and the one before.
 """
 
 from __future__ import annotations
@@ -25,22 +27,37 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr.datasets.synthetic import generate, tools
+from dtdr import load
+from dtdr.datasets.synthetic import generate
 from dtdr.evaluation.tables import Column, Table, count
-from dtdr.jsonl import save_demonstrations, save_tools
+from dtdr.jsonl import read_demonstrations, save_demonstrations
+from dtdr.learning.trainer import mean_reciprocal_rank
+from growth_data import SHARD, TOOLS, write_shards
 
-TOOLS = 200
+HELD_OUT = 999
+"""Seed of the plans that are held out."""
 
 
-def measure(folder: Path, plans: int, sample: int, retriever: str) -> dict[str, Any]:
+def shards(folder: Path, plans: int, *, lines: bool) -> list[str]:
+    """Files with so many plans, written where they are not there yet."""
+    folder = folder if plans >= SHARD else folder / f"plans-{plans}"
+    write_shards(folder, plans)
+    names = [folder / f"part-{start:010}.parquet" for start in range(0, plans, SHARD)]
+    if lines:
+        for name in names:
+            if not name.with_suffix(".jsonl").exists():
+                save_demonstrations(name.with_suffix(".jsonl"), read_demonstrations(name))
+        names = [name.with_suffix(".jsonl") for name in names]
+    return list(map(str, names))
+
+
+def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, Any]:
     """Fit once, in a process that this one waits for."""
-    data = folder / f"plans-{plans}.parquet"
-    if not data.exists():
-        save_demonstrations(data, generate(plans, tools=TOOLS, seed=0))
-    save_tools(folder / "tools.json", tools(TOOLS), force=True)
-    command = [sys.executable, "-m", "dtdr", "fit", str(data), "-o", str(folder / "model")]
-    command += ["--force", "--json", "--sample", str(sample), "--workers", "2"]
-    command += ["--retriever", retriever, "--no-arguments", "--no-plans"]
+    data = shards(folder, plans, lines=given.lines)
+    command = [sys.executable, "-m", "dtdr", "fit", *data, "-o", str(folder / "model"), "--force"]
+    command += ["--json", "--sample", str(given.sample), "--workers", "2"]
+    command += ["--retriever", given.retriever, "--no-arguments", "--no-plans"]
+    command += ["--engine", given.engine]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -48,7 +65,9 @@ def measure(folder: Path, plans: int, sample: int, retriever: str) -> dict[str, 
     seconds = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     fitted = json.loads(done.stdout)
+    held_out = list(generate(given.held_out, tools=TOOLS, seed=HELD_OUT)) if given.held_out else []
     return {
+        "mrr": mean_reciprocal_rank(load(folder / "model"), held_out) if held_out else None,
         "plans": fitted["demonstrations"],
         "sampled": fitted["sampled"] or fitted["demonstrations"],
         "seconds": seconds,
@@ -73,17 +92,21 @@ def main() -> None:
     parser.add_argument("--plans", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--sample", type=int, default=10_000)
     parser.add_argument("--retriever", default="dtdr-f")
+    parser.add_argument("--lines", action="store_true", help="from JSON lines")
+    parser.add_argument("--engine", default="processes", help="processes or ray")
+    parser.add_argument("--held-out", type=int, default=0, help="new plans for the MRR")
     parser.add_argument("--folder", type=Path, help="where plans are kept")
     parser.add_argument("--smoke", action="store_true")
     given = parser.parse_args()
     if given.smoke:
         given.plans, given.sample, given.retriever = [300, 600], 200, "dtdr-l"
+        given.held_out = 20
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for plans in sorted(given.plans):
-            row = measure(folder, plans, given.sample, given.retriever)
+            row = measure(folder, plans, given)
             if rows:
                 growth = math.log(row["plans"] / rows[-1]["plans"])
                 row["exponent"] = math.log(row["cpu"] / rows[-1]["cpu"]) / growth
@@ -97,8 +120,10 @@ def main() -> None:
         Column("Exponent", "exponent", _two, numeric=True),
         Column("Peak MB", "mb", count, numeric=True),
         Column("Model MB", "model", _one, numeric=True),
+        *([Column("MRR", "mrr", "{:.3f}".format, numeric=True)] if given.held_out else []),
     ]
     title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
+    title += f" --engine {given.engine}{', of lines' * given.lines}"
     caption = "Peak: of the largest process. Exponent: of CPU s, from the row before."
     Console(width=100).print(Table(columns, rows, title, caption).to_rich())
 

@@ -28,14 +28,10 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import load
-from dtdr.datasets.synthetic import generate
 from dtdr.evaluation.tables import Column, Table, count
 from dtdr.jsonl import read_demonstrations, save_demonstrations
 from dtdr.learning.trainer import mean_reciprocal_rank
-from growth_data import SHARD, TOOLS, write_shards
-
-HELD_OUT = 999
-"""Seed of the plans that are held out."""
+from growth_data import SHARD, held_out, write_shards
 
 
 def shards(folder: Path, plans: int, *, lines: bool) -> list[str]:
@@ -65,9 +61,9 @@ def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, An
     seconds = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     fitted = json.loads(done.stdout)
-    held_out = list(generate(given.held_out, tools=TOOLS, seed=HELD_OUT)) if given.held_out else []
+    new = held_out(given.held_out)
     return {
-        "mrr": mean_reciprocal_rank(load(folder / "model"), held_out) if held_out else None,
+        "mrr": mean_reciprocal_rank(load(folder / "model"), new) if new else None,
         "plans": fitted["demonstrations"],
         "sampled": fitted["sampled"] or fitted["demonstrations"],
         "seconds": seconds,

@@ -15,6 +15,7 @@ import re
 import tempfile
 import time
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ import numpy.typing as npt
 import pyarrow as arrow
 from pyarrow import parquet
 
+from dtdr import Demonstration
 from dtdr.datasets.synthetic import generate, tools, words
 from dtdr.jsonl import save_demonstrations, save_tools
 
 TOOLS = 200
+HELD_OUT = 10_000
 ORIGINAL = 300_000
 SHARD = 100_000
 
@@ -89,7 +92,8 @@ def _vary(table: Any, versions: list[int], first: int, step: int) -> Any:
     columns = {name: calls.values.field(name) for name in (field.name for field in fields)}
     queries, arguments = _Texts(table["query"], pools), _Texts(columns["arguments"], pools)
     for version in versions:
-        ids = np.arange(first + version * step, first + version * step + len(table)).astype(str)
+        start = HELD_OUT + first + version * step
+        ids = np.arange(start, start + len(table)).astype(str)
         columns["arguments"] = arguments.version(version, pools)
         values = arrow.StructArray.from_arrays(list(columns.values()), fields=list(fields))
         varied = arrow.ListArray.from_arrays(calls.offsets, values, type=calls.type)
@@ -103,15 +107,27 @@ def _vary(table: Any, versions: list[int], first: int, step: int) -> Any:
         )
 
 
+def held_out(plans: int) -> list[Demonstration]:
+    """The first plans of the generator, at most ``HELD_OUT``, which are in no shard."""
+    return list(islice(generate(HELD_OUT, TOOLS), plans))
+
+
 def write_shards(folder: Path, plans: int, original: int = ORIGINAL, shard: int = SHARD) -> None:
     """Write so many plans as shards, those that are there already left as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     save_tools(folder / "tools.json", tools(TOOLS), force=True)
-    for start in range(0, min(plans, original), shard):
+    stream = islice(generate(HELD_OUT + original, TOOLS), HELD_OUT, None)
+    starts = range(0, min(plans, original), shard)
+    last = max((s for s in starts if not (folder / f"part-{s:010}.parquet").exists()), default=-1)
+    for start in starts:
         path = folder / f"part-{start:010}.parquet"
         size = min(shard, plans - start)
+        items = islice(stream, size)
         if not path.exists():
-            save_demonstrations(path, _generate(start, size))
+            save_demonstrations(path, items)
+        elif start < last:
+            for _ in items:
+                pass  # the stream goes on where the next shard begins
         later = [
             number
             for number in range(1, -(-plans // original))
@@ -127,14 +143,6 @@ def write_shards(folder: Path, plans: int, original: int = ORIGINAL, shard: int 
                     compression="zstd",
                     row_group_size=16_384,
                 )
-
-
-def _generate(start: int, size: int) -> Any:
-    """Plans of a seed of their own, with ids that go on."""
-    from dataclasses import replace
-
-    for number, item in enumerate(generate(size, TOOLS, seed=1000 + start // SHARD)):
-        yield replace(item, id=str(start + number))
 
 
 def main() -> None:

@@ -1,21 +1,43 @@
-"""Draws the pictures of the documentation from the example log: ``python docs/draw.py``."""
+"""Draws the pictures of the documentation: ``python docs/draw.py``.
+
+Those of runs are of the example log, that of growth is of the first table of scale.md with CPU s.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import dtdr
 import dtdr.traces
 from dtdr import plot
+from dtdr.evaluation import charts
 
 HERE = Path(__file__).parent
 LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
+
+
+def draw_growth() -> plot.Figure:
+    """Processor time by the number of plans, as measured."""
+    text = (HERE / "scale.md").read_text(encoding="utf-8")
+    table = text.partition("| plans | learned from | CPU s |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([0-9,]+) \| [0-9,]+ \| ([0-9.]+) \|", table, re.MULTILINE)
+    points = [charts.Point(float(plans.replace(",", "")), float(took)) for plans, took in rows]
+    chart = charts.line_chart(
+        [charts.Series("counting and sampling", points)],
+        charts.Axis("Plans", lambda value: f"10^{math.log10(value):.0f}", log=True),
+        charts.Axis("CPU seconds", log=True),
+        label="CPU seconds by number of plans",
+    )
+    return plot.figure_of(chart, "Growth of processor time")
 
 
 def main() -> None:
     """Write ``docs/_static/*.svg``."""
     runs = list(dtdr.traces.open_demonstrations([LOG]))
     plot.tool_graph(runs).save(HERE / "_static" / "tool-graph.svg", force=True)
+    draw_growth().save(HERE / "_static" / "growth.svg", force=True)
     retriever = dtdr.fit(LOG)
     asked = "Emi Patel is checking out, send the invoice."
     calls = ["find_guest", "search_bookings", "get_invoice", "charge_card", "send_email"]

@@ -273,8 +273,13 @@ def growth(
         replace(charts.SHARE, title=metric_title(metric)),
         label=f"{metric_title(metric)} by number of demonstrations",
     )
+    return figure_of(chart, "Growth")
+
+
+def figure_of(chart: str, label: str) -> Figure:
+    """A chart of ``evaluation.charts`` as a picture of its own."""
     inner = re.sub(r"^<svg[^>]*>|</svg>$", "", chart)
-    return Figure(_page(inner, charts.WIDTH, charts.HEIGHT, "Growth"))
+    return Figure(_page(inner, charts.WIDTH, charts.HEIGHT, label))
 
 
 def _page(inner: str, width: int, height: int, label: str) -> str:

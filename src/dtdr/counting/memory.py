@@ -21,6 +21,8 @@ _WORKER = 350_000_000
 """Bytes of a process that counts."""
 _LEARNED = 66_000
 """Bytes that a demonstration takes while it is learned from."""
+_ID = 30
+"""Bytes of the number of an id while they are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +91,5 @@ def plan_memory(
     return MemoryPlan(
         min(SAMPLE, most) if sample is None else sample,
         workers or min(cores, fitting),
-        min(MOST_IDS, room // 4 // 8),
+        min(MOST_IDS, room // 2 // _ID),
     )

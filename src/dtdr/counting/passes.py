@@ -31,8 +31,9 @@ from dtdr.shards import Shard, find_shards
 _PART_ROWS = 100_000
 """Rows of a Parquet file that are one part; a file of lines is one, however long."""
 
-MOST_IDS = 100_000_000
-"""Ids whose numbers stay in memory, 8 bytes each; those of more go to temporary files."""
+MOST_IDS = 25_000_000
+"""Ids whose numbers stay in memory, 30 bytes each while they are compared; those of more go to
+temporary files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """Whether a plan matches the expected one, in each mode."""
 
 import itertools
+import json
+import random
 from typing import cast
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dtdr import Plan, Run, ToolCall
 from dtdr.errors import InputError
@@ -122,6 +125,24 @@ def test_dependencies_accept_just_the_topological_orders(plan):
         assert matches(list(order), plan) == (order in orders)
 
 
+@given(strategies.plans(max_calls=4), strategies.plans(max_calls=4), st.randoms())
+def test_dags_are_the_same_where_some_assignment_of_calls_keeps_tools_and_edges(plan, other, rng):
+    if rng.random() < 0.7:  # the same calls in another order, maybe with one edge less
+        order = list(range(len(plan)))
+        rng.shuffle(order)
+        calls = [ToolCall(str(i), plan.calls[i].tool) for i in order]
+        edges = list(plan.edges())
+        links = [(str(a), str(b)) for a, b in edges if len(edges) < 2 or rng.random() < 0.9]
+        other = Plan.in_order(calls, links)
+    wanted, others = set(plan.edges()), set(other.edges())
+    same = len(plan) == len(other) and any(
+        all(plan.calls[i].tool == other.calls[j].tool for i, j in enumerate(places))
+        and {(places[a], places[b]) for a, b in wanted} == others
+        for places in itertools.permutations(range(len(plan)))
+    )
+    assert matches(plan, other, "dag") is same
+
+
 @given(strategies.plans())
 def test_every_plan_matches_itself_in_every_mode(plan):
     for mode in ("strict", "unordered", "subset", "superset", "dag", "dependencies"):
@@ -148,3 +169,41 @@ def test_the_fixture_fails_a_test_with_what_is_missing(pytester):
     result = pytester.runpytest_subprocess("-p", "dtdr.pytest_plugin", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*the plan does not match (dependencies):*", "missing: b"])
+
+
+def messages_of(calls):
+    """A conversation in which an agent makes these calls one by one, as agentevals reads it."""
+    made = [
+        {"function": {"name": call["tool"], "arguments": json.dumps(call["arguments"])}}
+        for call in calls
+    ]
+    return [{"role": "assistant", "content": "", "tool_calls": [call]} for call in made]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["strict", "unordered", "subset", "superset"])
+@pytest.mark.parametrize("arguments", [False, True])
+def test_four_modes_agree_with_agentevals(mode, arguments):
+    match = pytest.importorskip(
+        "agentevals.trajectory.match", reason="pip install agentevals compares with it"
+    )
+    judge = match.create_trajectory_match_evaluator(
+        trajectory_match_mode=mode, tool_args_match_mode="exact" if arguments else "ignore"
+    )
+    kinds = [
+        {"tool": "f", "arguments": {"x": 1}},
+        {"tool": "f", "arguments": {"x": 2}},
+        {"tool": "g", "arguments": {}},
+    ]
+    plans = [list(plan) for size in range(3) for plan in itertools.product(kinds, repeat=size)]
+    draw = random.Random(0)
+    longer = [draw.choices(kinds, k=draw.randint(3, 5)) for _ in range(24)]
+    turned = [plan[::-1] for plan in longer]
+    pairs = [*itertools.product(plans, plans), *zip(longer, turned, strict=True)]
+    pairs += itertools.pairwise(longer)
+    verdicts = set()
+    for actual, expected in pairs:
+        theirs = judge(outputs=messages_of(actual), reference_outputs=messages_of(expected))
+        assert matches(actual, expected, mode, arguments=arguments) is bool(theirs["score"])
+        verdicts.add(bool(theirs["score"]))
+    assert verdicts == {True, False}

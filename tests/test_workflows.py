@@ -1,9 +1,13 @@
 """The workflows are YAML that asks for targets which the Makefile has."""
 
 import re
+import shlex
+from typing import Any
 
 import pytest
+import typer
 
+from dtdr.cli import app
 from tests.conftest import PROJECT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -33,3 +37,19 @@ def test_tests_run_on_three_systems_and_every_python_that_is_promised():
     assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "macos", "windows"]
     promised = re.findall(r"Python :: (3\.\d+)\"", (PROJECT / "pyproject.toml").read_text())
     assert matrix["python"] == promised
+
+
+def test_the_workflow_in_the_documentation_calls_commands_that_there_are():
+    page = (PROJECT / "docs" / "agent-tests.md").read_text(encoding="utf-8")
+    block = re.search(r"\n\n((?: {4}- run: .*\n?)+)", page)
+    assert block is not None
+    steps = yaml.safe_load(block.group(1))
+    root: Any = typer.main.get_command(app)
+    called = []
+    for step in steps:
+        assert step.keys() == {"run"}
+        program, *words = shlex.split(step["run"], comments=True)
+        if program == "dtdr":
+            called.append(words[0])
+            root.commands[words[0]].make_context(words[0], words[1:])  # raises where unknown
+    assert called == ["import", "compare-runs"]

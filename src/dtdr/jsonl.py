@@ -292,8 +292,13 @@ def iter_records(
         InputError: naming the place, where ``bad`` is None.
     """
     if not shard.name.endswith(parquet.SUFFIX):
-        for line_number, line in _iter_lines(shard, bad):
-            yield f"{shard.name}:{line_number}", line
+        try:
+            for line_number, line in _iter_lines(shard, bad):
+                yield f"{shard.name}:{line_number}", line
+        except InputError as error:  # it cannot be opened, or breaks off
+            if bad is None or bad.is_strict:
+                raise
+            bad.add(str(error))
         return
     try:
         with shard.open() as stream:

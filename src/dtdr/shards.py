@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from dtdr.errors import InputError, MissingExtraError
 
 SUFFIXES = (".jsonl", ".parquet")
 """Files of a folder that hold demonstrations."""
+
+_BUFFER_BYTES = 1 << 16
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
 
@@ -128,9 +131,57 @@ def _remote_shard(system: Any, path: str, name: str) -> Shard:
             stream: IO[bytes] = system.open(path, "rb")
         except Exception as error:
             raise _unreachable(name, error) from error
-        return stream
+        return io.BufferedReader(_RemoteFile(stream, name), _BUFFER_BYTES)
 
     return Shard(name, open_file)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file of fsspec with what streams of files have: lines of a bounded length, plain errors.
+
+    Args:
+        stream: as fsspec opened it.
+        name: how errors name it.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream = stream
+        self._name = name
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always: Parquet is read from its end."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; returns how many bytes there were.
+
+        Raises:
+            InputError: the storage does not answer, or breaks off.
+        """
+        try:
+            content = self._stream.read(len(buffer))
+        except Exception as error:
+            raise _unreachable(self._name, error) from error
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """The place."""
+        return self._stream.tell()
+
+    def close(self) -> None:
+        """Close the stream too."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 def _unreachable(url: str, error: Exception) -> InputError:

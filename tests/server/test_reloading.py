@@ -1,5 +1,6 @@
 """A refitted model takes the place of the one that is served, and no request notices."""
 
+import json
 import shutil
 import threading
 
@@ -85,6 +86,19 @@ def replace(path, text):
     written = path.with_name("written")
     written.write_text(text)
     written.replace(path)
+
+
+def test_a_model_of_a_newer_version_leaves_the_model_as_it_was_and_says_so(model):
+    with serving.running(serving.settings(model)) as served:
+        before = served.post("/v1/rank", {"query": QUERY}).json()
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        replace(model / "config.json", json.dumps({**config, "format_version": 2}))
+        refused = served.post("/v1/models/mail/reload")
+        assert refused.status_code == 503
+        message = refused.json()["error"]["message"]
+        assert "model format version 2, this dtdr reads version 1" in message
+        assert served.post("/v1/rank", {"query": QUERY}).json() == before
+        assert served.get("/readyz").status_code == 200
 
 
 def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):

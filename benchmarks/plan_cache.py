@@ -137,7 +137,7 @@ def replay_cache(
     nearest, answers = [], []
     for item in track(replayed, "plan cache", len(replayed)):
         run = Run(item.query, item.before)
-        templates = cache._retriever.templates(run, k=8)  # that learned what the cache did
+        templates = cache.retriever.templates(run, k=8)
         best = max(templates, key=lambda one: one.plan.probability, default=None)
         nearest.append(_answer(None if best is None else best.plan, item))
         answers.append(_answer(cache.get(run), item))

@@ -24,7 +24,7 @@ MAIL, EVENT = DEMONSTRATIONS[41], DEMONSTRATIONS[42]
 
 @pytest.fixture(scope="module")
 def retriever():
-    return dtdr.fit(DEMONSTRATIONS[:40], TOOLS, arguments=True, plans=True)
+    return dtdr.fit(DEMONSTRATIONS[:24], TOOLS, arguments=True, plans=True)
 
 
 def finished(item, *tools):
@@ -164,9 +164,11 @@ def test_a_repeated_query_gets_the_plan_of_its_last_run(retriever):
 
 def test_the_retriever_stays_as_it_is(retriever):
     learned = retriever.training_.demonstrations
-    PlanCache(retriever).put(finished(MAIL, "brand_new"))
+    cache = PlanCache(retriever)
+    cache.put(finished(MAIL, "brand_new"))
     assert retriever.training_.demonstrations == learned
     assert retriever.index("brand_new") < 0
+    assert cache.retriever.index("brand_new") >= 0
 
 
 def test_a_run_is_put_as_it_went_and_a_failed_one_is_not_learned(retriever):

@@ -97,6 +97,9 @@ class PlanCache:
         retriever: fitted with plans, one that learns from further runs.
         min_probability: of a plan that is given; in [0, 1].
 
+    Attributes:
+        retriever: the copy that learns; save it to keep what was learned.
+
     Raises:
         InputError: the retriever was fitted without plans or cannot be updated, or the probability
             is outside of [0, 1].
@@ -112,7 +115,7 @@ class PlanCache:
                 f"a plan cache learns from runs, and {retriever.name!r} cannot; use dtdr-f"
             )
         self.min_probability = min_probability
-        self._retriever = copy.copy(retriever)
+        self.retriever = copy.copy(retriever)
         self._lock = Lock()
         self._plans: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
         self._guesses: OrderedDict[bytes, _Guess] = OrderedDict()
@@ -178,19 +181,19 @@ class PlanCache:
             if guess is not None:
                 self._judge(guess, item)
             _keep(self._plans, key, item.plan.tools)
-            assert isinstance(self._retriever, SupportsUpdates)
-            self._retriever.update([item])
+            assert isinstance(self.retriever, SupportsUpdates)
+            self.retriever.update([item])
 
     def _guess(self, run: Run) -> _Guess | None:
         """The most probable plan; None of an unfamiliar query, or where no plan comes to an end."""
         key = _key(run)
         if key in self._plans:
             wanted = sorted(self._plans[key])
-            for template in self._retriever.templates(run, k=_REMEMBERED):
+            for template in self.retriever.templates(run, k=_REMEMBERED):
                 if sorted(template.plan.tools) == wanted:
                     share = self._same / (self._same + self._other)
                     return _Guess(template.plan, share, share, True, False)
-        session = self._retriever.session(run, lookahead=False)
+        session = self.retriever.session(run, lookahead=False)
         if not session.rank().is_familiar:
             return None
         plans = session.plans(1)

@@ -1,6 +1,9 @@
 """The synthetic set: reproducible, valid, varied, and a task that needs query and history."""
 
 import json
+import runpy
+import subprocess
+import sys
 import tracemalloc
 from collections import Counter
 from itertools import islice
@@ -13,6 +16,7 @@ from dtdr import Demonstration, datasets
 from dtdr.datasets import synthetic
 from dtdr.datasets.synthetic.toolbox import BASE as BASE_TOOLS
 from dtdr.errors import InputError
+from tests.conftest import PROJECT
 
 BASE = len(BASE_TOOLS)
 
@@ -163,3 +167,33 @@ def test_generating_holds_nothing_back():
 def test_impossible_numbers_are_refused_at_once(demonstrations, tools):
     with pytest.raises(InputError, match="cannot be"):
         synthetic.generate(demonstrations, tools)
+
+
+def test_the_catalogue_of_mcp_servers_is_labelled_and_comes_out_the_same():
+    catalogue = runpy.run_path(str(PROJECT / "benchmarks" / "mcp_catalogue.py"))["catalogue"]
+    dataset = catalogue(200)
+    assert dataset.synthetic
+    assert "synthetic" in dataset.source
+    names = {tool.name for tool in dataset.tools}
+    assert len(dataset.tools) == len(names) == 527
+    assert len({name.partition("__")[0] for name in names}) == 70
+    assert len({tool.description for tool in dataset.tools}) == 527
+    for item in dataset.demonstrations:
+        assert names.issuperset(item.plan.tools)
+        words = item.query.lower().split()
+        assert not any(name.split("__")[1] in words for name in item.plan.tools)
+    assert catalogue(200).demonstrations == dataset.demonstrations
+    assert catalogue(200, seed=1).demonstrations != dataset.demonstrations
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_many_tools_runs():
+    script = str(PROJECT / "benchmarks" / "many_tools.py")
+    done = subprocess.run(
+        [sys.executable, script, "--smoke", "--json"], capture_output=True, text=True, check=True
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["retriever"], row["tools"]) for row in rows] == [
+        (name, kind) for name in ("bm25", "dtdr-c") for kind in ("known", "new")
+    ]
+    assert all(0 <= row["mrr"] <= 1 and row["steps"] > 0 for row in rows)

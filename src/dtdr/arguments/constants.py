@@ -22,8 +22,8 @@ MAX_PATHS = 40
 MAX_TEMPLATES = 8
 """Of one parameter, the most frequent."""
 _TEMPLATE_TIMES = 2
-"""So many more runs have words around values than a constant: with three, 7 of 80 texts of an inner
-fold of TinyAgent were right."""
+"""So many more runs have words around values than a constant: with those of three, 7 of 80 calls of
+an inner fold of TinyAgent that were given such a text were exact."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 

@@ -198,7 +198,7 @@ def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = 
         if similar is not None:
             first["similarity"] = similar[number - 1]
         if number > 1 or not plan.calls:
-            tools = ", ".join(map(printable, plan.tools)) or "nothing is left to do"
+            tools = ",\n".join(map(printable, plan.tools)) or "nothing is left to do"
             blank = {"argument": "", "value": "", "source": ""}
             rows.append({**first, "call": tools, **blank})
             continue
@@ -208,7 +208,7 @@ def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = 
     columns = [
         Column("Plan", "plan"),
         Column("Probability", "probability", _share_or_nothing, numeric=True),
-        Column("Call", "call"),
+        Column("Call", "call", is_whole=True),
     ]
     if similar is not None:
         columns.insert(1, Column("Similar", "similarity", _share_or_nothing, numeric=True))

@@ -58,7 +58,8 @@ class Column:
     """One column: its header, the key of a row that it shows, and how.
 
     ``best`` says whether the column's highest value is set in bold. The key is for rows that are
-    mappings; rows that are sequences are in the order of the columns.
+    mappings; rows that are sequences are in the order of the columns. On a narrow terminal cells of
+    a column that ``is_whole`` stay on their lines, and others are wrapped.
     """
 
     title: str
@@ -66,6 +67,7 @@ class Column:
     show: Callable[[Any], str] = str
     numeric: bool = False
     best: bool = False
+    is_whole: bool = False
 
 
 def numeric(*titles: str, best: bool = False) -> list[Column]:
@@ -120,7 +122,7 @@ class Table:
         for column in self.columns:
             justify: Literal["left", "right"] = "right" if column.numeric else "left"
             footer = Text(self.footer.get(column.key, ""), style="dim")
-            table.add_column(column.title, footer, justify=justify)
+            table.add_column(column.title, footer, justify=justify, no_wrap=column.is_whole)
         for row in self.cells():
             texts = [_shorten(cell.text) if cut else cell.text for cell in row]
             styles = ["bold green" if cell.best else "" for cell in row]

@@ -57,14 +57,14 @@ def propose_plans(
         tuple(sorted([*made, *(numbers[tool] for tool in key)])): candidate
         for key, candidate in beam.run().items()
     }
-    place = {number: tool for tool, number in enumerate(numbers)}
+    known = {*numbers}
     for plan in demonstrated:
         key = tuple(sorted(plan))
         rest = _without(plan, made)
         if key in found or rest is None or len(rest) > longest or not (rest or may_be_empty):
             continue
-        if all(tool in place for tool in rest):
-            found[key] = beam.score([place[tool] for tool in rest])
+        if known.issuperset(rest):
+            found[key] = beam.score([numbers.index(tool) for tool in rest])
     if not edits:
         return found
     return found | edit_plans(

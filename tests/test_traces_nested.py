@@ -113,6 +113,16 @@ def test_spans_whose_parents_go_in_a_circle_are_read(tmp_path):
     assert "book" in outline(read(tmp_path, "otel", spans))[0][1]
 
 
+def test_runs_within_runs_are_read_to_a_depth_that_the_stack_bears(tmp_path):
+    calls = [
+        span(f"s{n}", f"s{n - 1}", 2 + n, "execute_tool", tool__name=f"t{n}")
+        for n in range(1, 2_000)
+    ]
+    found = read(tmp_path, "otel", [BOOKING[1], *calls])
+    assert [item.plan.tools for item in found[:3]] == [("t1",), ("t2",), ("t3",)]
+    assert len(found) == 51
+
+
 def test_the_plan_of_a_failed_call_that_was_dropped_names_no_call(tmp_path):
     failed = span("s0", "boss", 3, "execute_tool", tool__name="ask", error__type="x")
     failed["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["status"] = {"code": 2}

@@ -100,6 +100,10 @@ class SpanFormat(TraceFormat):
         yield _Tree([Span(*json_codec.loads(payload)) for payload in payloads]).trace()
 
 
+_DEEPEST = 50
+"""Runs within runs that are read; each takes some frames of Python's stack, which has 1,000."""
+
+
 class _Tree:
     """The spans of one trace, and which run each belongs to.
 
@@ -129,10 +133,11 @@ class _Tree:
         """The run of the whole trace, with those nested in it."""
         return _Assembly(self, self.runs.get("", [])).trace()
 
-    def nest(self, call: TracedCall, span: Span) -> TracedCall:
+    def nest(self, call: TracedCall, span: Span, depth: int) -> TracedCall:
         """The call with what ran inside it, where that called something."""
-        if spans := self.runs.get(span.id):
-            trace = _Assembly(self, spans, span).trace()
+        spans = self.runs.get(span.id)
+        if spans and depth <= _DEEPEST:
+            trace = _Assembly(self, spans, span, depth).trace()
             calls = [event for event in trace.events if isinstance(event, TracedCall)]
             # One call of the same tool is one execution, recorded by the agent and by the server.
             if calls and (len(calls) > 1 or calls[0].tool != call.tool):
@@ -165,8 +170,11 @@ class _Tree:
 class _Assembly:
     """One run: its spans in the order they began, and the call it is nested in."""
 
-    def __init__(self, tree: _Tree, spans: list[Span], inside: Span | None = None) -> None:
+    def __init__(
+        self, tree: _Tree, spans: list[Span], inside: Span | None = None, depth: int = 0
+    ) -> None:
         self.tree = tree
+        self.depth = depth
         self.spans = spans
         self.inside = inside
         self.models = [span for span in spans if span.kind == "llm"]
@@ -203,7 +211,7 @@ class _Assembly:
         arguments = {"input": span.text} if span.text else {}
         name, ended = f"agent:{span.tool}", span.end or None
         call = TracedCall(name, arguments, span.start, ended, "", span.output, span.failed)
-        return self.tree.nest(call, span)
+        return self.tree.nest(call, span, self.depth + 1)
 
     def _main_conversation(self) -> list[Span]:
         main, opening = [], None
@@ -276,7 +284,7 @@ class _Assembly:
                 failed,
                 steps.get(span.call_id),
             )
-            calls.append(self.tree.nest(call, span))
+            calls.append(self.tree.nest(call, span, self.depth + 1))
         return calls
 
     def _iter_requested(self) -> Iterator[TracedCall]:

@@ -2,6 +2,7 @@
 
     python benchmarks/server.py                  # TinyAgent bank, 500 requests/s for 60 s, 5 times
     python benchmarks/server.py --order runs     # 100 runs at once, each step by step
+    python benchmarks/server.py --rate 100 200 400 --p99 10    # which of these holds 10 ms
     python benchmarks/server.py --smoke          # synthetic demonstrations, 2 s, once
     python benchmarks/server.py --model FOLDER   # a model of your own
     python benchmarks/server.py --beside ../old/src   # another version of the package, in turns
@@ -183,14 +184,16 @@ def measure(
         empty = {name: resident(process.pid) for name, (process, _) in servers.items()}
         for _, url in servers.values():
             open_sessions(url, demonstrations, given.sessions)
-            asyncio.run(send(url, requests, given.rate, min(2.0, given.seconds)))
-        for run in range(given.runs):
+            asyncio.run(send(url, requests, min(given.rate), min(2.0, given.seconds)))
+        turns = [(rate, run) for rate in given.rate for run in range(given.runs)]
+        for rate, run in turns:
             for name, (process, url) in servers.items():
                 used, began = cpu_seconds(process.pid), os.getloadavg()[0]
-                load = asyncio.run(send(url, requests, given.rate, given.seconds))
+                load = asyncio.run(send(url, requests, rate, given.seconds))
                 rows.append(
                     {
                         "server": name,
+                        "rate": rate,
                         "run": str(run + 1),
                         "requests": len(load.latencies),
                         "errors": load.errors,
@@ -262,7 +265,10 @@ def main() -> None:
     """Fit or take models, and measure a server of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_model_arguments(parser)
-    parser.add_argument("--rate", type=float, default=500.0, help="requests a second")
+    parser.add_argument(
+        "--rate", type=float, nargs="+", default=[500.0], help="requests a second; several in turn"
+    )
+    parser.add_argument("--p99", type=float, default=10.0, help="milliseconds that are held")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
@@ -270,7 +276,7 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="source folder of another version")
     given = parser.parse_args()
     if given.smoke:
-        given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, 100.0
+        given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, [100.0]
         given.retriever = ["dtdr-l"]
     demonstrations, known = read_demonstrations(given)
     rows: list[dict[str, Any]] = []
@@ -289,6 +295,7 @@ def main() -> None:
         return
     columns = [
         Column("Server", "server"),
+        Column("Rate", "rate", count, numeric=True),
         Column("Run", "run"),
         Column("Requests", "requests", count, numeric=True),
         Column("Errors", "errors", count, numeric=True),
@@ -300,21 +307,38 @@ def main() -> None:
         Column("Load", "others", _two, numeric=True),
     ]
     title = (
-        f"POST /v1/rank at {given.rate:g} requests/s for {given.seconds:g} s, one worker, "
+        f"POST /v1/rank, so many requests/s for {given.seconds:g} s, one worker, "
         f"{given.sessions:,} sessions open, {given.order}"
     )
     caption = (
         "CPU: of the server, a request. MB: most memory that it held. Load: of the machine when "
         "the run began, without this one."
     )
-    Console(width=100).print(Table(columns, rows, title, caption).to_rich())
+    out = Console(width=100)
+    out.print(Table(columns, rows, title, caption).to_rich())
+    for name, rate in highest_rates(rows, given.p99).items():
+        most = "none of these rates" if rate is None else f"{rate:g} requests/s"
+        out.print(f"{name}: p99 of {given.p99:g} ms or less, without an error, at {most}")
+
+
+def highest_rates(rows: Sequence[dict[str, Any]], p99: float) -> dict[str, float | None]:
+    """For each server the highest rate up to which its last row holds; None where none does."""
+    held: dict[str, float | None] = {}
+    for name in dict.fromkeys(row["server"] for row in rows):
+        held[name] = None
+        last = {row["rate"]: row for row in rows if row["server"] == name}  # medians come last
+        for rate in sorted(last):
+            if last[rate]["errors"] or last[rate]["p99"] > p99:
+                break
+            held[name] = rate
+    return held
 
 
 def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row of medians for each server."""
     result = []
-    for name in dict.fromkeys(row["server"] for row in rows):
-        mine = [row for row in rows if row["server"] == name]
+    for name, rate in dict.fromkeys((row["server"], row["rate"]) for row in rows):
+        mine = [row for row in rows if (row["server"], row["rate"]) == (name, rate)]
         numbers = {
             key: statistics.median(row[key] for row in mine)
             for key, value in mine[0].items()

@@ -375,6 +375,16 @@ def test_a_tool_that_is_still_called_or_listed_was_not_renamed():
     assert suggest_renames(RETRIEVER, RUNS) == []
 
 
+def test_tools_that_cannot_be_the_same_are_never_matched():
+    half = len(RUNS) // 2
+    # Only send_mail is gone for good: weather is called again after its seeming new name was.
+    runs = renamed(RUNS[:half], send_mail="mail_send", weather="weather_now")
+    runs += renamed(RUNS[half:], send_mail="mail_send")
+    found = suggest_renames(RETRIEVER, runs, min_probability=0.0)
+    assert all(rename.old != "weather" for rename in found)
+    assert any((rename.old, rename.new) == ("send_mail", "mail_send") for rename in found)
+
+
 def test_each_tool_is_matched_once():
     runs = renamed(RUNS, send_mail="send_mails", weather="send_mail_now")
     found = suggest_renames(RETRIEVER, runs, min_probability=0.0)

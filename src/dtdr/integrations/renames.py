@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -117,11 +117,12 @@ def suggest_renames(
     for (old, new), pair in place.items():
         chances[olds.index(old), news.index(new)] = pair.probability
     rows, columns = linear_sum_assignment(-chances)
-    found = [
-        place[olds[row], news[column]]
+    matched = [
+        place.get((olds[row], news[column]))
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-        if chances[row, column] >= min_probability
     ]
+    # A pair that cannot be one tool is not in place.
+    found = [one for one in matched if one is not None and one.probability >= min_probability]
     return sorted(found, key=lambda pair: (-pair.probability, pair.old))
 
 
@@ -144,13 +145,15 @@ def describe_pairs(
     gone = sorted({old for old, _ in possible})
     uses = _uses(retriever, demonstrations, {new for _, new in possible}, gone)
     given = _given_parameters(demonstrations)
+    taken = {old: _parameters(retriever, known[old]) for old in gone}
+    counts = Counter(name for item in demonstrations for name in item.plan.tools)
     mean = 1 / max(1, len(gone))
     result = []
     for old, new in possible:
         now = listed.get(new, Tool(new))
         name = name_similarity(old, new)
         parameters = _overlap(
-            _parameters(retriever, known[old]),
+            taken[old],
             {item.name for item in now.parameters} | given.get(new, set()),
         )
         description = _overlap(set(words(known[old].description)), set(words(now.description)))
@@ -165,7 +168,7 @@ def describe_pairs(
                 parameters,
                 description,
                 use,
-                sum(new in item.plan.tools for item in demonstrations),
+                counts[new],
             )
         )
     return result

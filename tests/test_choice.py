@@ -45,11 +45,11 @@ def test_what_is_compared_follows_from_sizes_and_grows_with_the_time_given():
     assert plan_budget(None, **{**sizes, "plans": 99}).sets == ()
     usual = plan_budget(None, **sizes)
     assert usual.sets == SETS
-    assert 200 <= usual.steps <= 1_200
-    little, much = plan_budget(0.6, **sizes), plan_budget(60, **sizes)
+    assert 500 <= usual.steps <= 1_200
+    little, much = plan_budget(1.5, **sizes), plan_budget(60, **sizes)
     assert 2 <= len(little.sets) < len(much.sets) == len(SETS)
     assert little.steps < usual.steps < much.steps
-    assert plan_budget(2, 1_000, 64, 35).steps < plan_budget(2, 1_000, 16, 35).steps
+    assert plan_budget(9, 1_000, 64, 35).steps < plan_budget(9, 1_000, 16, 35).steps
 
 
 def test_folds_keep_groups_together_where_most_demonstrations_share_one():

@@ -25,13 +25,13 @@ SETS: tuple[tuple[str, ...], ...] = (
 
 EPOCHS = 40
 """Passes of a ranker that is trained to compare sets of blocks: half of a ranker's own."""
-_LEAST_STEPS, _MOST_STEPS = 200, 1_200
-"""Steps that a set of blocks is compared on, unless more time is given."""
+_LEAST_STEPS, _MOST_STEPS = 500, 1_200
+"""Steps that a set of blocks is compared on, unless more time is given; on fewer, chance decides."""
 _VISIT_SECONDS = 5e-8
 """What a visit of one feature of one tool costs in training: .1 ms for 33 features of 61 tools."""
 _SECONDS = 0.014
 """What choosing may take a demonstration: what a fit takes, 15 s for TinyAgent's 1,058."""
-_ERRORS = 1.5
+_ERRORS = 2.0
 """A set has to be better by so many standard errors: one of several is better by one by chance."""
 _FEWEST_PLANS = 100
 """With fewer demonstrations, what one set of blocks gains on another drowns in chance."""
@@ -92,7 +92,7 @@ def plan_budget(
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """The best of those that beat the first by more than 1.5 standard errors; else the first."""
+    """The best of those that beat the first by more than two standard errors; else the first."""
     first = trials[0]
     best, gain = first, 0.0
     for trial in trials[1:]:

@@ -57,7 +57,7 @@ _UNSEEN = np.float32(-9)
 _EPOCHS = 40
 _FULL_EPOCHS = 1_300
 """Plans up to which all epochs are made; more plans need fewer passes."""
-_FEW_PLANS, _FEW_EPOCHS = 60, 100
+_FEW_PLANS, _FEW_EPOCHS = 30, 100
 """So few plans are learned longer, in small batches: 20 are one batch of 64, and 40 steps of Adam
 are too few. MRR with 20 plans, three draws: T-Eval .543 -> .548, TinyAgent .796 -> .802."""
 _BATCHES = ((_FEW_PLANS, 16, 3e-3), (500, 64, 3e-3), (3_000, 128, 4e-3), (math.inf, 256, 3e-3))
@@ -74,7 +74,7 @@ _PARAMETERS = (*_HALVES, "surface", "hidden_bias", "output", "output_bias")
 
 
 def epochs_for(plans: int) -> int:
-    """Passes over so many plans: 40, more up to 60 plans, and fewer above 1,300."""
+    """Passes over so many plans: 40, more up to 30 plans, and fewer above 1,300."""
     if plans <= _FEW_PLANS:
         return _FEW_EPOCHS
     if plans <= _FULL_EPOCHS:

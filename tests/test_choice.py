@@ -9,7 +9,14 @@ from dtdr import Demonstration, Tool, load
 from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.retrievers.factored import choice
-from dtdr.retrievers.factored.choice import SETS, Trial, are_grouped, best_of, plan_budget
+from dtdr.retrievers.factored.choice import (
+    SETS,
+    Trial,
+    are_grouped,
+    best_of,
+    candidate_sets,
+    plan_budget,
+)
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from tests import small_data
 from tests.helpers import change_config
@@ -52,6 +59,12 @@ def test_what_is_compared_follows_from_sizes_and_grows_with_the_time_given():
     assert plan_budget(9, 1_000, 64, 35).steps < plan_budget(9, 1_000, 16, 35).steps
 
 
+def test_how_many_words_are_known_is_judged_by_folds_of_groups_only():
+    assert any("coverage" in blocks for blocks in candidate_sets(grouped=True))
+    assert not any("coverage" in blocks for blocks in candidate_sets(grouped=False))
+    assert candidate_sets(grouped=False)[0] == SETS[0]
+
+
 def test_folds_keep_groups_together_where_most_demonstrations_share_one():
     def grouped(names):
         plan = small_data.demonstration(0).plan
@@ -92,7 +105,7 @@ def test_a_set_of_blocks_that_wins_is_the_one_that_ranks(monkeypatch):
     taken = fit(tune_seconds=3)
     names = [block.name for block in taken.model_.blocks.blocks]
     assert names == taken.training_.choice["blocks"].split(",")
-    assert "coverage" in names
+    assert "markov" in names
     alone = fit(blocks=names, grouped=False)
     assert alone.training_.choice is None
     query, history = DATA.demonstrations[1].query, ["find_contact"]

@@ -23,10 +23,20 @@ SETS: tuple[tuple[str, ...], ...] = (
 )
 """Sets of blocks that are weighed against each other, the first where none is clearly better."""
 
+
+def candidate_sets(*, grouped: bool) -> tuple[tuple[str, ...], ...]:
+    """Those of ``SETS`` that folds of this kind can compare.
+
+    Folds at random know fewer words of their plans than the whole model knows of a new query, and
+    take ``coverage`` for what it will not be.
+    """
+    return tuple(blocks for blocks in SETS if grouped or Coverage.name not in blocks)
+
+
 EPOCHS = 40
 """Passes of a ranker that is trained to compare sets of blocks: half of a ranker's own."""
 _LEAST_STEPS, _MOST_STEPS = 500, 1_200
-"""Steps that a set of blocks is compared on, unless more time is given; on fewer, chance decides."""
+"""Steps that a set of blocks is compared on, unless more time is given: chance decides on few."""
 _VISIT_SECONDS = 5e-8
 """What a visit of one feature of one tool costs in training: .1 ms for 33 features of 61 tools."""
 _SECONDS = 0.014
@@ -67,7 +77,11 @@ class Budget:
 
 
 def plan_budget(
-    seconds: float | None, plans: int, candidates: int, features: int, sets: int = len(SETS)
+    seconds: float | None,
+    plans: int,
+    candidates: int,
+    features: int,
+    sets: tuple[tuple[str, ...], ...] = SETS,
 ) -> Budget:
     """How many sets of blocks are compared on how many steps.
 
@@ -77,18 +91,18 @@ def plan_budget(
         plans: demonstrations.
         candidates: tools that a ranker sees at a step.
         features: of each.
-        sets: how many there are to choose from.
+        sets: those to choose from, the most promising first.
     """
     step = EPOCHS * candidates * features * _VISIT_SECONDS
     given = seconds
     if given is None:
         given = _SECONDS * plans if plans >= _FEWEST_PLANS else 0.0
     affordable = int(given / (_LEAST_STEPS * step))
-    if affordable < 2 or sets < 2:
+    if affordable < 2:
         return Budget((), 0)
-    tried = min(sets, affordable)
+    tried = min(len(sets), affordable)
     steps = int(given / (tried * step))
-    return Budget(SETS[:tried], min(steps, _MOST_STEPS) if seconds is None else steps)
+    return Budget(sets[:tried], min(steps, _MOST_STEPS) if seconds is None else steps)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:

@@ -152,7 +152,7 @@ class DTDRFactored(Retriever):
         weights = plans.weights
         reference = float(np.mean([weights[part].sum() for part in rest])) if rest else 0.0
         steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
-        budget = self._budget(len(plans))
+        budget = self._budget(len(plans), grouped)
         names, runs = self._runs(demonstrations, budget)
         total = (len(rest) + 1) * len(names)
 
@@ -217,13 +217,14 @@ class DTDRFactored(Retriever):
         ]
         return model
 
-    def _budget(self, plans: int) -> choice.Budget:
+    def _budget(self, plans: int, grouped: bool) -> choice.Budget:
         """What sets of blocks are compared; none where they were named."""
         if self.blocks is not None:
             return choice.Budget((), 0)
         candidates = ranker.count_candidates(len(self.tools_))
         features = len(Layout(block_types(choice.SETS[0])).names)
-        return choice.plan_budget(self.tune_seconds, plans, candidates, features)
+        sets = choice.candidate_sets(grouped=grouped)
+        return choice.plan_budget(self.tune_seconds, plans, candidates, features, sets)
 
     def _measure(
         self, held: HeldOut, names: Sequence[str], budget: choice.Budget, pool: Executor

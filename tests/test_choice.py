@@ -47,7 +47,7 @@ def test_of_sets_of_blocks_one_is_taken_that_is_clearly_better_and_else_the_firs
 
 
 def test_what_is_compared_follows_from_sizes_and_grows_with_the_time_given():
-    sizes = {"plans": 1_000, "candidates": 20, "features": 35}
+    sizes: dict[str, Any] = {"plans": 1_000, "candidates": 20, "features": 35}
     assert plan_budget(0, **sizes).sets == ()
     assert plan_budget(None, **{**sizes, "plans": 99}).sets == ()
     usual = plan_budget(None, **sizes)

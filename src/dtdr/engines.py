@@ -151,6 +151,8 @@ class RayEngine(Engine):
         place = address or os.environ.get("RAY_ADDRESS")
         _check_reachable(place or "")
         if place is None:
+            # Ray's own 15 makes its workers wait for everything else that runs here.
+            os.environ.setdefault("RAY_worker_niceness", "0")
             options = {
                 "num_cpus": workers,
                 "object_store_memory": _OBJECTS,

@@ -125,14 +125,16 @@ class PartRegression:
         parts = terms.encode(every)
         rows = terms.encode([*(every[place] for place in learned), *described])
         dual, held_out, mean = _divide_calls(rows, sizes[chosen], targets[chosen])
-        weights = (rows.T @ dual.reshape(len(dual), -1)).reshape(-1, 2, len(tools))
-        by_part = mean + (parts @ weights.reshape(len(weights), -1)).reshape(-1, *mean.shape)
+        flat = (rows.T @ dual.reshape(len(dual), -1)).astype(np.float32)
+        weights = flat.reshape(-1, 2, len(tools))
+        # In single precision: 10,000 plans of many tools fill much memory.
+        by_part = (parts @ flat).reshape(-1, *mean.shape) + mean.astype(np.float32)
         by_part[learned] = held_out
         said = np.split(by_part, starts[1:])
         counts = np.stack([one[:, 1].sum(axis=0) for one in said])
         variance = ((targets[:, 1] - counts) ** 2).mean(axis=0) + _LEAST_VARIANCE
         odds = _learn_odds(said, targets[:, 0], seed)
-        model = cls(splitter, terms, weights.astype(np.float32), mean, variance, odds)
+        model = cls(splitter, terms, weights, mean, variance, odds)
         return model, [model.expect(one) for one in said]
 
     def predict(self, query: str) -> Floats:

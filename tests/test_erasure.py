@@ -100,6 +100,11 @@ def test_a_model_is_marked_until_it_is_fitted_again(data, tmp_path, capsys, capl
     assert run(fit) == 0
     before = (model / "model.safetensors").read_bytes()
     erase = ["erase", str(data), "--group", "ann", "--model", str(model)]
+    bob = tmp_path / "bob"
+    load(model).save(bob)
+    assert run(["erase", str(data), "--group", "bob", "--model", str(bob)]) == 0
+    assert f"-o {bob} --force --retriever dr, and" in capsys.readouterr().err
+    assert load(bob).training_.erased > 0
     assert run([*erase, "--dry-run"]) == 0
     assert load(model).training_.erased == 0
     assert run([*erase[:-1], str(tmp_path / "none")]) == 1

@@ -72,6 +72,10 @@ def erase(
         return
     for folder in models:
         places = " ".join(quote(str(path)) for path in data)
-        note(f"{folder} is marked; fit it again: dtdr fit {places} -o {quote(str(folder))} --force")
+        name = read_config(folder)["retriever"]
+        note(
+            f"{folder} is marked; fit it again: dtdr fit {places} -o {quote(str(folder))} --force "
+            f"--retriever {name}, and the options that it was fitted with"
+        )
     if not models:
         note("models that learned from them still hold what they learned; fit them again")

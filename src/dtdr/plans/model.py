@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,12 @@ from dtdr.plans.ranker import PlanRanker
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts
 from dtdr.run import Run
 
+logger = logging.getLogger("dtdr")
+
 Floats = npt.NDArray[np.float64]
+
+VERSION = 2
+"""Of the features that a saved plan model weighs."""
 
 _MOST_HELD_OUT = 1_200
 """Plans that the ranker learns from, of more: each takes a beam search."""
@@ -285,18 +291,24 @@ class PlanModel:
     def config(self) -> dict[str, Any]:
         """The JSON object to save."""
         return self.proposer.config() | {
+            "version": VERSION,
             "lookahead": self.lookahead.share,
             "lookahead_spans": self.lookahead.spans,
         }
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """What ``config`` and ``arrays`` gave.
+    def restore(
+        cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> Self | None:
+        """What ``config`` and ``arrays`` gave; None, with a warning, for those of another version.
 
         Raises:
             KeyError: something is missing.
             ModelError: it does not fit together.
         """
+        if config.get("version") != VERSION:
+            logger.warning("the plans of another version are left out; fit the model again")
+            return None
         share, spans = config["lookahead"], config["lookahead_spans"]
         numbers = (share, spans)
         if not all(isinstance(one, (int, float)) for one in numbers) or not 0 <= share <= 1:

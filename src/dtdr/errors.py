@@ -48,6 +48,12 @@ def unknown_choice(kind: str, value: str, choices: Iterable[str]) -> InputError:
     return InputError(f"unknown {kind} {value!r}; choose one of {', '.join(sorted(choices))}")
 
 
+def nothing_to_learn(failures: int) -> InputError:
+    """An error where all demonstrations, if there were any, are failures that are left out."""
+    told = f" (all {failures} are failures)" if failures else ""
+    return InputError(f"there are no demonstrations to learn from{told}; give at least one")
+
+
 def check_at_least(low: float, **values: float | None) -> None:
     """Check parameters by their names; None passes.
 

@@ -313,7 +313,7 @@ def test_the_command_line_starts_without_the_servers_packages():
 
     program = (
         "import sys, dtdr.cli; "
-        "print([name for name in ('starlette', 'msgspec', 'uvicorn', 'pydantic', 'httpx2', "
+        "print([name for name in ('starlette', 'uvicorn', 'pydantic', 'httpx2', "
         "'prometheus_client') if name in sys.modules])"
     )
     found = subprocess.run(

@@ -16,7 +16,7 @@ from dtdr.counting.counts import Counts, Numbers, merge_all, number_of
 from dtdr.counting.unique_ids import UniqueIds
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.engines import Engine, ProcessEngine
-from dtdr.errors import InputError
+from dtdr.errors import InputError, nothing_to_learn
 from dtdr.jsonl import (
     BadRecords,
     convert_record,
@@ -342,11 +342,7 @@ def draw_sample(
             "of its own"
         )
     if counts.total == counts.skipped:
-        raise InputError(
-            "there are no demonstrations to learn from"
-            + (f" (all {counts.skipped} are failures)" if counts.skipped else "")
-            + "; give at least one"
-        )
+        raise nothing_to_learn(counts.skipped)
     chosen = counts.chosen()
     found: list[tuple[int, Demonstration]] = []
     left_out, is_whole = 0, True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtdr.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
-from dtdr.errors import InputError
+from dtdr.errors import InputError, nothing_to_learn
 from dtdr.outputs import bound_output
 from dtdr.plan import ToolCall
 
@@ -78,11 +78,7 @@ def select_training_data(
         usable.append(demonstration)
         digest.update(fingerprint(demonstration))
     if not usable and not learned:
-        raise InputError(
-            "there are no demonstrations to learn from"
-            + (f" (all {skipped} are failures)" if skipped else "")
-            + "; give at least one"
-        )
+        raise nothing_to_learn(skipped)
     empty = sum(not demonstration.plan.calls for demonstration in usable)
     times = (item.time.timestamp() for item in usable if item.time is not None)
     newest = max(times, default=None)

@@ -319,7 +319,10 @@ def test_demonstrations_and_logs_are_read_from_standard_input(source, packed, da
     logged = (json.dumps(CHAT) + "\n").encode()
     for text, learned in ((lines, 12), (logged, 1)):
         process = start(
-            ["fit", source, "-o", tmp_path / "model", "--retriever", "dr", "--json", "--force"],
+            [
+                *("fit", source, "-o", tmp_path / "model", "--retriever", "dr", "--json"),
+                *("--force", "--no-plans", "--no-arguments"),
+            ],
             stdin=subprocess.PIPE,
         )
         out, err = process.communicate(gzip.compress(text) if packed else text)

@@ -26,6 +26,8 @@ from tests.test_factored import QUERY, TEST, TOOLS, TRAIN, mrr
 
 HALF = TRAIN[: len(TRAIN) // 2]
 REST = TRAIN[len(TRAIN) // 2 :]
+FEW, MORE = HALF[:24], REST[:16]
+BOTH = [*FEW, *MORE]
 
 
 def block(retriever, name):
@@ -259,32 +261,35 @@ def rank_beside_changes(half, least):
 
 
 def test_failures_are_skipped_or_count_less():
-    failed = [replace(item, outcome="failure") for item in REST]
-    skipping = DTDRFactored(width=8).fit([*HALF, *failed], TOOLS)
-    assert same(probabilities(skipping), probabilities(DTDRFactored(width=8).fit(HALF, TOOLS)))
+    failed = [replace(item, outcome="failure") for item in MORE]
+    skipping = DTDRFactored(width=8).fit([*FEW, *failed], TOOLS)
+    assert same(
+        probabilities(skipping),
+        probabilities(DTDRFactored(width=8).fit(FEW, TOOLS)),
+    )
     assert skipping.training_.skipped_failures == len(failed)
-    weighing = DTDRFactored(width=8, failure_weight=0.25).fit([*HALF, *failed], TOOLS)
-    expected = sum(len(item.plan) for item in HALF) + sum(len(item.plan) for item in failed) / 4
+    weighing = DTDRFactored(width=8, failure_weight=0.25).fit([*FEW, *failed], TOOLS)
+    expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
     assert weighing.model_.blocks.training.plans.frequency.sum() == pytest.approx(expected)
 
 
 def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
-    fitted = DTDRFactored(width=8, half_life=len(REST)).fit(HALF, TOOLS)
+    fitted = DTDRFactored(width=8, half_life=len(MORE)).fit(FEW, TOOLS)
     before = fitted.model_.blocks.training.plans
     assert before.weights[-1] == 1
-    fitted.update(REST)
+    fitted.update(MORE)
     after = fitted.model_.blocks.training.plans
-    assert after.weights[len(HALF) - 1] == pytest.approx(0.5)
-    again = DTDRFactored(width=8, half_life=len(REST)).fit(TRAIN, TOOLS).model_.blocks.training
+    assert after.weights[len(FEW) - 1] == pytest.approx(0.5)
+    again = DTDRFactored(width=8, half_life=len(MORE)).fit(BOTH, TOOLS).model_.blocks.training
     assert after.weights == pytest.approx(again.plans.weights)
     assert after.frequency == pytest.approx(again.plans.frequency)
-    assert (after.frequency < before.frequency + len(REST) * 4).all()
+    assert (after.frequency < before.frequency + len(MORE) * 4).all()
 
 
 def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(TRAIN)]
-    half, rest = dated[: len(HALF)], dated[len(HALF) :]
+    dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(BOTH)]
+    half, rest = dated[: len(FEW)], dated[len(FEW) :]
     age = f"{24 * len(rest)}h"
     fitted = DTDRFactored(width=8, half_life=age).fit(half[::-1], TOOLS)  # in any order
     assert fitted.model_.blocks.training.plans.weights[0] == 1
@@ -302,7 +307,7 @@ def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
         0.5 ** ((len(dated) - 1) / len(rest))
     )
     with pytest.raises(InputError, match="1 of 1 demonstrations have no 'time'"):
-        fitted.update([REST[0]])
+        fitted.update([MORE[0]])
 
 
 def test_what_users_do_of_late_wins_with_a_half_life():

@@ -1,5 +1,6 @@
 """Model folders as somebody would make them who wants to break what loads them."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ VALUES = st.one_of(
     st.just([[[[1]]]]),
     st.just({"name": "endpoint"}),
     st.just({"name": 5}),
-)
+).map(copy.deepcopy)  # what is drawn may be changed in its turn
 CASTS = ("int8", "uint8", "bool", "int64", "uint64", "float16", "float32", "float64", "uint32")
 CHANGES = (
     *("nan", "inf", "drop", "rename", "cast", "flat", "deeper", "shorter", "longer", "empty"),

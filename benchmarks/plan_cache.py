@@ -21,7 +21,6 @@ once where something has to be written, else never; a wrong one costs that besid
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,20 +30,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 
 from dtdr import datasets, encoders
 from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
 from dtdr.errors import InputError
-from dtdr.evaluation.tables import Column, Table, count, share
+from dtdr.evaluation.tables import Column, count, share
 from dtdr.planning import PlanCache
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.progress import track
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 from dtdr.run import Run
+from printing import print_rows
 
 Scores = npt.NDArray[np.float64]
 
@@ -261,13 +260,6 @@ def main() -> None:
     given = parser.parse_args()
     if given.smoke:
         given.datasets, given.encoders = ["bundled"], ["lexical"]
-    rows = []
-    for row in measure(given):
-        rows.append(row)
-        if given.json:
-            print(json.dumps(row), flush=True)
-    if given.json:
-        return
     columns = [
         Column("Set", "dataset"),
         Column("Cache", "method"),
@@ -283,7 +275,7 @@ def main() -> None:
         f"{side} side, in the order of its records. Right: hits with the tools of the run, each "
         "as often;\nbelieved: their mean probability; saved: of all requests to an LLM."
     )
-    Console(width=100).print(Table(columns, rows, caption=caption).to_rich())
+    print_rows(measure(given), columns, as_json=given.json, caption=caption)
 
 
 def _share(value: float | None) -> str:

@@ -24,7 +24,6 @@ that are named; UltraTool's was not among them.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections import Counter, defaultdict
@@ -34,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from scipy.optimize import linear_sum_assignment
 
 from dtdr import datasets
@@ -43,7 +41,7 @@ from dtdr.datasets.base import Dataset
 from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration, Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.evaluation.tables import Column, Table, count, share
+from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations.renames import (
     MIN_PROBABILITY,
     Rename,
@@ -53,6 +51,7 @@ from dtdr.integrations.renames import (
 )
 from dtdr.plan import Plan
 from dtdr.retrievers import create
+from printing import print_rows
 
 WAYS = ("style", "words", "opaque")
 SYNONYMS = {
@@ -288,13 +287,6 @@ def main() -> None:
     if given.fit:
         fit(given)
         return
-    rows = []
-    for row in measure(given):
-        rows.append(row)
-        if given.json:
-            print(json.dumps(row), flush=True)
-    if given.json:
-        return
     columns = [
         Column("Set", "dataset"),
         Column("Given", "given"),
@@ -308,7 +300,7 @@ def main() -> None:
     caption = (
         f"{side} sides, {given.seeds} seeds; suggested from a probability of {MIN_PROBABILITY} on"
     )
-    Console(width=100).print(Table(columns, rows, caption=caption).to_rich())
+    print_rows(measure(given), columns, as_json=given.json, caption=caption)
 
 
 def _share(value: float | None) -> str:

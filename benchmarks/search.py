@@ -31,21 +31,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from dtdr import datasets
 from dtdr.datasets.base import data_folders
 from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.encoders.lexical import words
 from dtdr.errors import InputError
-from dtdr.evaluation.tables import Column, Table, count, share
+from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations import ToolPolicy, ToolSelector
 from dtdr.plan import END
 from dtdr.retrievers import SupportsToolChanges, create
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
 from paraphrases import paraphrase
+from printing import print_rows
 
 NEW_SHARE = 0.15
 MANY_TOOLS = 2_000
@@ -206,13 +205,6 @@ def main() -> None:
     given = parser.parse_args()
     if given.smoke:
         given.datasets, given.data_dir = [datasets.BUNDLED], None
-    rows = []
-    for row in measure(given):
-        rows.append(row)
-        if given.json:
-            print(json.dumps(row), flush=True)
-    if given.json:
-        return
     columns = [
         Column("Set", "set"),
         Column("Wanted", "wanted"),
@@ -227,7 +219,7 @@ def main() -> None:
     side = "test side" if given.test else "a quarter of the training side"
     caption = f"{side}; seed {given.seed}; synthetic texts are made by rule, see --help"
     title = f"Recall@{SEARCH_LIMIT} of the tool that an agent searches for"
-    Console(width=100).print(Table(columns, rows, title=title, caption=caption).to_rich())
+    print_rows(measure(given), columns, as_json=given.json, caption=caption, title=title)
 
 
 if __name__ == "__main__":

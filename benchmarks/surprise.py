@@ -27,8 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from dtdr import datasets
 from dtdr.arguments.origins import USER, iter_origins
 from dtdr.calls import ToolCall
@@ -36,11 +34,12 @@ from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import auroc
-from dtdr.evaluation.tables import Column, Table, count, share
+from dtdr.evaluation.tables import Column, count, share
 from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.surprise import ODD, Surprise
 from dtdr.run import Run
+from printing import print_rows
 
 Said = Mapping[tuple[str, str], Sequence[str]]
 
@@ -184,13 +183,6 @@ def main() -> None:
     given = parser.parse_args()
     if given.smoke:
         given.datasets, given.data_dir = [datasets.BUNDLED], None
-    rows = []
-    for row in measure(given):
-        rows.append(row)
-        if given.json:
-            print(json.dumps(row), flush=True)
-    if given.json:
-        return
     columns = [
         Column("Set", "set"),
         Column("Injected", "injected"),
@@ -204,7 +196,7 @@ def main() -> None:
     side = "test side" if given.test else "a quarter of the training side"
     caption = f"{side}; seed {given.seed}; alarms at a p-value of {ODD}"
     title = "Injected calls, told from the run's own"
-    Console(width=100).print(Table(columns, rows, title=title, caption=caption).to_rich())
+    print_rows(measure(given), columns, as_json=given.json, caption=caption, title=title)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def dumps(value: Any) -> bytes:
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON gives it back: tuples are lists, and what is no number is null.
+    """The value as JSON gives it back: tuples become lists, NaN and infinity null.
 
     Raises:
         TypeError: JSON has no such thing, as sets and bytes, which msgspec would write.

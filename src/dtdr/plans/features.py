@@ -55,9 +55,9 @@ DENSE = (
     "likeliest_missing_tool",
     "unlikely_tools",
     "likely_tools_missing",
-    "parts_unspoken",
-    "parts_spoken",
-    "least_spoken_part",
+    "parts_unserved",
+    "parts_served",
+    "least_served_part",
     # of counts and length
     "calls",
     "calls_squared",
@@ -241,7 +241,7 @@ def _of_parts(
     by_count = -distance.sum(axis=1)
     elsewhere = np.delete(expected.log_odds, tools)
     likeliest = elsewhere.max(initial=_LEAST_ODDS)
-    spoken, unspoken = _served(counts, expected.by_part[:, tools], expected.by_part)
+    served, unserved = _served(counts, expected.by_part[:, tools], expected.by_part)
     return [
         by_tool - by_tool[0],
         by_count - by_count[0],
@@ -249,9 +249,9 @@ def _of_parts(
         np.where(present, likeliest, odds).max(axis=1, initial=likeliest),
         present @ np.minimum(odds, 0),
         ~present @ np.maximum(odds, 0) + np.maximum(elsewhere, 0).sum(),
-        unspoken.sum(axis=0),
-        spoken.sum(axis=0),
-        unspoken.max(axis=0),
+        unserved.sum(axis=0),
+        served.sum(axis=0),
+        unserved.max(axis=0),
     ]
 
 

@@ -8,7 +8,7 @@ from dtdr.demonstrations import Message
 from dtdr.errors import InputError
 from dtdr.outputs import OUTPUT_LENGTH
 from dtdr.plan import ToolCall
-from dtdr.run import Run
+from dtdr.run import Run, as_run
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
@@ -40,6 +40,23 @@ def test_an_id_is_taken_once():
     assert run.calls == []
     with pytest.raises(InputError, match="share the id"):
         Run("Go on.", (), [ToolCall("1", "a"), ToolCall("1", "b")])
+
+
+def test_a_copy_goes_on_alone():
+    run = Run("Mail Ann her invoice.", [Message("user", "Hello")])
+    run.call("find_user")
+    copy = run.copy()
+    copy.call("send_mail")
+    assert (run.history, copy.history) == (("find_user",), ("find_user", "send_mail"))
+    assert (copy.query, copy.before) == (run.query, run.before)
+
+
+def test_a_run_is_given_alone_since_it_has_its_own_calls():
+    run = Run("Go on.")
+    assert as_run(run) is run
+    for more in ({"history": ["find_user"]}, {"before": [Message("user", "Hello")]}):
+        with pytest.raises(InputError, match="give the run alone"):
+            as_run(run, **more)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ class Run:
             raise InputError(f"the 'calls' of a run must be a list, not {kind_of(calls)}")
         return as_run(query, calls, record.get("before", []))
 
+    def copy(self) -> Run:
+        """The same run, to which calls may be added without changing this one."""
+        return Run(self.query, self.before, self.calls)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``from_dict`` reads back."""
         record: dict[str, Any] = {"query": self.query}
@@ -165,15 +169,22 @@ class Run:
         return tuple(call.tool for call in self.calls)
 
 
-def as_run(query: str, history: Iterable[CallLike], before: Sequence[BeforeLike] = ()) -> Run:
-    """A run from whatever says what was called and what came before.
+def as_run(
+    query: str | Run, history: Iterable[CallLike] = (), before: Sequence[BeforeLike] = ()
+) -> Run:
+    """A run from whatever says what was called and what came before; a ``Run`` is given back.
 
     Objects stay as they are. Of JSON objects, long outputs are cut, and the output says what became
     of a call that has no status, as in ``Run.call``.
 
     Raises:
-        InputError: something is not a call or a message, or two calls share an id.
+        InputError: something is not a call or a message, two calls share an id, or a ``Run`` comes
+            with further calls or messages.
     """
+    if isinstance(query, Run):
+        if history or before:
+            raise InputError("a run has its own calls and what came before it; give the run alone")
+        return query
     if not isinstance(before, (list, tuple)):
         raise InputError(f"'before' must be a list, not {kind_of(before)}")
     earlier = [item for item in before if isinstance(item, (Message, ToolCall))]

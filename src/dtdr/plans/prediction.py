@@ -177,7 +177,7 @@ class PlanWriter:
         dependencies: Links,
         index: Mapping[str, int],
     ) -> None:
-        self._run, self._arguments = Run(run.query, run.before, run.calls), arguments
+        self._run, self._arguments = run.copy(), arguments
         self._dependencies, self._index = dependencies, index
         self._by_pairs = arguments is None or dependencies.by_reference < 0.5
         self._made = [index.get(name, -1) for name in run.history]

@@ -9,7 +9,7 @@ import pytest
 import dtdr
 from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.selection import count_tokens
-from dtdr.server.schemas import MaskPolicy
+from dtdr.server.masks import MaskPolicy
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY

@@ -3,31 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta, Struct, field
 from starlette.exceptions import HTTPException
 
 from dtdr.integrations import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
+from dtdr.integrations.policy import TOLERANCE
 from dtdr.integrations.requests import count_definitions
 from dtdr.retrievers.base import Retriever
-from dtdr.server import schemas
+from dtdr.selection import AnthropicForm, OpenAIForm
 from dtdr.server.endpoints import Call, decode_any
+from dtdr.server.fields import (
+    Coverage,
+    Fallback,
+    ModelName,
+    Object,
+    Request,
+    Response,
+    Threshold,
+    TokenBudget,
+    ToolName,
+    TopK,
+)
 
 
-async def mask_openai(call: Call, body: schemas.OpenAIMaskRequest) -> schemas.MaskResponse:
+class MaskPolicy(Request, kw_only=True):
+    """Which tools are shown, as ``dtdr.integrations.ToolPolicy``; without bounds, what suits."""
+
+    top_k: TopK = None
+    coverage: Coverage = None
+    threshold: Threshold = None
+    token_budget: TokenBudget = None
+    fallback: Fallback = True
+    always_include: tuple[ToolName, ...] = ()
+    sticky: Literal["none", "grow", "confidence"] = "none"
+    tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
+
+
+class OpenAIBody(Struct, kw_only=True):
+    """Keywords of ``chat.completions.create`` (``messages``) or ``responses.create`` (``input``).
+
+    Fields that are not named here are allowed, and not looked at.
+    """
+
+    messages: list[Object] = []
+    input: str | list[Object] = ""
+    tools: list[Object] = []
+    tool_choice: str | Object | None = None
+
+
+class AnthropicBody(Struct, kw_only=True):
+    """Keywords of ``messages.create``; fields that are not named here are not looked at."""
+
+    messages: list[Object]
+    tools: list[Object] = []
+    tool_choice: Object | None = None
+
+
+class MaskRequest(Request, kw_only=True):
+    """What requests for a mask share."""
+
+    policy: MaskPolicy = field(default_factory=MaskPolicy)
+    model: ModelName = None
+
+
+class OpenAIMaskRequest(MaskRequest, kw_only=True):
+    """A request to OpenAI, or to a server with the same API, to be masked."""
+
+    request: OpenAIBody
+    form: OpenAIForm = "allowed-tools"
+
+
+class AnthropicMaskRequest(MaskRequest, kw_only=True):
+    """A request to Anthropic to be masked."""
+
+    request: AnthropicBody
+    form: AnthropicForm = "deferred"
+
+
+class MaskResponse(Response, kw_only=True):
+    """What to change in the request: ``{**request, **changes}``."""
+
+    changes: Annotated[Object, Meta(description="Fields of the request that are others now.")]
+    shown: list[str]
+    hidden: list[str]
+    reasons: Annotated[
+        dict[str, str], Meta(description="Why each tool is shown: ranked, called, unknown, …")
+    ]
+    failure: Annotated[
+        str, Meta(description="Why every tool is shown; empty where ranking did not fail.")
+    ]
+    model: str
+    generation: int
+
+
+# -- endpoints -----------------------------------------------------------------------------------
+
+
+async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
     """Show an OpenAI model the tools that the next step needs."""
     return await _mask(call, body)
 
 
-async def mask_anthropic(call: Call, body: schemas.AnthropicMaskRequest) -> schemas.MaskResponse:
+async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse:
     """Show a Claude model the tools that the next step needs."""
     return await _mask(call, body)
 
 
-async def _mask(
-    call: Call, body: schemas.OpenAIMaskRequest | schemas.AnthropicMaskRequest
-) -> schemas.MaskResponse:
+async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> MaskResponse:
     # As it was sent, with the fields that the body's type does not name.
     request: dict[str, Any] = decode_any(call.content)["request"]
     service = call.service
@@ -45,7 +130,7 @@ async def _mask(
     service.metrics.rankings.labels(model.name).inc()
     service.metrics.shown_tokens.labels(model.name).inc(tokens[0])
     service.metrics.hidden_tokens.labels(model.name).inc(tokens[1])
-    return schemas.MaskResponse(
+    return MaskResponse(
         changes={key: value for key, value in masked.items() if request.get(key) != value},
         shown=list(selection.shown),
         hidden=list(selection.hidden),
@@ -68,14 +153,14 @@ def _check(call: Call, tools: Sequence[object], messages: Sequence[object]) -> N
 
 
 def _apply(
-    body: schemas.OpenAIMaskRequest | schemas.AnthropicMaskRequest,
+    body: OpenAIMaskRequest | AnthropicMaskRequest,
     request: dict[str, Any],
     retriever: Retriever,
 ) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
     """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
     mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
     try:
-        if isinstance(body, schemas.OpenAIMaskRequest):
+        if isinstance(body, OpenAIMaskRequest):
             selection = openai.select(request, mask)
             if body.form == "additional-tools":
                 masked = openai.mask_request(request, mask, body.form)

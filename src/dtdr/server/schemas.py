@@ -1,84 +1,40 @@
-"""Requests and responses, as the OpenAPI document shows them."""
+"""Requests and responses, as the OpenAPI document shows them; those of masks are in ``masks``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from dtdr.arguments.sources import SourceKind
 from dtdr.explanation import Explanation
-from dtdr.integrations.policy import TOLERANCE
 from dtdr.plan import Status
 from dtdr.retrievers.search import SEARCH_LIMIT
-from dtdr.selection import AnthropicForm, OpenAIForm
-
-Object: TypeAlias = dict[str, Any]
-
-ToolName = Annotated[str, Meta(min_length=1, max_length=512)]
-CallId = Annotated[str, Meta(min_length=1, max_length=256)]
-Query = Annotated[str, Meta(min_length=1, description="What the user asked for.")]
-ModelName = Annotated[
-    Annotated[str, Meta(min_length=1, max_length=256)] | None,
-    Meta(description="May be left out where one model is served only."),
-]
-TopK = Annotated[int, Meta(ge=1, le=1_000_000)] | None
-Threshold = Annotated[float, Meta(ge=0, lt=1)] | None
-Coverage = Annotated[float, Meta(gt=0, lt=1)] | None
-TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
-Fallback = Annotated[
-    bool,
-    Meta(
-        description="For a query unlike the demonstrations, threshold and coverage are set aside."
-    ),
-]
+from dtdr.server.fields import (
+    Before,
+    CallId,
+    CallMade,
+    Coverage,
+    Fallback,
+    History,
+    ModelAnswer,
+    ModelName,
+    Object,
+    Query,
+    Request,
+    Response,
+    Step,
+    StepRequest,
+    Threshold,
+    TokenBudget,
+    ToolName,
+    TopK,
+    UnknownTools,
+)
 
 DEFAULT_TOP_K = 10
 """Tools in a response when nothing says how many; recall@10 of dtdr-l is .995 on TinyAgent and .98
 on UltraTool."""
-
-
-class Request(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of requests: a misspelt field is an error, not something that is ignored."""
-
-
-class Response(Struct, kw_only=True):
-    """Base of responses."""
-
-
-class CallMade(Request, kw_only=True):
-    """A call and what came of it; of a long output, 2,000 characters are read."""
-
-    tool: ToolName
-    id: Annotated[
-        CallId | None,
-        Meta(description="How arguments refer to it; without one, its place, from 1, if free."),
-    ] = None
-    arguments: Object = {}
-    output: Annotated[Any, Meta(description="What it returned: JSON or text.")] = None
-    status: Annotated[
-        Status | None, Meta(description="Without it, the output says whether it is empty.")
-    ] = None
-    step: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Number of the agent's message that made the call."),
-    ] = None
-
-
-History = Annotated[
-    list[CallMade | ToolName],
-    Meta(
-        description="Calls made so far, oldest first, or the names of their tools; unknown names "
-        "are allowed."
-    ),
-]
-Before = Annotated[
-    list[Object],
-    Meta(
-        description="The conversation before the query, oldest first, as in demonstrations.jsonl: "
-        '{"role": "user" | "assistant", "content"} and {"role": "call", "id", "tool", …}.'
-    ),
-]
 
 
 # -- ranking -----------------------------------------------------------------------------------
@@ -108,8 +64,8 @@ class RankRequest(Selection, kw_only=True):
     """One step to rank."""
 
     query: Query
-    history: History = []
-    before: Before = []
+    history: History = field(default_factory=list)
+    before: Before = field(default_factory=list)
     model: ModelName = None
 
 
@@ -120,29 +76,19 @@ class RankedTool(Response, kw_only=True):
     probability: float
 
 
-class RankResponse(Response, kw_only=True):
+class RankResponse(ModelAnswer, kw_only=True):
     """A ranking."""
 
-    model: str
-    generation: Annotated[
-        int, Meta(description="Grows by one whenever the model is reloaded or learned.")
-    ]
     tools: Annotated[list[RankedTool], Meta(description="Best first, never empty.")]
     confidence: Annotated[float, Meta(description="How likely the best tool is a right one.")]
     familiar: Annotated[
         bool, Meta(description="False for a query unlike the demonstrations: show more tools.")
     ]
-    unknown_tools: Annotated[
-        list[str], Meta(description="Names in the history that the model never saw.")
-    ]
+    unknown_tools: UnknownTools
 
 
-class BatchStep(Request, kw_only=True):
+class BatchStep(Step, kw_only=True):
     """One step of a batch."""
-
-    query: Query
-    history: History = []
-    before: Before = []
 
 
 class BatchRequest(Selection, kw_only=True):
@@ -158,24 +104,18 @@ class BatchResponse(Response, kw_only=True):
     rankings: list[RankResponse]
 
 
-class ExplainRequest(Request, kw_only=True):
+class ExplainRequest(StepRequest, kw_only=True):
     """One step, and the tool that is explained."""
 
-    query: Query
-    history: History = []
-    before: Before = []
     tool: Annotated[ToolName | None, Meta(description="The best one, unless given.")] = None
     against: Annotated[ToolName | None, Meta(description="The best other one, unless given.")] = (
         None
     )
-    model: ModelName = None
 
 
-class ExplainResponse(Response, kw_only=True):
+class ExplainResponse(ModelAnswer, kw_only=True):
     """Why a tool has its probability."""
 
-    model: str
-    generation: int
     explanation: Explanation
 
 
@@ -204,8 +144,8 @@ class SearchRequest(SearchBounds, kw_only=True):
     query: Annotated[
         Annotated[str, Meta(min_length=1)] | None, Meta(description="What the user asked for.")
     ] = None
-    history: History = []
-    before: Before = []
+    history: History = field(default_factory=list)
+    before: Before = field(default_factory=list)
     model: ModelName = None
 
 
@@ -216,15 +156,11 @@ class FoundTool(Response, kw_only=True):
     score: float
 
 
-class SearchResponse(Response, kw_only=True):
+class SearchResponse(ModelAnswer, kw_only=True):
     """What a search brought up."""
 
-    model: str
-    generation: int
     tools: Annotated[list[FoundTool], Meta(description="Best first; empty where none matches.")]
-    unknown_tools: Annotated[
-        list[str], Meta(description="Names in the history that the model never saw.")
-    ]
+    unknown_tools: UnknownTools
 
 
 # -- odd calls ---------------------------------------------------------------------------------
@@ -240,8 +176,8 @@ class SurpriseRequest(SurpriseBounds, kw_only=True):
     """A call, and the run before it."""
 
     query: Query
-    history: History = []
-    before: Before = []
+    history: History = field(default_factory=list)
+    before: Before = field(default_factory=list)
     model: ModelName = None
 
 
@@ -252,11 +188,9 @@ class JudgedArgument(Response, kw_only=True):
     origin: Annotated[str, Meta(description="user, output of TOOL, argument or other.")]
 
 
-class SurpriseResponse(Response, kw_only=True):
+class SurpriseResponse(ModelAnswer, kw_only=True):
     """How odd a call is. Advice, not a permission."""
 
-    model: str
-    generation: int
     tool: str
     p_value: Annotated[
         float | None, Meta(description="Of the call as a whole; null where nothing can be said.")
@@ -285,8 +219,8 @@ class CallsRequest(CallBounds, kw_only=True):
     """One step whose calls are predicted."""
 
     query: Query
-    history: History = []
-    before: Before = []
+    history: History = field(default_factory=list)
+    before: Before = field(default_factory=list)
     model: ModelName = None
 
 
@@ -329,18 +263,14 @@ class PredictedCall(Response, kw_only=True):
     contains: Annotated[
         dict[str, list[ArgumentSource]],
         Meta(description="Of unknown parameters, the outputs that what is written has to hold."),
-    ] = {}
+    ] = field(default_factory=dict)
 
 
-class CallsResponse(Response, kw_only=True):
+class CallsResponse(ModelAnswer, kw_only=True):
     """The next calls, in the order of their tools' probabilities."""
 
-    model: str
-    generation: int
     calls: Annotated[list[PredictedCall], Meta(description="The end of plan may be one of them.")]
-    unknown_tools: Annotated[
-        list[str], Meta(description="Names in the history that the model never saw.")
-    ]
+    unknown_tools: UnknownTools
 
 
 # -- whole plans -------------------------------------------------------------------------------
@@ -359,8 +289,8 @@ class PlansRequest(PlanBounds, kw_only=True):
     """A query, or a run, whose plan is predicted."""
 
     query: Query
-    history: History = []
-    before: Before = []
+    history: History = field(default_factory=list)
+    before: Before = field(default_factory=list)
     model: ModelName = None
 
 
@@ -391,15 +321,11 @@ class PredictedPlan(Response, kw_only=True):
     ]
 
 
-class PlansResponse(Response, kw_only=True):
+class PlansResponse(ModelAnswer, kw_only=True):
     """Plans that differ in which tools are called how often, most probable first."""
 
-    model: str
-    generation: int
     plans: Annotated[list[PredictedPlan], Meta(description="Empty where no plan comes to an end.")]
-    unknown_tools: Annotated[
-        list[str], Meta(description="Names in the history that the model never saw.")
-    ]
+    unknown_tools: UnknownTools
 
 
 # -- sessions ----------------------------------------------------------------------------------
@@ -409,13 +335,9 @@ RankToo = Annotated[
 ]
 
 
-class SessionRequest(Request, kw_only=True):
+class SessionRequest(StepRequest, kw_only=True):
     """A query, to be encoded once."""
 
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
     rank: RankToo = None
 
 
@@ -443,79 +365,6 @@ class SessionResponse(Response, kw_only=True):
     ranking: RankResponse | None = None
 
 
-# -- masks -------------------------------------------------------------------------------------
-
-
-class MaskPolicy(Request, kw_only=True):
-    """Which tools are shown, as ``dtdr.integrations.ToolPolicy``; without bounds, what suits."""
-
-    top_k: TopK = None
-    coverage: Coverage = None
-    threshold: Threshold = None
-    token_budget: TokenBudget = None
-    fallback: Fallback = True
-    always_include: tuple[ToolName, ...] = ()
-    sticky: Literal["none", "grow", "confidence"] = "none"
-    tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
-
-
-class OpenAIBody(Struct, kw_only=True):
-    """Keywords of ``chat.completions.create`` (``messages``) or ``responses.create`` (``input``).
-
-    Fields that are not named here are allowed, and not looked at.
-    """
-
-    messages: list[Object] = []
-    input: str | list[Object] = ""
-    tools: list[Object] = []
-    tool_choice: str | Object | None = None
-
-
-class AnthropicBody(Struct, kw_only=True):
-    """Keywords of ``messages.create``; fields that are not named here are not looked at."""
-
-    messages: list[Object]
-    tools: list[Object] = []
-    tool_choice: Object | None = None
-
-
-class MaskRequest(Request, kw_only=True):
-    """What requests for a mask share."""
-
-    policy: MaskPolicy = field(default_factory=MaskPolicy)
-    model: ModelName = None
-
-
-class OpenAIMaskRequest(MaskRequest, kw_only=True):
-    """A request to OpenAI, or to a server with the same API, to be masked."""
-
-    request: OpenAIBody
-    form: OpenAIForm = "allowed-tools"
-
-
-class AnthropicMaskRequest(MaskRequest, kw_only=True):
-    """A request to Anthropic to be masked."""
-
-    request: AnthropicBody
-    form: AnthropicForm = "deferred"
-
-
-class MaskResponse(Response, kw_only=True):
-    """What to change in the request: ``{**request, **changes}``."""
-
-    changes: Annotated[Object, Meta(description="Fields of the request that are others now.")]
-    shown: list[str]
-    hidden: list[str]
-    reasons: Annotated[
-        dict[str, str], Meta(description="Why each tool is shown: ranked, called, unknown, …")
-    ]
-    failure: Annotated[
-        str, Meta(description="Why every tool is shown; empty where ranking did not fail.")
-    ]
-    model: str
-    generation: int
-
-
 # -- feedback ----------------------------------------------------------------------------------
 
 
@@ -524,7 +373,7 @@ class CallOfPlan(Request, kw_only=True):
 
     id: CallId
     tool: ToolName
-    arguments: Object = {}
+    arguments: Object = field(default_factory=dict)
     output: Any = None
     output_length: Annotated[int, Meta(ge=0)] | None = None
     status: Status = "unknown"
@@ -540,8 +389,10 @@ class FeedbackDemonstration(Request, kw_only=True):
         Meta(description="In order; a tool's name alone is a call whose arguments are not known."),
     ]
     id: Annotated[str, Meta(max_length=256)] = ""
-    links: list[Annotated[list[str], Meta(min_length=2, max_length=2)]] = []
-    before: Before = []
+    links: list[Annotated[list[str], Meta(min_length=2, max_length=2)]] = field(
+        default_factory=list
+    )
+    before: Before = field(default_factory=list)
     outcome: Literal["success", "failure", "unknown"] = "success"
 
 
@@ -599,7 +450,7 @@ class Health(Response, kw_only=True):
     """Whether the server is there, or ready."""
 
     status: Literal["ok", "stopping"]
-    models: dict[str, int] = {}
+    models: dict[str, int] = field(default_factory=dict)
     version: str
     failing: Annotated[
         int,

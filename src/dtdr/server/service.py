@@ -23,6 +23,7 @@ from dtdr.retrievers.surprise import Surprise
 from dtdr.run import CallLike, Run, as_run
 from dtdr.selection import Selection
 from dtdr.server import schemas
+from dtdr.server.fields import CallMade, Object
 from dtdr.server.keys import KeyFile
 from dtdr.server.logs import log
 from dtdr.server.metrics import Metrics
@@ -207,8 +208,8 @@ class Service:
     async def read_run(
         self,
         query: str,
-        history: Sequence[schemas.CallMade | str],
-        before: Sequence[schemas.Object] = (),
+        history: Sequence[CallMade | str],
+        before: Sequence[Object] = (),
         *,
         taken: Collection[str] = (),
         first: int = 1,
@@ -326,28 +327,28 @@ def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in history if index(name) < 0))
 
 
-def call_record(call: schemas.CallMade | str) -> CallLike:
+def call_record(call: CallMade | str) -> CallLike:
     """A call of a request as the library takes it."""
     if isinstance(call, str):
         return call
     return {"tool": call.tool, "arguments": call.arguments}
 
 
-def names_of(history: Sequence[schemas.CallMade | str]) -> list[str]:
+def names_of(history: Sequence[CallMade | str]) -> list[str]:
     """The names of the tools that were called."""
     return [item if isinstance(item, str) else item.tool for item in history]
 
 
 def _read_run(
     query: str,
-    history: Sequence[schemas.CallMade | str],
-    before: Sequence[schemas.Object],
+    history: Sequence[CallMade | str],
+    before: Sequence[Object],
     *,
     taken: Collection[str],
     first: int,
 ) -> Run:
     run = as_run(query, (), before)
-    given = {item.id for item in history if isinstance(item, schemas.CallMade) and item.id}
+    given = {item.id for item in history if isinstance(item, CallMade) and item.id}
     if both := sorted(given.intersection(taken)):
         raise InputError(f"two calls share the id {both[0]!r}; ids must be unique in a run")
     used = {*given, *taken, *(call.id for call in run.earlier)}

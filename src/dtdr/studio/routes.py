@@ -21,6 +21,7 @@ from dtdr.retrievers.base import Retriever
 from dtdr.run import Run, as_run
 from dtdr.selection import Selection, count_tokens
 from dtdr.server.endpoints import Call, Endpoint
+from dtdr.server.fields import StepRequest
 from dtdr.server.models import ServedModel
 from dtdr.server.service import names_of
 from dtdr.studio import schemas
@@ -286,7 +287,7 @@ async def _in_thread(model: ServedModel, work: Callable[[], Result]) -> Result:
     return await model.current.run_in_thread(work)
 
 
-async def _read(call: Call, body: schemas.StepRequest) -> tuple[ServedModel, Run]:
+async def _read(call: Call, body: StepRequest) -> tuple[ServedModel, Run]:
     """The model and the run of a request.
 
     Raises:

@@ -7,17 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from dtdr.demonstrations import Outcome
-from dtdr.server.schemas import (
-    Before,
-    History,
-    MaskPolicy,
-    ModelName,
-    Object,
-    Query,
-    Request,
-    Response,
-    ToolName,
-)
+from dtdr.server.fields import ModelName, Object, Request, Response, StepRequest, ToolName
+from dtdr.server.masks import MaskPolicy
 from dtdr.studio.graph import Edge, Loop, Node
 from dtdr.studio.lab import LabRun, LabSection, Metrics, StepOfRun
 from dtdr.studio.runs import ArgumentUse, Neighbour
@@ -157,15 +148,6 @@ class RunResponse(Response, kw_only=True):
     calls: Annotated[list[Object], Meta(description="With ids from 1, which references name.")]
     outcome: Outcome
     group: str
-
-
-class StepRequest(Request, kw_only=True):
-    """A step of a run."""
-
-    query: Query
-    history: History = field(default_factory=list)
-    before: Before = field(default_factory=list)
-    model: ModelName = None
 
 
 class ShownRequest(StepRequest, kw_only=True):

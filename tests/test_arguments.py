@@ -21,7 +21,8 @@ from dtdr.arguments.confidence import Confidence
 from dtdr.arguments.constants import Constants
 from dtdr.arguments.dates import read_date
 from dtdr.arguments.lists import most_probable_members
-from dtdr.arguments.model import ArgumentModel, ArgumentOptions, CallPrediction, is_exact
+from dtdr.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.arguments.prediction import CallPrediction, is_exact
 from dtdr.arguments.scoring import CallScorer, describe_call
 from dtdr.arguments.state import RunState
 from dtdr.arguments.texts import tokenize

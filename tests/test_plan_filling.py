@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, Parameter, Tool
 from dtdr.errors import InputError

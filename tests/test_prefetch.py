@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall
 from dtdr.errors import InputError
 from dtdr.integrations import AsyncPrefetch, Prefetch, PrefetchBounds

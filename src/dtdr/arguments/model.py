@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +18,14 @@ from dtdr.arguments.constants import Constants
 from dtdr.arguments.finder import CandidateFinder
 from dtdr.arguments.hashing import BUCKETS
 from dtdr.arguments.knowledge import Associations
+from dtdr.arguments.prediction import CallPrediction, is_exact
 from dtdr.arguments.ranker import CandidateRanker
 from dtdr.arguments.scoring import CallScorer, Description, describe_call
 from dtdr.arguments.seen_values import SeenValues
 from dtdr.arguments.sources import Source
 from dtdr.arguments.state import RunState
 from dtdr.arguments.training import TrainingExamples, iter_calls
-from dtdr.arguments.values import canonical, convert, resolve_references
+from dtdr.arguments.values import convert
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
@@ -56,73 +57,6 @@ class ArgumentOptions:
 
     def __post_init__(self) -> None:
         check_at_least(0, min_runs=self.min_runs, min_groups=self.min_groups)
-
-
-@dataclass(frozen=True, slots=True)
-class CallPrediction:
-    """A predicted call.
-
-    Attributes:
-        tool: its name.
-        arguments: values by parameter; omitted and unknown parameters are not among them.
-        sources: where each value comes from, by parameter.
-        probability: how likely every argument is exactly right, calibrated on held-out runs; times
-            the tool's own probability where the tool is predicted too.
-        unknown: parameters whose value has to be written by an LLM or a person.
-        probabilities: of each value among all candidates of its parameter, not calibrated.
-        contains: of some unknown parameters, the outputs that what is written has to hold.
-    """
-
-    tool: str
-    arguments: Mapping[str, Any]
-    sources: Mapping[str, tuple[Source, ...]]
-    probability: float
-    unknown: tuple[str, ...] = ()
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    contains: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
-
-    @property
-    def outputs(self) -> frozenset[str]:
-        """Ids of the calls whose outputs the arguments use, those that are unknown included."""
-        every = [*self.sources.values(), *self.contains.values()]
-        return frozenset(
-            source.call for sources in every for source in sources if source.kind == "output"
-        )
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> CallPrediction:
-        """A prediction from the JSON object that ``to_dict`` gives."""
-        return cls(
-            record["tool"],
-            record["arguments"],
-            _read_sources(record["sources"]),
-            float(record["probability"]),
-            tuple(record["unknown"]),
-            record["probabilities"],
-            _read_sources(record.get("contains", {})),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object, which ``from_dict`` reads back."""
-        return {
-            "tool": self.tool,
-            "arguments": dict(self.arguments),
-            "sources": _write_sources(self.sources),
-            "probability": round(self.probability, 6),
-            "probabilities": {name: round(share, 6) for name, share in self.probabilities.items()},
-            "unknown": list(self.unknown),
-            "contains": _write_sources(self.contains),
-        }
-
-
-def _read_sources(
-    record: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> dict[str, tuple[Source, ...]]:
-    return {name: tuple(map(Source.from_dict, items)) for name, items in record.items()}
-
-
-def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:
-    return {name: [source.to_dict() for source in items] for name, items in sources.items()}
 
 
 class _Filled(NamedTuple):
@@ -482,16 +416,3 @@ class ArgumentModel:
             learned,
             CallScorer(scorer) if scorer else None,
         )
-
-
-def is_exact(prediction: CallPrediction, call: ToolCall, state: RunState) -> bool:
-    """Whether every argument of a predicted call is the demonstrated one.
-
-    Case, spaces and the format of numbers do not count, nor the way by which a value is reached:
-    a part of a known output may be given by reference or as it stands there.
-    """
-    if prediction.unknown:
-        return False
-    predicted = resolve_references(prediction.arguments, state.by_id)
-    wanted = resolve_references(call.arguments, state.by_id)
-    return canonical(predicted) == canonical(wanted)

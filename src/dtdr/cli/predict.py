@@ -15,7 +15,7 @@ from dtdr.errors import InputError
 from dtdr.run import Run
 
 if TYPE_CHECKING:
-    from dtdr.arguments.model import CallPrediction
+    from dtdr.arguments.prediction import CallPrediction
     from dtdr.arguments.sources import Source
     from dtdr.evaluation.tables import Column
     from dtdr.plans.prediction import PlanPrediction

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.errors import DtdrError, InputError
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.retrievers.surprise import Surprise

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.client.answers import (
     FeedbackResult,
     Mask,

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.client.answers import RemoteRanking, read_calls, read_plans, read_search, read_surprise
 from dtdr.client.calls import Call, endpoint
 from dtdr.plan import ToolCall

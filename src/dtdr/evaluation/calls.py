@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.arguments.model import ArgumentModel, CallPrediction, is_exact
+from dtdr.arguments.model import ArgumentModel
+from dtdr.arguments.prediction import CallPrediction, is_exact
 from dtdr.arguments.state import RunState
 from dtdr.arguments.training import iter_calls
 from dtdr.arguments.values import canonical, resolve_references

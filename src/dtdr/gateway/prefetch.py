@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall
 from dtdr.gateway.catalog import Catalog
 from dtdr.gateway.clients import ClientState

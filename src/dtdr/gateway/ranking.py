@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.errors import DtdrError, EncoderError
 from dtdr.gateway.catalog import CatalogTool
 from dtdr.http_requests import bound_requests

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any, Self
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall, is_reference
 from dtdr.errors import InputError, check_at_least
 from dtdr.outputs import resolve_pointer

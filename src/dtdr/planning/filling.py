@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.sources import Source
 from dtdr.demonstrations import Parameter, Tool
 from dtdr.errors import InputError, unknown_choice

@@ -8,7 +8,8 @@ from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeAlias
 
-from dtdr.arguments.model import ArgumentModel, CallPrediction
+from dtdr.arguments.model import ArgumentModel
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
 from dtdr.plan import Plan, ToolCall
 from dtdr.plans.beam import MOST_CALLS

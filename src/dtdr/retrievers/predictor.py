@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from dtdr.arguments.model import ArgumentModel, CallPrediction
+from dtdr.arguments.model import ArgumentModel
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
 from dtdr.calls import ToolCall
 from dtdr.errors import InputError, check_at_least

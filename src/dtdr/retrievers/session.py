@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, Self
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
 from dtdr.calls import Status, ToolCall, kind_of
 from dtdr.demonstrations import Message

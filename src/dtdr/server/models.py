@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from dtdr import retrievers
 from dtdr.api import load
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.model_folder import read_config

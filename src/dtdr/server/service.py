@@ -14,7 +14,7 @@ import msgspec
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.feedback import FeedbackLog
 from dtdr.plans.prediction import PlanPrediction

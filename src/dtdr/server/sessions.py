@@ -12,7 +12,7 @@ from sys import getsizeof
 
 from starlette.exceptions import HTTPException
 
-from dtdr.arguments.model import CallPrediction
+from dtdr.arguments.prediction import CallPrediction
 from dtdr.plan import END, ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.redis_server import RedisServer
+
 # Timings never decide a test, and the same run gives the same examples.
 for _name, _examples in (("unit", 40), ("nightly", 400)):
     settings.register_profile(
@@ -51,3 +53,11 @@ def data_dir() -> Path:
     if not (folder / "tinyagent" / "examples.json").exists():
         pytest.skip(f"the published demonstrations are not in {folder}; set DTDR_DATA_DIR")
     return folder
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis for the tests of a module."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()

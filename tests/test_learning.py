@@ -295,13 +295,6 @@ def test_a_trainer_that_is_killed_again_and_again_learns_each_demonstration_once
 # -- Redis -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory):
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
 def test_a_log_in_redis_keeps_order_and_refuses_ids_that_were_sent(redis_server):
     log = open_log(redis_server.url, "order", redact=False)
     log.append(feedback(7))

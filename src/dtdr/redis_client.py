@@ -106,6 +106,8 @@ def _reason(error: Exception) -> str:
             return "does not permit this user what is needed"
         case exceptions.BusyLoadingError():
             return "is still loading its data"
+        case exceptions.AskError() | exceptions.ClusterError() | exceptions.ClusterCrossSlotError():
+            return "is a node of a Redis Cluster, which is not supported"
         case exceptions.ReadOnlyError():
             return "is a replica that takes no writes"
         case exceptions.ConnectionError() | exceptions.TimeoutError() | OSError():

@@ -132,6 +132,33 @@ def process(
         stderr.close()
 
 
+@contextlib.contextmanager
+def losing_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Event]]:
+    """A port before Redis that passes on the first request with a marker, and hangs up then."""
+    lost = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def forward(client: socket.socket, redis: socket.socket) -> None:
+        with client, redis:
+            while asked := client.recv(65_536):
+                redis.sendall(asked)
+                answer = redis.recv(65_536)
+                if marker in asked and not lost.is_set() and not answer.startswith(b"-NOSCRIPT"):
+                    lost.set()
+                    return
+                client.sendall(answer)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                threading.Thread(target=forward, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    with listener:
+        yield listener.getsockname()[1], lost
+
+
 def is_ready(served: Served) -> bool:
     try:
         return served.get("/readyz").status_code == 200

@@ -19,20 +19,13 @@ from dtdr.cli import run
 from dtdr.errors import InputError, MissingExtraError
 from tests.redis_server import RedisServer
 from tests.server import serving
-from tests.server.serving import QUERY
+from tests.server.serving import QUERY, losing_answers
 
 CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
 BEFORE = [
     {"role": "user", "content": "I am Ann"},
     {"role": "call", "id": "b1", "tool": "find_contact", "arguments": {"name": "Ann"}},
 ]
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory):
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -120,33 +113,6 @@ def test_a_request_that_is_sent_again_adds_nothing(kind, replicas, served):
         assert server.post(f"{path}/call", body).json()["history"] == ["read_file"]
     again = second.post(f"{path}/call", {**body, "idempotency_key": "k2"}).json()
     assert again["history"] == ["read_file"] * 2
-
-
-@contextlib.contextmanager
-def losing_answers(port, marker):
-    """A port before Redis that passes on the first request with a marker, and hangs up then."""
-    lost = threading.Event()
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def forward(client, redis):
-        with client, redis:
-            while asked := client.recv(65_536):
-                redis.sendall(asked)
-                answer = redis.recv(65_536)
-                if marker in asked and not lost.is_set() and not answer.startswith(b"-NOSCRIPT"):
-                    lost.set()
-                    return
-                client.sendall(answer)
-
-    def accept():
-        with contextlib.suppress(OSError):
-            while True:
-                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
-                threading.Thread(target=forward, args=ends, daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    with listener:
-        yield listener.getsockname()[1], lost
 
 
 def test_a_session_whose_first_answer_of_redis_is_lost_begins_once(fitted, redis_server):
@@ -301,6 +267,27 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
             assert served.post(f"{path}/call", {"tools": ["read_file"]}).status_code == 200
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("answer", ["-MOVED 1 h:1", "-CLUSTERDOWN no", "-CROSSSLOT no"])
+def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
+    pytest.importorskip("redis", reason="needs the extra 'redis'")
+
+    def refuse(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                with listener.accept()[0] as client:
+                    while asked := client.recv(65_536):
+                        # Commands of the connection itself are answered by any node.
+                        known = asked.count(b"CLIENT") or asked.count(b"SELECT")
+                        client.sendall(b"+OK\r\n" * known or f"{answer}\r\n".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=refuse, args=[listener], daemon=True).start()
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        with serving.running(serving.settings(fitted, session_store=url)) as served:
+            reason = message(served.post("/v1/sessions", {"query": QUERY}))
+    assert "is a node of a Redis Cluster" in reason
 
 
 @pytest.mark.parametrize(

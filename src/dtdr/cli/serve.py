@@ -103,6 +103,12 @@ def serve(
             "--max-session-bytes", metavar="BYTES", help="Most memory of all sessions' texts."
         ),
     ] = Limits.session_bytes,
+    max_key_session_bytes: Annotated[
+        int,
+        typer.Option(
+            "--max-key-session-bytes", metavar="BYTES", help="The same for those of one API key."
+        ),
+    ] = Limits.key_session_bytes,
     session_seconds: Annotated[
         float,
         typer.Option(
@@ -145,6 +151,7 @@ def serve(
             session_seconds=session_seconds,
             connections=max_connections,
             session_bytes=max_session_bytes,
+            key_session_bytes=max_key_session_bytes,
             ranking_seconds=ranking_seconds,
         ),
         session_store=sessions,

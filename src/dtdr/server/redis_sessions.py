@@ -15,11 +15,14 @@ from dtdr.plan import ToolCall
 from dtdr.redis_client import connect, describe_address, explain_errors
 from dtdr.run import BeforeLike, CallLike
 from dtdr.server.models import ModelRegistry, ServedModel
-from dtdr.server.sessions import ServedSession, SessionStore, weigh
+from dtdr.server.sessions import ServedSession, SessionStore
 from dtdr.server.settings import Limits
 
 _PREFIX = "dtdr:session:1:"
 """Of the names of all lists; the number changes with what they hold."""
+
+_OWNER_PREFIX = "dtdr:sessions:1:"
+"""Of the names of what is known of the sessions of each API key."""
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
@@ -27,23 +30,78 @@ _SESSION_BYTES = 4_000_000
 _COMPRESS = 500
 """Bytes from which an entry is compressed: outputs of 2,000 characters take a third then."""
 
-_START = """
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('RPUSH', KEYS[1], ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-"""
-"""Begins a list, once where the answer was lost and it is sent again."""
-
-_APPEND = """
+_ADD = """
 local length = redis.call('LLEN', KEYS[1])
-if length == 0 then return -1 end
-if length ~= tonumber(ARGV[1]) then return 0 end
+local expected = tonumber(ARGV[1])
+if length ~= expected then
+  if expected == 0 then return 1 end
+  if length == 0 then return -1 end
+  return 0
+end
+if KEYS[2] then
+  local open, weights = KEYS[2], KEYS[3]
+  local id, weight, limit, prefix = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  -- One of the two was evicted: what is not counted now is when it grows.
+  if redis.call('HLEN', weights) ~= redis.call('ZCARD', open) + 1 then
+    redis.call('DEL', open, weights)
+  end
+  local function look(latest)
+    local changes = 0
+    local range = redis.call('ZRANGEBYSCORE', open, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, 100)
+    for i = 1, #range, 2 do
+      local left = redis.call('PTTL', prefix .. range[i])
+      if left < 0 then
+        redis.call('HINCRBY', weights, '', -redis.call('HGET', weights, range[i]))
+        redis.call('HDEL', weights, range[i])
+        redis.call('ZREM', open, range[i])
+        changes = changes + 1
+      elseif now + left > range[i + 1] + 1000 then
+        redis.call('ZADD', open, now + left, range[i])
+        changes = changes + 1
+      end
+    end
+    return changes
+  end
+  look(now)
+  local more = weight - (redis.call('HGET', weights, id) or 0)
+  local held = tonumber(redis.call('HGET', weights, '') or 0)
+  while held + more > limit do
+    if look('+inf') == 0 then
+      local first = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')
+      return {held, (first[2] or now) - now}
+    end
+    held = tonumber(redis.call('HGET', weights, '') or 0)
+  end
+  redis.call('HINCRBY', weights, '', more)
+  redis.call('HSET', weights, id, weight)
+  redis.call('ZADD', open, now + ARGV[3], id)
+  redis.call('PEXPIRE', open, 2 * ARGV[3])
+  redis.call('PEXPIRE', weights, 2 * ARGV[3])
+end
 redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-"""Appends where nobody else has since: 1; 0 where somebody has, -1 where the list is gone."""
+"""Begins a list (expected length 0), or appends to it where nobody else has since: 1, also for a
+list that began before its answer was lost; 0 where somebody has, -1 where the list is gone.
+
+Of a key, the times when its sessions expire and their weights are kept beside the lists. Requests
+that add nothing start the time of a list anew and not that, so a list is looked for before it
+counts as gone, and where there is no room, those that would expire first are too, since Redis may
+have evicted them. Where there is no room then, what the sessions hold and the milliseconds until
+the first expires are returned, and nothing is added."""
+
+_CLOSE = """
+redis.call('DEL', KEYS[1])
+local weight = KEYS[3] and redis.call('HGET', KEYS[3], ARGV[1])
+if weight and type(redis.pcall('HINCRBY', KEYS[3], '', -weight)) == 'number' then
+  redis.call('HDEL', KEYS[3], ARGV[1])
+  redis.call('ZREM', KEYS[2], ARGV[1])
+end
+"""
+"""Drops a list. A full Redis does not subtract its weight, which is done when its time is over."""
 
 
 class RedisSessions(SessionStore):
@@ -68,8 +126,8 @@ class RedisSessions(SessionStore):
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
         self._address = describe_address(url)
         self._client = connect(url, asynchronous=True)
-        self._start = self._client.register_script(_START)
-        self._append = self._client.register_script(_APPEND)
+        self._add_entry = self._client.register_script(_ADD)
+        self._close = self._client.register_script(_CLOSE)
 
     async def open(
         self,
@@ -88,10 +146,7 @@ class RedisSessions(SessionStore):
             "before": [before_record(item) for item in before],
             "calls": _records(calls),
         }
-        with self._explain_errors():
-            await self._start(
-                keys=[_PREFIX + session.id], args=[_encode(start), self._milliseconds]
-            )
+        await self._append(session, 0, start, session.bytes)
         self._keep(session)
         return session
 
@@ -154,15 +209,12 @@ class RedisSessions(SessionStore):
     ) -> bool:
         """Tell a session what was called; see ``SessionStore``."""
         self._check_length(session, calls)
-        if session.bytes + weigh(calls) > _SESSION_BYTES:
+        if session.bytes_with(calls) > _SESSION_BYTES:
             raise HTTPException(
                 422, f"the session would hold more than {_SESSION_BYTES:,} bytes; open another one"
             )
-        entry = _encode({"key": key, "calls": _records(calls)})
-        with self._explain_errors():
-            done = await self._append(
-                keys=[_PREFIX + session.id], args=[version + 1, entry, self._milliseconds]
-            )
+        entry = {"key": key, "calls": _records(calls)}
+        done = await self._append(session, version + 1, entry, session.bytes_with(calls))
         if done < 0:
             self._drop(session)
             raise self._missing()
@@ -173,8 +225,32 @@ class RedisSessions(SessionStore):
     async def close(self, session: ServedSession) -> None:
         """Drop a session, here and, once they look, in all servers."""
         with self._explain_errors():
-            await self._client.delete(_PREFIX + session.id)
+            await self._close(keys=_keys(session), args=[session.id])
         self._drop(session)
+
+    async def _append(
+        self, session: ServedSession, length: int, entry: dict[str, Any], weight: int
+    ) -> int:
+        """Add an entry to the list of a session; what ``_ADD`` says.
+
+        Args:
+            session: whose list it is.
+            length: that the list has.
+            entry: to add.
+            weight: of the session with it.
+
+        Raises:
+            HTTPException: the sessions of its key would be too large together; nothing was added.
+            UnavailableError: Redis cannot be used.
+        """
+        arguments = [length, _encode(entry), self._milliseconds, session.id, weight]
+        arguments += [self._limits.key_session_bytes, _PREFIX]
+        with self._explain_errors():
+            done = await self._add_entry(keys=_keys(session), args=arguments)
+        if isinstance(done, list):
+            held, milliseconds = done
+            raise self._key_full(held, milliseconds / 1_000)
+        return int(done)
 
     async def expire(self) -> int:
         """Let go of sessions that this process did not use for long; asks whether Redis is there.
@@ -204,6 +280,14 @@ class RedisSessions(SessionStore):
             or self._bytes.total() > self._limits.session_bytes
         ):
             self._drop(next(iter(self._open.values())))
+
+
+def _keys(session: ServedSession) -> list[str]:
+    """The names of a session's list, and of what is known of all sessions of its key."""
+    names = [_PREFIX + session.id]
+    if session.owner:
+        names += [f"{_OWNER_PREFIX}open:{session.owner}", f"{_OWNER_PREFIX}weights:{session.owner}"]
+    return names
 
 
 def _records(calls: Sequence[CallLike]) -> list[Any]:

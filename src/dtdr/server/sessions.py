@@ -59,7 +59,7 @@ class ServedSession:
         self.next_number = 1
         self.version = 0
         self.keys: set[str] = set()
-        self.bytes = _SESSION_BYTES + getsizeof(query) + weigh(before)
+        self.bytes = _SESSION_BYTES + getsizeof(query) + weigh(before) + weigh(calls)
         self._add(calls)
         self.owner = owner
         self.used = 0.0
@@ -107,16 +107,19 @@ class ServedSession:
             snapshot = self.model.current
             return snapshot, await snapshot.run_in_thread(self._plans, snapshot, top_k)
 
+    def bytes_with(self, calls: Sequence[CallLike]) -> int:
+        """What the session would weigh with the calls of one more request."""
+        return self.bytes + weigh(calls) + _KEY_BYTES
+
     def add(self, calls: Sequence[CallLike], key: str) -> None:
         """Add the calls of one request."""
+        self.bytes = self.bytes_with(calls)
         self._add(calls)
-        self.bytes += _KEY_BYTES
         self.keys.add(key)
         self.version += 1
 
     def _add(self, calls: Sequence[CallLike]) -> None:
         """Add calls; those told by name get the id that a ``Session`` gives them."""
-        self.bytes += weigh(calls)
         for call in calls:
             if isinstance(call, ToolCall):
                 self.ids.add(call.id)
@@ -269,6 +272,18 @@ class SessionStore(ABC):
                 422, f"the history would hold more than {self._limits.history} calls"
             )
 
+    def _full(self, what: str, seconds: float) -> HTTPException:
+        """The refusal of what there is no room for, before a session expires in so many seconds."""
+        return HTTPException(
+            429,
+            f"{what}, which is the limit; delete those that are done, or use /v1/rank",
+            {"retry-after": str(min(max(1, int(seconds) + 1), 60))},
+        )
+
+    def _key_full(self, held: int, seconds: float) -> HTTPException:
+        """The refusal of what would make the sessions of one key too large together."""
+        return self._full(f"the open sessions of this key hold {held} bytes", seconds)
+
     def _missing(self) -> HTTPException:
         return HTTPException(
             404,
@@ -344,7 +359,7 @@ class MemorySessions(SessionStore):
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise self._full(f"{len(self._open)} sessions are open")
+            raise self._full(f"{len(self._open)} sessions are open", self._until_expiry())
         session = ServedSession(model, query, calls, owner, before)
         self._check_bytes(owner, session.bytes)
         self._keep(session)
@@ -358,20 +373,16 @@ class MemorySessions(SessionStore):
         """
         total = self._bytes.total()
         if total + more > self._limits.session_bytes:
-            raise self._full(f"the open sessions hold {total} bytes")
+            raise self._full(f"the open sessions hold {total} bytes", self._until_expiry())
         own = self._bytes[owner]
         if owner and own + more > self._limits.key_session_bytes:
-            raise self._full(f"the open sessions of this key hold {own} bytes")
+            raise self._key_full(own, self._until_expiry())
 
-    def _full(self, what: str) -> HTTPException:
+    def _until_expiry(self) -> float:
+        """Seconds until the session that was used least recently expires."""
         oldest = next(iter(self._open.values()), None)
-        used = self._clock() if oldest is None else oldest.used
-        wait = max(1, int(used + self._limits.session_seconds - self._clock()) + 1)
-        return HTTPException(
-            429,
-            f"{what}, which is the limit; delete those that are done, or use /v1/rank",
-            {"retry-after": str(min(wait, 60))},
-        )
+        idle = 0.0 if oldest is None else self._clock() - oldest.used
+        return self._limits.session_seconds - idle
 
     async def find(
         self, identifier: str, owner: str, *, may_lack_calls: bool = False
@@ -391,7 +402,7 @@ class MemorySessions(SessionStore):
         if session.version != version:
             return False
         self._check_length(session, calls)
-        self._check_bytes(session.owner, weigh(calls))
+        self._check_bytes(session.owner, session.bytes_with(calls) - session.bytes)
         self._add(session, calls, key)
         return True
 

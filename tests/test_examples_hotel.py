@@ -7,7 +7,7 @@ from examples.hotel.generate import FORMATS, RUNS, write
 from examples.hotel.tools import TOOLS
 
 from dtdr.traces import ImportOptions, open_demonstrations, read_traces
-from dtdr.traces.turns import CutOptions
+from dtdr.traces.cut_options import CutOptions
 from tests.conftest import PROJECT
 
 LOG = PROJECT / "examples" / "hotel" / "openai-chat.jsonl"

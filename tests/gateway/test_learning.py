@@ -16,7 +16,7 @@ from dtdr.gateway.learning import BATCH, Learner, Recorder
 from dtdr.integrations.policy import ToolPolicy
 from dtdr.retrievers.random import RandomRetriever
 from dtdr.traces.base import TracedCall
-from dtdr.traces.turns import Outputs
+from dtdr.traces.cut_options import Outputs
 from tests.gateway.helpers import gateway_client, stdio, text, until
 
 pytestmark = pytest.mark.anyio

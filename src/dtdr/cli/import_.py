@@ -14,9 +14,9 @@ from dtdr.cli.output import console, note, print_json
 from dtdr.errors import InputError, OutputError
 from dtdr.jsonl import BadRecords
 from dtdr.outputs import OUTPUT_LENGTH
+from dtdr.traces.cut_options import Failed, Order, Outputs, Turns
 from dtdr.traces.injected import INJECTED_TAGS
 from dtdr.traces.streams import file_size
-from dtdr.traces.turns import Failed, Order, Outputs, Turns
 
 if TYPE_CHECKING:
     from dtdr.traces.base import TraceFormat

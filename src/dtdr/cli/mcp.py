@@ -12,7 +12,7 @@ import typer
 
 from dtdr.cli.options import ALLOW_ENDPOINT
 from dtdr.errors import InputError
-from dtdr.traces.turns import Outputs
+from dtdr.traces.cut_options import Outputs
 
 if TYPE_CHECKING:
     from dtdr.gateway import Gateway

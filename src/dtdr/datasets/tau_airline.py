@@ -45,7 +45,8 @@ def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:
 
 
 def _turns(path: Path, bad: BadRecords | None) -> Iterator[tuple[str, Demonstration]]:
-    from dtdr.traces.turns import CutOptions, Cutter, Failed
+    from dtdr.traces.cut_options import CutOptions, Failed
+    from dtdr.traces.turns import Cutter
 
     cutter = Cutter(CutOptions(failed=Failed.KEEP), None, "tau-bench airline, gpt-4o")
     for number, record in iter_json_lines(path, bad=bad):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.traces.cut_options import CutOptions
 from dtdr.traces.redaction import Redactor
-from dtdr.traces.turns import CutOptions, Cutter
+from dtdr.traces.scrubbing import Scrubber
 
 
 class DuplicateError(InputError):
@@ -45,7 +46,7 @@ class FeedbackLog(ABC):
     """
 
     def __init__(self, *, redact: bool = True) -> None:
-        self._cutter = Cutter(CutOptions(), Redactor(), "feedback") if redact else None
+        self._scrubber = Scrubber(CutOptions(), Redactor()) if redact else None
 
     def append(self, demonstrations: Sequence[Demonstration]) -> None:
         """Add demonstrations, all or none, and wait until they are kept.
@@ -55,8 +56,8 @@ class FeedbackLog(ABC):
             OutputError: the file cannot be written.
             UnavailableError: Redis cannot be used.
         """
-        if self._cutter is not None:
-            demonstrations = list(map(self._cutter.scrub, demonstrations))
+        if self._scrubber is not None:
+            demonstrations = list(map(self._scrubber.demonstration, demonstrations))
         if (number := _find_duplicate(demonstrations)) is not None:
             raise DuplicateError(number)
         self._append(demonstrations)

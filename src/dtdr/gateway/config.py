@@ -16,8 +16,8 @@ from dtdr.errors import InputError
 from dtdr.integrations.policy import ToolPolicy
 from dtdr.integrations.prefetch import PrefetchBounds
 from dtdr.retrievers.surprise import Surprise
+from dtdr.traces.cut_options import Outputs
 from dtdr.traces.mcp import MCP
-from dtdr.traces.turns import Outputs
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")

@@ -19,8 +19,9 @@ from dtdr.http_requests import bound_requests
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.protocols import SupportsUpdates
 from dtdr.traces.base import Trace, TracedCall, UserMessage
+from dtdr.traces.cut_options import CutOptions, Outputs
 from dtdr.traces.redaction import Redactor
-from dtdr.traces.turns import CutOptions, Cutter, Outputs
+from dtdr.traces.turns import Cutter
 
 logger = logging.getLogger("dtdr.mcp")
 

@@ -14,6 +14,7 @@ from dtdr.shards import is_sharded
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.chat import Anthropic, OpenAIChat, Pairs
 from dtdr.traces.claude_code import ClaudeCode
+from dtdr.traces.cut_options import CutOptions, Failed, Order, Outputs, Turns
 from dtdr.traces.importer import UNUSABLE, Importer, ImportOptions, open_logs
 from dtdr.traces.injected import INJECTED_TAGS
 from dtdr.traces.langfuse import Langfuse
@@ -26,7 +27,6 @@ from dtdr.traces.records import AgentDojo, AgentTrajectory, Canonical
 from dtdr.traces.redaction import Redactor, read_rules
 from dtdr.traces.references import ReferenceRules
 from dtdr.traces.streams import BadRecord, LogReader
-from dtdr.traces.turns import CutOptions, Failed, Order, Outputs, Turns
 from dtdr.traces.window import Window
 from dtdr.traces.writing import import_traces
 

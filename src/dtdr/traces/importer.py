@@ -12,9 +12,10 @@ from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, SeenIds
 from dtdr.traces.base import TraceFormat
+from dtdr.traces.cut_options import CutOptions
 from dtdr.traces.redaction import Redactor
 from dtdr.traces.streams import STANDARD_INPUT, BadRecord, LogReader, Position, is_pipe
-from dtdr.traces.turns import CutOptions, Cutter
+from dtdr.traces.turns import Cutter
 from dtdr.traces.window import DEFAULT_BYTES, Group, Window
 
 # Logs hold whatever a program wrote: where a list is expected, a number may stand. The
@@ -189,8 +190,8 @@ class Importer:
         if self.bad is not None:
             self.bad.count, self.bad.first = state["bad"][0], list(state["bad"][1])
         self.format.counts = Counter(state["counts"][0])
-        self.cutter.counts = Counter(state["counts"][1])
-        self.cutter.dropped = Counter(state["dropped"])
+        self.cutter.counts.update(state["counts"][1])
+        self.cutter.dropped.update(state["dropped"])
         if self.redactor is not None:
             self.redactor.counts = Counter(state["redacted"])
         known = map(Tool.from_dict, state["tools"])

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dtdr import json_codec
-from dtdr.calls import is_text
 from dtdr.demonstrations import Demonstration, Message, Parent
-from dtdr.outputs import OUTPUT_LENGTH, bound_output, is_empty, output_shape
+from dtdr.outputs import is_empty
 from dtdr.plan import END, Plan, Status, ToolCall, check_text, without_references
 from dtdr.traces.base import (
     AssistantMessage,
@@ -24,92 +22,20 @@ from dtdr.traces.base import (
     decode_json,
     digest,
 )
-from dtdr.traces.injected import INJECTED_TAGS, remove_blocks
+from dtdr.traces.cut_options import CutOptions, Failed, Order, Turns
+from dtdr.traces.injected import remove_blocks
 from dtdr.traces.redaction import Redactor
-from dtdr.traces.references import ReferenceFinder, ReferenceRules, escape
+from dtdr.traces.references import ReferenceFinder, escape
+from dtdr.traces.scrubbing import Scrubber
 
 MAX_DECODED = 8_000_000
 """Characters of an output up to which JSON in it is parsed; a longer one is kept as a text."""
-
-SCRUB_AHEAD = 4000
-"""Characters scrubbed beyond the length that is kept, so that no secret is cut in half."""
 
 OUTPUTS_BEFORE = 20
 """Outputs kept of the calls before a query, the latest; each turn repeats what came before, and
 older outputs stand in the demonstration of their own turn."""
 
 _NOT_JSON = re.compile("NaN|Infinity")
-
-
-class Turns(StrEnum):
-    """How a conversation of several user messages is cut."""
-
-    SPLIT = "split"
-    CONTEXT = "context"
-    WHOLE = "whole"
-    WHOLE_QUERY = "whole-query"
-
-
-class Failed(StrEnum):
-    """What becomes of calls that returned an error."""
-
-    DROP_RETRIED = "drop-retried"
-    MARK_RUN = "mark-run"
-    DROP_CALL = "drop-call"
-    KEEP = "keep"
-
-
-class Order(StrEnum):
-    """What says in which order the calls of a plan come."""
-
-    MESSAGES = "messages"
-    REFERENCES = "references"
-
-
-class Outputs(StrEnum):
-    """What is kept of the calls' outputs."""
-
-    TEXT = "text"
-    SHAPE = "shape"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class CutOptions:
-    """Choices made when a trace becomes demonstrations.
-
-    Attributes:
-        turns: ``split`` and ``whole`` give one demonstration a user message, with that message as
-            its query and everything that came before it as ``before``; ``context`` also writes
-            the conversation's earlier user messages into the query; ``whole-query`` gives one
-            demonstration a conversation, its query all user messages.
-        failed: ``drop-retried`` leaves failed calls out whose tool succeeded later in the run, and
-            gives a run in which one did not the outcome ``failure``; ``mark-run`` does the same
-            but keeps all calls; ``drop-call`` leaves failed calls out; ``keep`` takes them as any
-            other call.
-        empty: keep turns that needed no tool, as plans without calls.
-        query: stands in where a log holds no query; empty drops such runs.
-        references: what counts as a reference to an earlier output.
-        order: ``messages`` numbers calls by the agent's message that made them; ``references``
-            leaves calls parallel unless one uses another's output.
-        outputs: ``text`` keeps what calls returned, ``shape`` its keys, types and sizes, ``none``
-            only whether they failed.
-        output_length: characters kept of an output, and of a message before the query.
-        leave_out: tags of the blocks that are taken out of users' messages, since a program put
-            them there.
-        nested: whether what ran inside a call, such as a sub-agent, becomes a demonstration.
-    """
-
-    turns: Turns = Turns.SPLIT
-    failed: Failed = Failed.DROP_RETRIED
-    empty: bool = False
-    query: str = ""
-    references: ReferenceRules = field(default_factory=ReferenceRules)
-    order: Order = Order.MESSAGES
-    outputs: Outputs = Outputs.TEXT
-    output_length: int = OUTPUT_LENGTH
-    leave_out: tuple[str, ...] = INJECTED_TAGS
-    nested: bool = True
 
 
 @dataclass(slots=True)
@@ -133,10 +59,10 @@ class Cutter:
 
     def __init__(self, options: CutOptions, redactor: Redactor | None, source: str) -> None:
         self.options = options
-        self.redactor = redactor
         self.source = source
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        self.scrubber = Scrubber(options, redactor, self.counts)
 
     def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
         """The demonstrations of a trace; what cannot be one is counted under ``dropped``.
@@ -150,7 +76,8 @@ class Cutter:
         self.counts["unmatched results"] += trace.unmatched
         if trace.demonstration is not None:
             self.counts["runs"] += 1
-            yield self.scrub(trace.demonstration)
+            self.counts["calls"] += len(trace.demonstration.plan)
+            yield self.scrubber.demonstration(trace.demonstration)
             return
         if not trace.group and any(e.nested for e in trace.events if isinstance(e, TracedCall)):
             trace.group = trace.id
@@ -235,19 +162,18 @@ class Cutter:
             for call, step in zip(kept, steps, strict=True)
         )
         self.counts["calls"] += len(plan_calls)
-        if self.redactor is not None:
-            query = self.redactor.text(query)
+        query = self.scrubber.text(query)
         marks = options.failed in (Failed.DROP_RETRIED, Failed.MARK_RUN)
         written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
         mark = digest([trace.salt, query, written, [call.id for call in kept]])
         before = conversation.before()
         return Demonstration(
-            id=self._identifier(trace.id, number, mark),
+            id=self.scrubber.identifier(trace.id, number, mark),
             query=query,
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
             outcome="failure" if trace.failed or (marks and unresolved) else "success",
-            group=self._identifier(trace.group, 0, digest([trace.group])),
+            group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
             before=before,
             parent=parent,
         )
@@ -259,86 +185,13 @@ class Cutter:
             return call.tool not in unresolved
         return self.options.failed is Failed.DROP_CALL
 
-    def _identifier(self, name: str, number: int, mark: str) -> str:
-        """A readable id where the log has one that holds no secret, else a digest."""
-        if not name:
-            return mark if number else ""
-        clean = name if self.redactor is None else self.redactor.text(name)
-        if clean != name or not is_text(name):
-            return mark
-        return f"{name}-{number}" if number else name
-
-    def scrub(self, demonstration: Demonstration) -> Demonstration:
-        """A demonstration that was one already: outputs cut, and secrets taken out."""
-        self.counts["calls"] += len(demonstration.plan)
-        earlier: list[ToolCall] = []
-        before: list[Message | ToolCall] = []
-        for item in demonstration.before:
-            if isinstance(item, ToolCall):
-                earlier.append(self._rewrite(item))
-                before.append(earlier[-1])
-            else:
-                before.append(self.message(item.role, item.content))
-        scrub = str if self.redactor is None else self.redactor.text
-        parent = demonstration.parent
-        if parent is not None:
-            parent = replace(parent, id=self._identifier(parent.id, 0, digest([parent.id])))
-        return Demonstration(
-            id=self._identifier(demonstration.id, 0, digest([demonstration.id])),
-            query=scrub(demonstration.query),
-            plan=Plan(
-                tuple(map(self._rewrite, demonstration.plan.calls)),
-                demonstration.plan.links,
-                tuple(earlier),
-            ),
-            source=scrub(demonstration.source),
-            outcome=demonstration.outcome,
-            group=self._identifier(demonstration.group, 0, digest([demonstration.group])),
-            before=tuple(before),
-            parent=parent,
-            time=demonstration.time,
-        )
-
-    def _rewrite(self, call: ToolCall) -> ToolCall:
-        output, length = self.output(call.output)
-        if output is not None and call.output_length is not None:
-            length = call.output_length
-        arguments = call.arguments if self.redactor is None else self.redactor.value(call.arguments)
-        return replace(call, arguments=arguments, output=output, output_length=length)
-
-    def message(self, role: Literal["user", "assistant"], text: str) -> Message:
-        """A message before the query, scrubbed and cut."""
-        return Message(role, self.output(text, messages=True)[0])
-
-    def output(
-        self, output: Any, whole_length: int | None = None, *, messages: bool = False
-    ) -> tuple[Any, int | None]:
-        """An output as it is written, and its whole length where it was cut."""
-        options = self.options
-        if output is None or (options.outputs is Outputs.NONE and not messages):
-            return None, None
-        length, whole = options.output_length, None
-        if self.redactor is not None and isinstance(output, str):
-            if len(output) > length + SCRUB_AHEAD:
-                output, whole = output[: length + SCRUB_AHEAD], len(output)
-            output = self.redactor.text(output)
-        bounded, cut = bound_output(output, length, whole_length=whole_length)
-        if self.redactor is not None and not isinstance(bounded, str):
-            bounded = self.redactor.value(bounded)
-        if whole is not None or cut is not None:
-            self.counts["cut outputs"] += not messages
-            whole = whole or cut
-        if options.outputs is Outputs.SHAPE and not messages:
-            bounded = output_shape(bounded)
-        return bounded, whole
-
 
 class _Conversation:
     """What was said and called so far, as demonstrations hold it."""
 
     def __init__(self, cutter: Cutter, trace: Trace) -> None:
-        redactor = cutter.redactor
-        self.cutter = cutter
+        self.scrubber = cutter.scrubber
+        redactor = self.scrubber.redactor
         self.finder = ReferenceFinder(
             cutter.options.references, None if redactor is None else redactor.text
         )
@@ -378,7 +231,7 @@ class _Conversation:
                 role: Literal["user", "assistant"] = "user"
                 if isinstance(event, AssistantMessage):
                     role = "assistant"
-                self._before.append(self.cutter.message(role, event.text))
+                self._before.append(self.scrubber.message(role, event.text))
         self._pending.clear()
         while len(self._with_output) > OUTPUTS_BEFORE:
             place = self._with_output.popleft()
@@ -395,7 +248,7 @@ class _Conversation:
                 self._pending.append(event)
 
     def _call(self, call: TracedCall, identifier: str) -> ToolCall:
-        cutter, redactor = self.cutter, self.cutter.redactor
+        redactor = self.scrubber.redactor
         check_text(call.tool, "the tool name")
         length = None
         if isinstance(call.output, str) and len(call.output) <= MAX_DECODED:
@@ -408,7 +261,7 @@ class _Conversation:
         scrub = None if redactor is None else redactor.value
         arguments = self.finder.resolve(call, arguments, scrub)
         self.finder.add_output(call, identifier)
-        output, length = cutter.output(call.output, length)
+        output, length = self.scrubber.output(call.output, length)
         return ToolCall(
             identifier, call.tool, arguments, output, _status(call), output_length=length
         )

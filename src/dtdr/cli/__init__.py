@@ -8,35 +8,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
 import dtdr
-from dtdr.cli import (
-    advise,
-    compare,
-    compare_runs,
-    data,
-    demo,
-    erase,
-    evaluate,
-    fit,
-    import_,
-    inspect,
-    lab,
-    learn,
-    mcp,
-    plan,
-    predict,
-    prompt,
-    rank,
-    serve,
-    studio,
-    tune,
-)
 from dtdr.cli.output import WIDTH, note
 from dtdr.cli.project_file import read_defaults
 from dtdr.errors import DtdrError
@@ -49,34 +29,74 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+_COMMANDS = {
+    "demo": ("demo", "demo"),
+    "fit": ("fit", "fit"),
+    "rank": ("rank", "rank"),
+    "predict": ("predict", "predict"),
+    "evaluate": ("evaluate", "evaluate"),
+    "compare": ("compare", "compare"),
+    "compare-runs": ("compare_runs", "compare_runs"),
+    "inspect": ("inspect", "inspect"),
+    "import": ("import_", "import_traces"),
+    "erase": ("erase", "erase"),
+    "advise": ("advise", "advise"),
+    "prompt": ("prompt", "prompt"),
+    "plan": ("plan", "plan"),
+    "tune": ("tune", "tune"),
+    "mcp": ("mcp", "mcp"),
+    "serve": ("serve", "serve"),
+    "learn": ("learn", "learn"),
+    "studio": ("studio", "studio"),
+    "data": ("data", "app"),
+    "lab": ("lab", "app"),
+    "keys": ("serve", "keys"),
+}
+"""Module and function of each command, or its group of further commands."""
+
+
+class _Commands(Mapping[str, Any]):
+    """Commands by name, imported when they are asked for: a run needs one of them."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module, attribute = _COMMANDS[name]
+            found = getattr(import_module(f"{__name__}.{module}"), attribute)
+            alone = typer.Typer(rich_markup_mode=None)
+            if isinstance(found, typer.Typer):
+                alone.add_typer(found, name=name)
+            else:
+                alone.command(name)(found)
+            self._made[name] = typer.main.get_group(alone).commands[name]
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Program(typer.core.TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        commands: Any = _Commands()  # nothing is ever added
+        self.commands = commands
+
+
 app = typer.Typer(
     name="dtdr",
+    cls=_Program,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
-app.command("demo")(demo.demo)
-app.command("fit")(fit.fit)
-app.command("rank")(rank.rank)
-app.command("predict")(predict.predict)
-app.command("evaluate")(evaluate.evaluate)
-app.command("compare")(compare.compare)
-app.command("compare-runs")(compare_runs.compare_runs)
-app.command("inspect")(inspect.inspect)
-app.command("import")(import_.import_traces)
-app.command("erase")(erase.erase)
-app.command("advise")(advise.advise)
-app.command("prompt")(prompt.prompt)
-app.command("plan")(plan.plan)
-app.command("tune")(tune.tune)
-app.command("mcp")(mcp.mcp)
-app.add_typer(data.app, name="data")
-app.add_typer(lab.app, name="lab")
-app.command("serve")(serve.serve)
-app.command("learn")(learn.learn)
-app.add_typer(serve.keys, name="keys")
-app.command("studio")(studio.studio)
 
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 """What typer raises for misuse; its place differs between versions of typer."""

@@ -17,6 +17,7 @@ from dtdr import counting, parquet
 from dtdr.cli import run
 from dtdr.counting import Counts, columns, draw_sample, passes
 from dtdr.counting import counts as counts_module
+from dtdr.counting import parts as parts_module
 from dtdr.counting.columns import WordHashes
 from dtdr.counting.counts import PER_TOOL, merge_all, number_of
 from dtdr.counting.unique_ids import UniqueIds
@@ -176,8 +177,8 @@ def test_a_large_parquet_file_is_read_in_parts(tmp_path, monkeypatch):
     save_demonstrations(tmp_path / "d.parquet", SOME)
     table = parquet.read_table(tmp_path / "d.parquet")
     parquet.write_table(table, tmp_path / "d.parquet", row_group_size=50)
-    monkeypatch.setattr(passes, "_PART_ROWS", 120)
-    parts = passes.find_parts([tmp_path / "d.parquet"])
+    monkeypatch.setattr(parts_module, "_PART_ROWS", 120)
+    parts = parts_module.find_parts([tmp_path / "d.parquet"])
     assert len(parts) == 5
     assert [part.first_row for part in parts] == [1, 151, 301, 451, 601]
     whole, numbers = Counts(100).count(SOME)
@@ -213,7 +214,7 @@ def test_words_of_pieces_are_the_words_of_the_text(texts):
 def count_both(path, items, *, failures=False):
     """The counts of a Parquet file by its columns and of its demonstrations as objects."""
     empty = Counts(30, 4, failures)
-    by_columns = passes.count_part(passes.find_parts([path])[0], empty, False)
+    by_columns = passes.count_part(parts_module.find_parts([path])[0], empty, False)
     counts, numbers = empty.count(items)
     assert by_columns.counts.to_bytes() == counts.to_bytes()
     assert sorted(by_columns.numbers.tolist()) == sorted(numbers.tolist())
@@ -285,7 +286,7 @@ def test_rows_that_are_no_demonstrations_are_named_and_left_out(tmp_path, text):
     schema = arrow.schema(fields)
     rows = [row for row, _ in odd_rows()]
     arrow.parquet.write_table(arrow.Table.from_pylist(rows, schema), tmp_path / "odd.parquet")
-    (part,) = passes.find_parts([tmp_path / "odd.parquet"])
+    (part,) = parts_module.find_parts([tmp_path / "odd.parquet"])
     counted = passes.count_part(part, Counts(5), True)
     said = [reason for _, reason in odd_rows() if reason]
     assert counted.bad.count == len(said)
@@ -438,7 +439,7 @@ def die(part, *_):
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
     folder = save_shards(tmp_path / "data", SOME[:50], 2)
-    parts = passes.find_parts([folder])
+    parts = parts_module.find_parts([folder])
     with pytest.raises(DtdrError, match="a worker process was killed"):
         list(ProcessEngine(2).map(die, parts, label="Dying"))
 

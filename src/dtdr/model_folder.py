@@ -57,6 +57,7 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
 _LATER_TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "newest": (float, int, type(None)),
     "erased": int,
+    "options": (dict, type(None)),
 }
 """What folders of earlier versions do not say."""
 

@@ -8,6 +8,7 @@ and ``output`` of a call are JSON text, since every tool has others.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -30,6 +31,9 @@ LARGEST_ROW = 32_000_000
 
 _LARGEST_COLUMN = 1 << 30
 """Bytes, and values, of one column in one row group, which Arrow reads in one piece."""
+
+_TAIL = 8
+"""Bytes after the footer: its length, and what kind of file it is."""
 
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration."""
@@ -208,6 +212,35 @@ def row_groups(stream: IO[bytes]) -> list[int]:
         return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
     except (arrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+
+
+def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int]]:
+    """Where the footer of a Parquet file begins and ends, and each of some row groups.
+
+    Raises:
+        InputError: the file is not Parquet, or is not whole.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        metadata = parquet.ParquetFile(stream).metadata
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+    size = stream.seek(0, os.SEEK_END)
+    ranges = [(max(0, size - metadata.serialized_size - _TAIL), size)]
+    for group in groups:
+        about = metadata.row_group(group)
+        columns = [about.column(number) for number in range(metadata.num_columns)]
+        starts = [
+            column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+            for column in columns
+        ]
+        ends = [
+            start + column.total_compressed_size
+            for start, column in zip(starts, columns, strict=True)
+        ]
+        ranges.append((min(starts), max(ends)))
+    return ranges
 
 
 def iter_demonstration_rows(

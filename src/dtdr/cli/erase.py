@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import note, print_json
 from dtdr.errors import InputError
+
+if TYPE_CHECKING:
+    from dtdr.erasure import FileErasure
 
 
 def erase(
@@ -32,50 +36,100 @@ def erase(
             help="A model that learned from them, which is marked; may be given again.",
         ),
     ] = None,
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit",
+            help="Fit each MODEL again on what stays in DATA, as it was fitted; DATA are all that "
+            "it learned from.",
+        ),
+    ] = False,
+    allow_endpoint: options.ALLOW_ENDPOINT = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
     as_json: options.JSON = False,
 ) -> None:
     """Take the demonstrations of a group out of files; all others stay as they are.
 
-    Models still hold what they learned: dtdr inspect and dtdr serve say so of those that are marked
-    with --model, until they are fitted again.
+    Models still hold what they learned: with --refit they are fitted again, else those named with
+    --model are marked, and dtdr inspect and dtdr serve say so, until they are.
 
-    Example: dtdr erase runs/ --group user-42 --model model
+    Example: dtdr erase runs/ --group user-42 --model model --refit
     """
+    from dtdr.cli.refit import Refit
     from dtdr.erasure import erase_groups
     from dtdr.model_folder import mark_erased, read_config
 
     if "" in group:
         raise InputError("the group is empty; name the group whose demonstrations are erased")
-    models = model or []
+    models = list(dict.fromkeys(model or []))
+    if refit and not models:
+        raise InputError("--refit fits models again; name them with --model")
     for folder in models:
         read_config(folder)  # known before anything is erased
-    expected = sum(item.erased for item in erase_groups(data, group, dry_run=True))
-    if expected and not dry_run:
-        for folder in models:  # first: after a break, a model is marked once too often
-            mark_erased(folder, expected)
-    found = erase_groups(data, group, dry_run=dry_run)
+    expected = erase_groups(data, group, dry_run=True)
+    number = sum(item.erased for item in expected)
+    with contextlib.ExitStack() as stack:
+        refits = []
+        for folder in models if refit and not dry_run else ():
+            if number or read_config(folder)["training_data"].get("erased"):
+                refits.append(Refit.of(folder, sum(item.erased + item.kept for item in expected)))
+                stack.enter_context(refits[-1].locked())
+        if not dry_run:
+            for folder in models:  # first: after a break, a model is marked once too often
+                if number:
+                    mark_erased(folder, number)
+            _drop_counts(models, expected)
+        found = erase_groups(data, group, dry_run=dry_run)
+        if not as_json:
+            _tell(found, dry_run=dry_run)
+        refitted = [one.run(data) for one in refits]
     erased = sum(item.erased for item in found)
-    changed = [item for item in found if item.erased]
+    marked = [folder for folder in models if erased and not dry_run and not refit]
     if as_json:
-        files = [
-            {"file": str(item.file), "erased": item.erased, "kept": item.kept} for item in changed
-        ]
-        marked = [str(folder) for folder in models if erased and not dry_run]
-        print_json({"erased": erased, "dry_run": dry_run, "files": files, "marked": marked})
+        print_json(
+            {
+                "erased": erased,
+                "dry_run": dry_run,
+                "files": [
+                    {"file": str(item.file), "erased": item.erased, "kept": item.kept}
+                    for item in found
+                    if item.erased
+                ],
+                "marked": list(map(str, marked)),
+                "refitted": [str(one.model) for one in refits],
+            }
+        )
         return
+    for one, training in zip(refits, refitted, strict=True):
+        typer.echo(f"fitted {one.model} again on {training.demonstrations:,} demonstrations")
+    places = " ".join(quote(str(path)) for path in data)
+    groups = " ".join(f"--group {quote(name)}" for name in group)
+    for folder in marked:
+        note(
+            f"{folder} is marked; fit it again: dtdr erase {places} {groups} --model "
+            f"{quote(str(folder))} --refit"
+        )
+    if erased and not dry_run and not models:
+        note("models that learned from them still hold what they learned; fit them again")
+
+
+def _tell(found: list[FileErasure], *, dry_run: bool) -> None:
+    changed = [item for item in found if item.erased]
     for item in changed:
         typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
     verb = "would be erased" if dry_run else "erased"
+    erased = sum(item.erased for item in changed)
     typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(found):,} files")
-    if not erased or dry_run:
-        return
-    for folder in models:
-        places = " ".join(quote(str(path)) for path in data)
-        name = read_config(folder)["retriever"]
-        note(
-            f"{folder} is marked; fit it again: dtdr fit {places} -o {quote(str(folder))} --force "
-            f"--retriever {name}, and the options that it was fitted with"
-        )
-    if not models:
-        note("models that learned from them still hold what they learned; fit them again")
+
+
+def _drop_counts(models: list[Path], expected: list[FileErasure]) -> None:
+    """Delete the counts that models keep of files, but for those of files that stay as they are."""
+    from dtdr.counting import KeptCounts
+    from dtdr.counting.parts import find_parts, hash_part
+
+    kept = [one for one in map(KeptCounts.of_model, models) if one.folder.is_dir()]
+    if kept:
+        files = [item.file for item in expected if not item.erased]
+        names = set(map(hash_part, find_parts(files)))
+        for one in kept:
+            one.prune(names)

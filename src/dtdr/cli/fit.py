@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from textwrap import shorten
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +23,14 @@ from dtdr.cli.inputs import (
     report_bad,
 )
 from dtdr.cli.output import print_json
-from dtdr.counting.memory import parse_size, plan_memory
+from dtdr.counting import KeptCounts, Sample
+from dtdr.counting.memory import SAMPLE, parse_size, plan_memory
+from dtdr.demonstrations import Demonstration, Tool
 from dtdr.errors import InputError, check_at_least
 from dtdr.jsonl import BadRecords
 from dtdr.model_folder import check_target
 from dtdr.retrievers import DEFAULT
+from dtdr.retrievers.base import Retriever
 
 
 def fit(
@@ -137,6 +141,15 @@ def fit(
     ] = None,
     engine: options.ENGINE = engines.PROCESSES,
     address: options.ADDRESS = None,
+    keep_counts: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-counts/--no-keep-counts",
+            help="Keep what is counted of each shard in MODEL.counts, so that the next fit counts "
+            "what has changed.  [default: where that folder is there]",
+            show_default=False,
+        ),
+    ] = None,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -171,6 +184,10 @@ def fit(
     check_at_least(1, workers=workers)
     bound = None if memory is None else parse_size(memory)
     plan = plan_memory(bound, sample, workers, os.cpu_count() or 1)
+    kept = KeptCounts.of_model(output)
+    if keep_counts is False:
+        kept.prune(())
+    is_keeping = kept.folder.is_dir() if keep_counts is None else keep_counts
     drawn = None
     if data and dataset is None and split is None and not only_known_tools:
         with engines.open_engine(engine, workers=plan.workers, address=address) as opened:
@@ -183,7 +200,10 @@ def fit(
                 bad=bad,
                 engine=opened,
                 most_ids=plan.most_ids,
+                kept=kept if is_keeping else None,
             )
+    if is_keeping and drawn is None:
+        kept.prune(())  # nothing is counted, so that all that is there is of other data
     if drawn is not None and data:
         if isinstance(chosen.get_params().get("half_life"), (int, float)):
             raise InputError(
@@ -207,12 +227,16 @@ def fit(
         sides = choose_split(source, split, data_dir=data_dir, seed=seed)
         demonstrations = [demonstrations[index] for index in sides.train]
     started = time.perf_counter()
-    learned = ArgumentOptions(min_runs=value_runs if values else 0) if arguments else False
+    learned: ArgumentOptions | Literal[False] = False
+    if arguments:
+        learned = ArgumentOptions(min_runs=value_runs if values else 0)
     plans = plans and "llm" not in chosen.get_params()  # it would be asked for each held-out query
-    chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
-    if drawn is not None:
-        counts = drawn.counts
-        chosen.record_counts(counts.training(chosen.training_), counts.phrases)
+    told: dict[str, Any] = {}
+    if plan.sample == 0 and len(demonstrations) > SAMPLE:
+        told["sample"] = 0
+    if split is not None or only_known_tools:
+        told["part"] = True
+    learn(chosen, demonstrations, source.tools, drawn, arguments=learned, plans=plans, told=told)
     seconds = time.perf_counter() - started
     chosen.save(output, force=force)
     size = sum(item.stat().st_size for item in output.iterdir())
@@ -225,6 +249,8 @@ def fit(
         "synthetic": source.synthetic,
         "demonstrations": training.demonstrations,
         "sampled": training.sampled,
+        "parts": None if drawn is None else drawn.parts,
+        "parts_kept": None if drawn is None else drawn.parts_kept,
         "skipped_failures": training.skipped_failures,
         "skipped_bad": 0 if bad is None else bad.count,
         "tools": len(chosen.tools_) - 1,  # as everywhere, without the end of the plan
@@ -247,6 +273,38 @@ def fit(
         + (f" ({skipped:,} failures left out)" if skipped else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
     )
+    if drawn is not None and drawn.parts_kept:
+        typer.echo(f"{drawn.parts_kept:,} of {drawn.parts:,} parts had been counted before")
     typer.echo(f"wrote {output} ({decimal(size)})")
     example = shorten(demonstrations[0].query, 60, placeholder="")
     typer.echo(f"try: dtdr rank {quote(str(output))} {quote(example)}")
+
+
+def learn(
+    chosen: Retriever,
+    demonstrations: list[Demonstration],
+    tools: Sequence[Tool],
+    drawn: Sample | None,
+    *,
+    arguments: ArgumentOptions | Literal[False],
+    plans: bool,
+    told: Mapping[str, Any],
+) -> None:
+    """Fit a retriever, and record what its folder has to know of the data and of the options.
+
+    Args:
+        chosen: not fitted yet.
+        demonstrations: of the sample, or all.
+        tools: known beside the demonstrations.
+        drawn: says of what the demonstrations are a sample; None: they are all.
+        arguments: how arguments are learned.
+        plans: whether whole plans are.
+        told: options to record, beside those of the sample.
+    """
+    chosen.fit(demonstrations, tools or None, arguments=arguments, plans=plans)
+    record = dict(told)
+    if drawn is not None:
+        counts = drawn.counts
+        chosen.record_counts(counts.training(chosen.training_), counts.phrases)
+        record |= {"sample": counts.size, "seed": counts.seed}
+    chosen.record_options(record)

@@ -17,7 +17,7 @@ from dtdr.plan import Plan
 from dtdr.run import Run
 
 if TYPE_CHECKING:
-    from dtdr.counting import Sample
+    from dtdr.counting import KeptCounts, Sample
     from dtdr.datasets import Dataset
     from dtdr.datasets.splits import Split
     from dtdr.engines import Engine
@@ -112,6 +112,7 @@ def draw_from_large(
     bad: BadRecords | None,
     engine: Engine,
     most_ids: int,
+    kept: KeptCounts | None = None,
 ) -> Sample | None:
     """A sample of demonstrations, where files hold more than are to be learned from.
 
@@ -143,7 +144,14 @@ def draw_from_large(
         return None
     counted = None if bad is None else BadRecords()
     sample = draw_sample(
-        paths, size, seed=seed, failures=failures, bad=counted, engine=engine, most_ids=most_ids
+        paths,
+        size,
+        seed=seed,
+        failures=failures,
+        bad=counted,
+        engine=engine,
+        most_ids=most_ids,
+        kept=kept,
     )
     if sample.counts.total <= size:
         return None

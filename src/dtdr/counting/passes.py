@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from dtdr import parquet
 from dtdr.counting.columns import COLUMNS, ColumnCounter
 from dtdr.counting.counts import Counts, Numbers, merge_all, number_of
+from dtdr.counting.kept import KeptCounts
+from dtdr.counting.parts import Part, find_parts, hash_part, open_part
 from dtdr.counting.unique_ids import UniqueIds
 from dtdr.demonstrations import Demonstration, Tool
 from dtdr.engines import Engine, ProcessEngine
@@ -26,33 +29,12 @@ from dtdr.jsonl import (
     read_tools,
     record_id,
 )
-from dtdr.shards import Shard, find_shards
 
-_PART_ROWS = 100_000
-"""Rows of a Parquet file that are one part; a file of lines is one, however long."""
+logger = logging.getLogger("dtdr")
 
 MOST_IDS = 25_000_000
 """Ids whose numbers stay in memory, 30 bytes each while they are compared; those of more go to
 temporary files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one task reads.
-
-    Attributes:
-        path: as a user named it.
-        shard: its place among the files that the path means.
-        groups: row groups of Parquet; None: the whole file, which is lines or cannot be read.
-        sizes: rows of each group.
-        first_row: number of its first row.
-    """
-
-    path: str
-    shard: int
-    groups: tuple[int, ...] | None = None
-    sizes: tuple[int, ...] = ()
-    first_row: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +46,18 @@ class Counted:
         numbers: of their ids.
         bad: what was left out.
         is_whole: whether its file could be read to the end.
+        kept_as: the name of its counts in the folder of those that are kept; empty: in none.
+        is_old: whether they were there already.
+        warning: why those that were there were not used.
     """
 
     counts: Counts
     numbers: Numbers
     bad: BadRecords
     is_whole: bool = True
+    kept_as: str = ""
+    is_old: bool = False
+    warning: str = ""
 
 
 @dataclass
@@ -80,86 +68,59 @@ class Sample:
         demonstrations: by the number of their ids, so that they do not depend on the files.
         counts: of everything.
         tools: of the ``tools.json`` beside the data.
+        parts: that were counted: files, or parts of large ones.
+        parts_kept: of these, how many were counted by an earlier fit.
     """
 
     demonstrations: list[Demonstration]
     counts: Counts
     tools: tuple[Tool, ...] = ()
+    parts: int = 0
+    parts_kept: int = 0
 
 
-def rows_of(shard: Shard) -> int:
-    """How many demonstrations a file holds at most, without reading them.
+def count_part(
+    part: Part, empty: Counts, skip_bad: bool, kept: KeptCounts | None = None
+) -> Counted:
+    """The first pass over one part, or what an earlier one counted of the same bytes.
+
+    Counts are kept of parts that can be used as a whole.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: something cannot be used, and bad records are not skipped.
+        OutputError: the counts cannot be written.
     """
-    if shard.name.endswith(parquet.SUFFIX):
-        return sum(_groups(shard))
-    rows, last = 0, b"\n"
-    with shard.open() as stream:
-        while block := stream.read(1 << 20):
-            rows += block.count(b"\n")
-            last = block[-1:]
-    return rows + (last != b"\n")
-
-
-def _groups(shard: Shard) -> list[int]:
+    if kept is None:
+        return _count_part(part, empty, skip_bad)
     try:
-        with shard.open() as stream:
-            return parquet.row_groups(stream)
+        name = hash_part(part)
+    except InputError:  # it is read again, and then told or counted as bad
+        return _count_part(part, empty, skip_bad)
+    warning = ""
+    try:
+        known = kept.read(name, empty)
     except InputError as error:
-        raise InputError(f"{shard.name}: {error}") from error
+        known, warning = None, str(error)
+    if known is not None:
+        return Counted(*known, BadRecords(is_strict=not skip_bad), kept_as=name, is_old=True)
+    counted = _count_part(part, empty, skip_bad)
+    if not counted.is_whole or counted.bad.count or hash_part(part) != name:
+        return replace(counted, warning=warning)
+    kept.write(name, counted.counts, counted.numbers)
+    return replace(counted, kept_as=name, warning=warning)
 
 
-def find_parts(paths: Sequence[str | Path]) -> list[Part]:
-    """The parts of files, folders, patterns and URLs.
-
-    Raises:
-        InputError: there is none, or one cannot be read.
-    """
-    parts: list[Part] = []
-    for path in paths:
-        for place, shard in enumerate(find_shards(path)):
-            if not shard.name.endswith(parquet.SUFFIX):
-                parts.append(Part(str(path), place))
-                continue
-            try:
-                sizes = _groups(shard)
-            except InputError:
-                sizes = []  # whoever reads the part counts it as bad, or says why
-            first, start, rows = 1, 0, 0
-            for group, size in enumerate(sizes, start=1):
-                rows += size
-                if rows >= _PART_ROWS or group == len(sizes):
-                    chosen, its_sizes = tuple(range(start, group)), tuple(sizes[start:group])
-                    parts.append(Part(str(path), place, chosen, its_sizes, first))
-                    first, start, rows = first + rows, group, 0
-            if not sizes:
-                parts.append(Part(str(path), place))
-    return parts
-
-
-def _open(part: Part) -> Shard:
-    shards = find_shards(part.path)
-    if part.shard >= len(shards):
-        raise InputError(f"{part.path} has lost files since it was counted; leave it as it is")
-    return shards[part.shard]
-
-
-def count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
+def _count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
     """The first pass over one part.
 
     Of Parquet it reads what is counted alone: id, query, tools and outcome. What a demonstration
     cannot be by these is looked at as a whole, as every line of JSON is.
-
-    Raises:
-        InputError: something cannot be used, and bad records are not skipped.
     """
     bad = BadRecords(is_strict=not skip_bad)
     if part.groups is None:
         counts, numbers = empty.count(_read_records(part, bad))
         return Counted(counts, numbers, bad)
-    shard = _open(part)
+    shard = open_part(part)
     counter = ColumnCounter(empty)
     odd = [np.zeros(0, np.bool_)]
     try:
@@ -188,7 +149,7 @@ def _read_records(
     part: Part, bad: BadRecords, rows: npt.NDArray[np.bool_] | None = None
 ) -> Iterator[Demonstration]:
     """The demonstrations of a part, of those of its rows that are chosen."""
-    records = iter_records(_open(part), bad, part.groups, part.first_row)
+    records = iter_records(open_part(part), bad, part.groups, part.first_row)
     for position, (place, record) in enumerate(records):
         if rows is not None and (position >= len(rows) or not rows[position]):
             continue
@@ -247,7 +208,7 @@ def _find_records(
     if part.groups is None:
         wanted = set(chosen.tolist())
         lenient = BadRecords()  # what is no record was counted, or refused, by the first pass
-        for place, record in iter_records(_open(part), lenient):
+        for place, record in iter_records(open_part(part), lenient):
             try:
                 number = number_of(record_id(record), seed)
             except InputError:
@@ -255,7 +216,7 @@ def _find_records(
             if number in wanted:
                 yield place, number, record
         return
-    shard = _open(part)
+    shard = open_part(part)
     try:
         with shard.open() as stream:
             for position, number, row in _find_rows(stream, part, chosen, seed):
@@ -297,6 +258,7 @@ def draw_sample(
     bad: BadRecords | None = None,
     engine: Engine | None = None,
     most_ids: int = MOST_IDS,
+    kept: KeptCounts | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
 
@@ -312,22 +274,32 @@ def draw_sample(
         bad: given, records and files that cannot be used are counted there and left out.
         engine: runs both passes; None: processes, one a core.
         most_ids: ids whose numbers stay in memory; those of more go to temporary files.
+        kept: counts of earlier fits, by which only what has changed is counted; takes those of
+            this one.
 
     Raises:
         InputError: something cannot be read or used, an id stands twice, there is nothing to learn
             from, or the data changed between the passes.
+        OutputError: counts or temporary files cannot be written.
     """
     engine = engine or ProcessEngine()
     parts = find_parts(paths)
     empty = Counts(size, seed, failures)
     skip_bad = bad is not None and not bad.is_strict
     whole: list[Part] = []
+    names: set[str] = set()
+    parts_kept = 0
     with UniqueIds(most_ids) as ids:
 
         def take() -> Iterator[Counts]:
-            counted = engine.map(count_part, parts, empty, skip_bad, label="Counting")
+            nonlocal parts_kept
+            counted = engine.map(count_part, parts, empty, skip_bad, kept, label="Counting")
             for part, one in zip(parts, counted, strict=True):
                 ids.add(one.numbers)
+                names.add(one.kept_as)
+                parts_kept += one.is_old
+                if one.warning:
+                    logger.warning("%s", one.warning)
                 if bad is not None:
                     bad.update(one.bad)
                 if one.is_whole:
@@ -335,6 +307,8 @@ def draw_sample(
                 yield one.counts
 
         counts = merge_all(take()) or empty
+        if kept is not None:
+            kept.prune(names)
         repeats = ids.count_repeats()
     if repeats:
         raise InputError(
@@ -361,4 +335,5 @@ def draw_sample(
     demonstrations = [item for _, item in found]
     beside = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
     tools = beside / "tools.json"
-    return Sample(demonstrations, counts, read_tools(tools) if tools.is_file() else ())
+    described = read_tools(tools) if tools.is_file() else ()
+    return Sample(demonstrations, counts, described, len(parts), parts_kept)

@@ -29,7 +29,7 @@ class FileLog(FeedbackLog):
 
     def __init__(self, path: Path, *, redact: bool = True) -> None:
         super().__init__(redact=redact)
-        self.path = path
+        self.path: Path = path
         self._ids: set[str] | None = None
         self._lock = threading.Lock()
 

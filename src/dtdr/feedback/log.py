@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
@@ -43,7 +44,12 @@ class FeedbackLog(ABC):
 
     Args:
         redact: scrub secrets and personal data from what is appended.
+
+    Attributes:
+        path: of the file; None where it is not one.
     """
+
+    path: Path | None = None
 
     def __init__(self, *, redact: bool = True) -> None:
         self._scrubber = Scrubber(CutOptions(), Redactor()) if redact else None

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ class Change:
         held_out: demonstrations that both were measured on.
         before: MRR on these of what was served.
         after: of the new version.
+        log: the file of feedback; empty where it is not a file.
     """
 
     version: str
@@ -46,6 +47,7 @@ class Change:
     held_out: int = 0
     before: float | None = None
     after: float | None = None
+    log: str = ""
 
 
 def now() -> str:
@@ -179,10 +181,37 @@ class Versions:
             checksum_of(self.folder / name),
             history[-1].position if history else "",
             now(),
+            log=history[-1].log if history else "",
         )
         self.add(change)
         self.publish(name)
         return change
+
+    def begin_anew(self, retriever: Retriever, sizes: Mapping[Path, int]) -> None:
+        """Publish a model that was fitted anew, and delete all versions of before.
+
+        Args:
+            retriever: the model.
+            sizes: bytes of files that it learned from. Where the log of feedback is one, it is done
+                with up to there; another log, up to where it was.
+
+        Raises:
+            InputError: the history cannot be read.
+            OutputError: something cannot be written.
+        """
+        history = self.history()
+        position, log = (history[-1].position, history[-1].log) if history else ("", "")
+        if log:
+            position = str(sizes.get(Path(log), position))
+        elif position.isdigit():
+            position = ""  # of a file that earlier versions did not name
+        name = self.next_name(history)
+        checksum = self.save(name, retriever)
+        self.add(Change(name, "begun", checksum, position, now(), log=log))
+        self.publish(name)
+        for other in self.kept():
+            if other != name:
+                shutil.rmtree(self.folder / other)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

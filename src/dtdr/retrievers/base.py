@@ -166,6 +166,11 @@ class Retriever(Predictor):
             if phrases is not None:
                 draft._add_phrases(phrases)
 
+    def record_options(self, options: Mapping[str, Any]) -> None:
+        """Say how ``fit`` was called, for what fits the model again; see ``TrainingData``."""
+        with self._change() as draft:
+            draft.training_ = replace(draft.training_, options=dict(options) or None)
+
     def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         """Nothing, where queries are familiar by something else than their phrases."""
 

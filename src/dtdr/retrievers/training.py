@@ -29,6 +29,8 @@ class TrainingData:
             still holds what it learned from them.
         choice: what ``fit`` chose by itself and what it measured, as JSON; None where all was
             named, or nothing is there to choose.
+        options: of ``dtdr fit`` that neither parameters nor parts of the model tell, as JSON; None
+            where all were the default.
     """
 
     demonstrations: int
@@ -39,6 +41,7 @@ class TrainingData:
     newest: float | None = None
     erased: int = 0
     choice: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -51,6 +54,7 @@ class TrainingData:
             max((one for one in (self.newest, later.newest) if one is not None), default=None),
             self.erased,
             self.choice,
+            self.options,
         )
 
 

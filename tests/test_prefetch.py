@@ -11,7 +11,7 @@ from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall
 from dtdr.errors import InputError
 from dtdr.integrations import AsyncPrefetch, Prefetch, PrefetchBounds
-from dtdr.integrations.prefetch import EarlyCalls
+from dtdr.integrations.early_calls import EarlyCalls
 from dtdr.retrievers.random import RandomRetriever
 from tests import whole_calls
 

@@ -3,15 +3,8 @@ import io
 from rich.console import Console
 
 from dtdr.evaluation.metrics import Mean
-from dtdr.evaluation.tables import (
-    Cell,
-    Column,
-    Table,
-    breakdown_table,
-    numeric,
-    retrieval_table,
-    share,
-)
+from dtdr.evaluation.result_tables import breakdown_table, retrieval_table
+from dtdr.evaluation.tables import Cell, Column, Table, numeric, share
 
 RESULTS = [
     {

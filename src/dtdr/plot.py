@@ -256,7 +256,7 @@ def growth(
     from dtdr.datasets import Dataset
     from dtdr.datasets.splits import default_split
     from dtdr.evaluation import mean_score, run
-    from dtdr.evaluation.tables import metric_title
+    from dtdr.evaluation.result_tables import metric_title
 
     items = list(as_demonstrations(demonstrations))
     data = Dataset("demonstrations", "demonstrations", items, (), False, "", "")

@@ -9,7 +9,7 @@ import dtdr
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.gateway import Gateway, GatewayOptions, UpstreamSpec, read_config
-from dtdr.integrations.prefetch import PrefetchBounds, PrefetchCounts
+from dtdr.integrations.early_calls import PrefetchBounds, PrefetchCounts
 from dtdr.plan import Plan, ToolCall
 from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
 

@@ -46,33 +46,70 @@ def iter_origins(
     tools = {item.id: item.tool for item in earlier}
     outputs: list[tuple[str, str]] | None = None
     given: set[str] | None = None
+    for name, value in _iter_values(call):
+        if is_reference(value):
+            yield name, f"{OUTPUT}{tools.get(str(value['$ref']), '')}"
+            continue
+        wanted = _text(value)
+        if isinstance(value, bool) or not wanted:
+            yield name, OTHER
+            continue
+        if wanted in text:
+            yield name, USER
+            continue
+        if outputs is None:
+            outputs = [(one.tool, _text(one.output)) for one in reversed(earlier)]
+        origin = OTHER
+        if len(wanted) >= SHORTEST:
+            origin = next((f"{OUTPUT}{tool}" for tool, said_ in outputs if wanted in said_), "")
+        if not origin or origin == OTHER:
+            if given is None:
+                given = {
+                    _text(leaf)
+                    for one in earlier
+                    for _, leaf in _iter_values(one)
+                    if not is_reference(leaf)
+                }
+            origin = ARGUMENT if wanted in given else OTHER
+        yield name, origin
+
+
+def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
+    """Where the value of each argument comes from, as far as the run shows it.
+
+    Unlike ``iter_origins`` it takes a value for an output's only where the run refers to it, and
+    tells messages from the query: what reports count.
+
+    Yields:
+        The call, the name of the argument, and ``output``, ``query``, ``earlier message``,
+        ``argument`` (of an earlier call) or ``other``; one for each value of a list or object.
+    """
+    query = run.query.casefold()
+    said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
+    earlier: set[str] = set()
+    for call in run.plan.calls:
+        values = list(_iter_values(call))
+        for name, value in values:
+            text = _text(value)
+            if is_reference(value):
+                source = "output"
+            elif isinstance(value, bool) or not text:
+                source = "other"
+            elif text in query:
+                source = "query"
+            elif text in said:
+                source = "earlier message"
+            else:
+                source = "argument" if text in earlier else "other"
+            yield call, name, source
+        earlier.update(_text(value) for _, value in values if not is_reference(value))
+
+
+def _iter_values(call: ToolCall) -> Iterator[tuple[str, Any]]:
+    """``(parameter, value)`` of each argument, and of each value in lists and objects."""
     for name, argument in call.arguments.items():
         for _, value in iter_leaves(argument, is_reference):
-            if is_reference(value):
-                yield name, f"{OUTPUT}{tools.get(str(value['$ref']), '')}"
-                continue
-            wanted = _text(value)
-            if isinstance(value, bool) or value is None or not wanted:
-                yield name, OTHER
-                continue
-            if wanted in text:
-                yield name, USER
-                continue
-            if outputs is None:
-                outputs = [(one.tool, _text(one.output)) for one in reversed(earlier)]
-            origin = OTHER
-            if len(wanted) >= SHORTEST:
-                origin = next((f"{OUTPUT}{tool}" for tool, said_ in outputs if wanted in said_), "")
-            if not origin or origin == OTHER:
-                if given is None:
-                    given = {
-                        _text(leaf)
-                        for one in earlier
-                        for _, leaf in iter_leaves(dict(one.arguments), is_reference)
-                        if not is_reference(leaf)
-                    }
-                origin = ARGUMENT if wanted in given else OTHER
-            yield name, origin
+            yield name, value
 
 
 def _text(value: Any) -> str:

@@ -31,9 +31,10 @@ def compare(
     Example: dtdr compare runs/dr.npz runs/dtdr-c.npz --metric f1
     """
     from dtdr.evaluation.compare import compare as compare_runs
+    from dtdr.evaluation.result_tables import metric_title
     from dtdr.evaluation.run_log_file import read_run_log
     from dtdr.evaluation.statistics import PERMUTATIONS
-    from dtdr.evaluation.tables import Column, Table, metric_title, p_value, share
+    from dtdr.evaluation.tables import Column, Table, p_value, share
 
     left, right = read_run_log(first), read_run_log(second)
     comparison = compare_runs(left, right, metric, seed=seed)

@@ -178,7 +178,7 @@ def _print_results(
     results: list[dict[str, Any]],
     metrics: tuple[str, ...],
 ) -> None:
-    from dtdr.evaluation.tables import retrieval_table
+    from dtdr.evaluation.result_tables import retrieval_table
 
     kind = "synthetic" if dataset.synthetic else "held-out"
     table = retrieval_table(

@@ -241,7 +241,7 @@ def evaluate(
         print_json(answer)
         return
     from dtdr.evaluation.plans import lengths_table, plan_calibration_table, plans_table
-    from dtdr.evaluation.tables import (
+    from dtdr.evaluation.result_tables import (
         breakdown_table,
         calls_table,
         metric_title,

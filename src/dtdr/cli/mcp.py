@@ -171,8 +171,8 @@ def mcp(
         parse_upstream,
         read_config,
     )
+    from dtdr.integrations.early_calls import PrefetchBounds
     from dtdr.integrations.policy import ToolPolicy
-    from dtdr.integrations.prefetch import PrefetchBounds
 
     specs = [
         *(read_config(config) if config is not None else ()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.calls import ToolCall, is_reference
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.arguments.origins import iter_sources
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import PERMUTATIONS, holm
-from dtdr.outputs import iter_leaves
 from dtdr.plan import END
 from dtdr.selection import count_tokens
 
@@ -275,7 +274,7 @@ class _Counts:
         names = [START, *run.plan.tools, END]
         counted.update(("tool_mix", name) for name in run.plan.tools)
         counted.update(("transitions", pair) for pair in pairwise(names))
-        counted.update(("sources", source) for _, _, source in argument_sources(run))
+        counted.update(("sources", source) for _, _, source in iter_sources(run))
         if run.group:
             counted["groups", run.group] = 1
             counted["group_calls", run.group] = len(calls)
@@ -369,40 +368,3 @@ def _pair(
 def _tokens(call: ToolCall) -> int:
     tokens = count_tokens(dict(call.arguments)) if call.arguments else 0
     return tokens + (0 if call.output is None else count_tokens(call.output))
-
-
-def argument_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
-    """Where the value of each argument comes from, as far as the run shows it.
-
-    Yields:
-        The call, the name of the argument, and ``output``, ``query``, ``earlier message``,
-        ``argument`` (of an earlier call) or ``other``; one for each value of a list or object.
-    """
-    query = run.query.casefold()
-    said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
-    earlier: set[str] = set()
-    for call in run.plan.calls:
-        values = [
-            (name, value)
-            for name, item in call.arguments.items()
-            for _, value in iter_leaves(item, is_reference)
-        ]
-        for name, value in values:
-            text = _text(value)
-            if is_reference(value):
-                source = "output"
-            elif isinstance(value, (bool, type(None))) or not text:
-                source = "other"
-            elif text in query:
-                source = "query"
-            elif text in said:
-                source = "earlier message"
-            else:
-                source = "argument" if text in earlier else "other"
-            yield call, name, source
-        earlier.update(_text(value) for _, value in values if not is_reference(value))
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.strip().casefold()

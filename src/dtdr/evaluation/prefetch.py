@@ -12,7 +12,7 @@ from dtdr.arguments.values import resolve_references
 from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.integrations.prefetch import PrefetchBounds
+from dtdr.integrations.early_calls import PrefetchBounds
 from dtdr.plan import END
 from dtdr.progress import track
 from dtdr.retrievers.base import Retriever

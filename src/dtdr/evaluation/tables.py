@@ -8,21 +8,10 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from dtdr.evaluation.metrics import Mean
-from dtdr.evaluation.reliability import BINS, TARGETS
 from dtdr.evaluation.statistics import Interval, Proportion
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from dtdr.evaluation.calls import CallScores
-    from dtdr.evaluation.reliability import Reliability
-
-TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1", "log_top1": "Log top-1", "log_mrr": "Log MRR"}
-"""Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
-
-MOST_GROUPS = 9
-"""Columns that fit beside the names of a method and its encoder in 100 columns."""
 
 LONG = 60
 """Characters from which a cell may be broken into lines on a page, and is cut on a terminal where
@@ -171,11 +160,6 @@ class Table:
         )
 
 
-def metric_title(name: str) -> str:
-    """A metric's header."""
-    return TITLES.get(name, name.capitalize())
-
-
 def share(value: float) -> str:
     """A number from 0 to 1 as the tables of the paper write it: three decimals."""
     return f"{value:.3f}"
@@ -231,104 +215,6 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def retrieval_table(
-    results: Sequence[Mapping[str, Any]], metrics: Sequence[str], *, title: str, caption: str
-) -> Table:
-    """Methods as rows, metrics as columns, like the paper's retrieval table.
-
-    Args:
-        results: what ``dtdr.evaluation.metrics.summary`` gives, one a run.
-        metrics: names of the metrics to show.
-        title: above the table.
-        caption: below it.
-    """
-    return Table(
-        [
-            Column("Retriever", "retriever"),
-            Column("Encoder", "encoder"),
-            *(Column(metric_title(name), name, share, True, True) for name in metrics),
-            Column("Fit s", "fit_seconds", duration, True),
-            Column("Rank µs", "rank_microseconds_median", count, True),
-        ],
-        results,
-        title,
-        caption,
-    )
-
-
-def reliability_table(
-    results: Sequence[Mapping[str, Any]], reliabilities: Sequence[Reliability], *, title: str
-) -> Table:
-    """Methods as rows: calibration error, and coverage and size of the prediction sets.
-
-    Args:
-        results: what ``dtdr.evaluation.metrics.summary`` gives, one a run.
-        reliabilities: the reliability of each run.
-        title: above the table.
-    """
-    rows = []
-    for result, item in zip(results, reliabilities, strict=True):
-        row = {
-            "retriever": result["retriever"],
-            "encoder": result["encoder"],
-            "ece": item.ece,
-            "unfamiliar": item.unfamiliar,
-        }
-        for one in item.coverages:
-            row |= {f"hits@{one.target}": one.hits, f"tools@{one.target}": one.tools}
-        rows.append(row)
-    columns = [
-        Column("Retriever", "retriever"),
-        Column("Encoder", "encoder"),
-        Column("ECE", "ece", share, True),
-    ]
-    for percent in TARGETS:
-        target = percent / 100
-        columns += [
-            Column(f"At {target:.2f}".replace("0.", "."), f"hits@{target}", share, True),
-            Column("Tools", f"tools@{target}", lambda value: f"{value:.1f}", True),
-        ]
-    columns.append(Column("Unfamiliar", "unfamiliar", share, True))
-    caption = (
-        f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
-        "that coverage\nholds an acceptable tool, at least Top-1 as no set is empty; Tools: its "
-        "mean size. Unfamiliar: share\nof plans below the threshold."
-    )
-    return Table(columns, rows, title, caption)
-
-
-def breakdown_table(
-    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str, caption: str = ""
-) -> Table:
-    """Methods as rows, steps or plan lengths as columns, with the number of steps as footer.
-
-    Args:
-        groups: for each run its result and the means of one metric by step or by plan length.
-        title: above the table.
-        caption: below it.
-    """
-    numbers = sorted({number for _, means in groups for number in means})
-    shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
-    if left_out:
-        caption = f"{caption} Not shown: {left_out[0]} to {left_out[-1]} (see --json).".strip()
-    rows = [
-        {
-            "retriever": result["retriever"],
-            "encoder": result["encoder"],
-            **{str(number): means[number].value for number in shown if number in means},
-        }
-        for result, means in groups
-    ]
-    columns = [
-        Column("Retriever", "retriever"),
-        Column("Encoder", "encoder"),
-        *(Column(str(number), str(number), share, True, True) for number in shown),
-    ]
-    steps = groups[0][1] if groups else {}
-    footer = {str(number): count(steps[number].steps) for number in shown if number in steps}
-    return Table(columns, rows, title, caption, {"retriever": "steps", **footer})
-
-
 def prose_to_html(text: str) -> str:
     """Escaped text, with what stands between backquotes as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
@@ -375,37 +261,3 @@ def _html_cell(cell: Cell, column: Column) -> str:
 def _class(*names: str) -> str:
     joined = " ".join(name for name in names if name)
     return f' class="{joined}"' if joined else ""
-
-
-def calls_table(scores: CallScores, *, title: str) -> Table:
-    """How many calls are filled exactly: of all, of the sure ones, and by source."""
-    named = {
-        "calls exact": scores.exact,
-        "most sure half": scores.exact_most_sure_half,
-        "most sure quarter": scores.exact_most_sure_quarter,
-        "plans with all dependencies": scores.plans_dependencies,
-    }
-    for least, (covered, exact) in scores.coverage.items():
-        named[f"probability {least} and above ({covered:.0%} of calls)"] = exact
-    for kind, value in scores.slots.items():
-        named[f"arguments: {kind}"] = value
-    rows = [{"name": name, "share": value} for name, value in named.items()]
-    columns = [Column("Measure", "name"), Column("Share right", "share", share, True)]
-    caption = f"{scores.calls:,} calls, {scores.milliseconds_median:.1f} ms each (median)."
-    return Table(columns, rows, title=title, caption=caption)
-
-
-def parameters_table(scores: CallScores, *, title: str, most: int = 15) -> Table:
-    """The parameters that were filled wrong most often."""
-    rows = [
-        {"name": name, "count": number, "wrong": number - round(number * right), "right": right}
-        for name, (number, right) in list(scores.parameters.items())[:most]
-        if right < 1
-    ]
-    columns = [
-        Column("Parameter", "name"),
-        Column("Given or filled", "count", count, True),
-        Column("Wrong", "wrong", count, True),
-        Column("Share right", "right", share, True),
-    ]
-    return Table(columns, rows, title=title)

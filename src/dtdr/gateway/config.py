@@ -13,8 +13,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from dtdr.errors import InputError
+from dtdr.integrations.early_calls import PrefetchBounds
 from dtdr.integrations.policy import ToolPolicy
-from dtdr.integrations.prefetch import PrefetchBounds
 from dtdr.retrievers.surprise import Surprise
 from dtdr.traces.cut_options import Outputs
 from dtdr.traces.mcp import MCP

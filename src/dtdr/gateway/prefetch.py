@@ -16,7 +16,7 @@ from dtdr.gateway.connection import RawResult
 from dtdr.gateway.forwarding import without_server_stamp
 from dtdr.gateway.ranking import Ranker
 from dtdr.gateway.upstream import Upstream
-from dtdr.integrations.prefetch import EarlyCalls, PrefetchBounds, PrefetchCounts
+from dtdr.integrations.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 
 logger = logging.getLogger("dtdr.mcp")
 

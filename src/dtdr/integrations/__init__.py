@@ -5,9 +5,10 @@
 early; every other module is a framework.
 """
 
+from dtdr.integrations.early_calls import PrefetchBounds
 from dtdr.integrations.mask import ToolMask, ToolRun
 from dtdr.integrations.policy import ToolPolicy, ToolSelection, ToolSelector
-from dtdr.integrations.prefetch import AsyncPrefetch, Prefetch, PrefetchBounds
+from dtdr.integrations.prefetch import AsyncPrefetch, Prefetch
 from dtdr.integrations.transcript import Transcript, Turn
 
 __all__ = [

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from dtdr.arguments.origins import iter_sources
 from dtdr.calls import iter_references
 from dtdr.demonstrations import Demonstration, Outcome
-from dtdr.evaluation.drift import argument_sources
 from dtdr.studio.graph import ToolGraph
 
 _FILTERS = 16
@@ -140,7 +140,7 @@ class Runs:
             run = self.demonstrations[at]
             if tool not in run.plan.tools:
                 continue
-            for call, argument, source in argument_sources(run):
+            for call, argument, source in iter_sources(run):
                 if call.tool == tool:
                     sources.setdefault(argument, Counter())[source] += 1
             by_id = {call.id: call.tool for call in run.plan.calls}

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from dtdr.evaluation.result_tables import MOST_GROUPS
 from dtdr.evaluation.statistics import over_splits
 from dtdr.evaluation.tables import (
     EMPTY,
-    MOST_GROUPS,
     Cell,
     Column,
     Table,

@@ -8,6 +8,7 @@ from typing import Any
 
 from dtdr.evaluation.charts import SHARE, Axis, Dot, Point, Series, dot_chart, line_chart
 from dtdr.evaluation.metrics import DEFAULT
+from dtdr.evaluation.result_tables import metric_title
 from dtdr.evaluation.statistics import FEWEST_SPLITS, Proportion, over_splits
 from dtdr.evaluation.tables import (
     EMPTY,
@@ -15,7 +16,6 @@ from dtdr.evaluation.tables import (
     Column,
     Table,
     interval,
-    metric_title,
     number,
     numeric,
     p_value,

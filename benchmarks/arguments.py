@@ -31,9 +31,10 @@ from dtdr.arguments.state import RunState, forget_texts
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
 from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.tables import Column, Table
 from dtdr.retrievers.factored.retriever import DTDRFactored
+from dtdr.tools import Tool
 from server import resident
 
 PLANS = 60

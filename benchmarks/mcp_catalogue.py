@@ -18,7 +18,8 @@ from dtdr.datasets.synthetic import words
 from dtdr.datasets.synthetic.phrasing import compose
 from dtdr.datasets.synthetic.scene import Clause, Scene
 from dtdr.datasets.synthetic.toolbox import parameters
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
+from dtdr.tools import Tool
 
 SOURCE = "synthetic (benchmarks/mcp_catalogue.py)"
 TOOLS = 527

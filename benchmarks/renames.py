@@ -39,7 +39,7 @@ from dtdr import datasets
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Dataset
 from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations.renames import (
@@ -51,6 +51,7 @@ from dtdr.integrations.renames import (
 )
 from dtdr.plan import Plan
 from dtdr.retrievers import create
+from dtdr.tools import Parameter, Tool
 from printing import print_rows
 
 WAYS = ("style", "words", "opaque")

@@ -32,17 +32,18 @@ from pathlib import Path
 from typing import Any
 
 from dtdr import datasets
+from dtdr.calls import END
 from dtdr.datasets.base import data_folders
 from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
 from dtdr.errors import InputError
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations import ToolPolicy, ToolSelector
-from dtdr.plan import END
 from dtdr.retrievers import SupportsToolChanges, create
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
+from dtdr.tools import Tool
 from paraphrases import paraphrase
 from printing import print_rows
 

@@ -38,9 +38,10 @@ from rich.console import Console
 from dtdr import Client, fit
 from dtdr.datasets import load as load_dataset
 from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.tables import Column, Table, count
 from dtdr.model_folder import read_config
+from dtdr.tools import Tool
 
 CONNECTIONS = 16
 RUNS = 100

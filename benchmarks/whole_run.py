@@ -29,14 +29,16 @@ import numpy as np
 from rich.console import Console
 
 from dtdr import datasets
+from dtdr.calls import END, ToolCall
 from dtdr.datasets.splits import fixed_split
-from dtdr.demonstrations import Demonstration, Message, Tool
+from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import PERMUTATIONS, permutation_p_value
 from dtdr.evaluation.tables import Column, Table, count, share
-from dtdr.plan import END, Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.observations import RunReader
+from dtdr.tools import Tool
 
 FOLDS = 5
 

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Message
 from dtdr.integrations import ToolPolicy, Transcript, Turn
-from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 
 KNOWN = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")

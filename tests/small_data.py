@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+from dtdr.calls import ToolCall
 from dtdr.datasets import Dataset
 from dtdr.datasets.splits import Split
-from dtdr.demonstrations import Demonstration, Tool
-from dtdr.plan import Plan, ToolCall
+from dtdr.demonstrations import Demonstration
+from dtdr.plan import Plan
+from dtdr.tools import Tool
 
 TOOLS = (
     Tool("find_contact", "Look up the address or number of a person"),

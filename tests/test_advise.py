@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dtdr
+from dtdr.calls import END, ToolCall
 from dtdr.cli import run
 from dtdr.datasets.splits import Split
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.evaluation import harness
 from dtdr.evaluation.routing import StepConfidences
@@ -19,7 +20,8 @@ from dtdr.integrations import ToolPolicy
 from dtdr.integrations.advice import WAYS, Sizes, Way, advise, unused_tools
 from dtdr.integrations.costs import PRESETS, Prices, PromptCache, Segment, Usage, prices_of
 from dtdr.integrations.renames import describe_pairs, suggest_renames
-from dtdr.plan import END, Plan, ToolCall
+from dtdr.plan import Plan
+from dtdr.tools import Tool
 from tests import small_data
 from tests.command_line import is_one_sentence
 from tests.conftest import PROJECT

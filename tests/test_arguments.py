@@ -29,12 +29,13 @@ from dtdr.arguments.texts import tokenize
 from dtdr.arguments.values import canonical, convert, resolve_references
 from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
-from dtdr.demonstrations import Demonstration, Message, Parameter, Tool
+from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError, ModelError
 from dtdr.outputs import resolve_pointer
 from dtdr.plan import Plan
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.run import Run
+from dtdr.tools import Parameter, Tool
 from tests.helpers import change_config
 from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS
 

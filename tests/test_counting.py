@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr import counting, parquet
+from dtdr.calls import ToolCall
 from dtdr.cli import run
 from dtdr.counting import Counts, columns, draw_sample, passes
 from dtdr.counting import counts as counts_module
@@ -28,7 +29,7 @@ from dtdr.encoders.lexical import words
 from dtdr.engines import ProcessEngine
 from dtdr.errors import DtdrError, InputError
 from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations, save_tools
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.retrievers.factored.familiarity import hash_runs, phrase_hashes
 from dtdr.retrievers.training import TrainingData
 from tests import strategies

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from dtdr import datasets
+from dtdr.calls import iter_references
 from dtdr.datasets import t_eval, tinyagent, traject_bench, ultratool
 from dtdr.datasets.base import object_records
 from dtdr.datasets.splits import default_split
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations
-from dtdr.plan import Plan, iter_references
+from dtdr.plan import Plan
 
 
 @cache

@@ -2,9 +2,11 @@
 
 import pytest
 
-from dtdr.demonstrations import Demonstration, Parameter, Tool
-from dtdr.plan import Plan, ToolCall
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
+from dtdr.plan import Plan
 from dtdr.prompting import Examples, FillingPrompts
+from dtdr.tools import Parameter, Tool
 
 
 def demonstration(name: str, query: str, *calls: tuple[str, dict]) -> Demonstration:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
-from dtdr.demonstrations import Parameter
+from dtdr.calls import END
 from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
-from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
 from dtdr.retrievers.factored.calibration import isotonic, replace_words
@@ -28,6 +27,7 @@ from dtdr.retrievers.factored.query_text import (
 )
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.folds import assign_folds
+from dtdr.tools import Parameter
 
 # What can be asked for, the tool that does it, and words that say so.
 SKILLS = {

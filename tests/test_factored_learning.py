@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.calls import END
 from dtdr.errors import InputError
-from dtdr.plan import END
 from dtdr.retrievers import NAMES, SupportsToolChanges, SupportsUpdates, retriever_class
 from dtdr.retrievers.factored.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans

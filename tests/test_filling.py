@@ -6,14 +6,15 @@ from typing import ClassVar
 
 import pytest
 
-from dtdr.demonstrations import Parameter, Tool
+from dtdr.calls import ToolCall
 from dtdr.errors import InputError
 from dtdr.llms.server import OpenAIServer, json_schema
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.planning import Planner, fill
 from dtdr.prompting import FillingPrompts, filling_form
 from dtdr.retrievers.random import RandomRetriever
 from dtdr.run import Run
+from dtdr.tools import Parameter, Tool
 from tests import whole_calls
 from tests.fake_llm_server import fake_server
 from tests.scripted_llm import ScriptedLLM

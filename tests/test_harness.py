@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.splits import Split, group_folds
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError, OutputError
 from dtdr.evaluation import harness, mean_score, read_run_log, run, run_folds
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.retrievers import create
 from dtdr.retrievers.random import RandomRetriever
 from tests import small_data

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("msgspec", reason="servers need the extra 'server'")
 
 import dtdr
+from dtdr.calls import ToolCall
 from dtdr.cli import run
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstrations import Demonstration
@@ -22,7 +23,7 @@ from dtdr.feedback import DuplicateError, FileLog, open_log
 from dtdr.learning import LearnOptions, Trainer, Versions
 from dtdr.learning.trainer import mean_reciprocal_rank
 from dtdr.learning.versions import checksum_of
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from tests.redis_server import RedisServer
 from tests.server import serving
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr.calibration import Calibration
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Message
 from dtdr.errors import InputError
 from dtdr.integrations import ToolMask, ToolPolicy, ToolSelector, Transcript, Turn
 from dtdr.integrations.transcript import read_items
-from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.clustering import DTDRClustering
 from dtdr.traces.base import AssistantMessage, UserMessage

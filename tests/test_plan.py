@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr import Plan, ToolCall
+from dtdr.calls import END
 from dtdr.errors import InputError
-from dtdr.plan import END
 from tests.strategies import plans, runs
 
 

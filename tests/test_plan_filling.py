@@ -4,7 +4,7 @@ import pytest
 
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.plan import Plan
 from dtdr.planning import Filler, Planner
@@ -16,6 +16,7 @@ from dtdr.prompting import (
 )
 from dtdr.retrievers import create
 from dtdr.run import Run
+from dtdr.tools import Parameter, Tool
 from tests import whole_calls
 from tests.scripted_llm import ScriptedLLM
 

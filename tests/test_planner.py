@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 
 from dtdr.calibration import Calibration
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.planning import Fusion, Planner, Selector
 from dtdr.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import END_TOOL
 from dtdr.retrievers.random import RandomRetriever
 from dtdr.selection import Selection
+from dtdr.tools import Parameter, Tool
 from tests import small_data
 from tests.scripted_llm import ScriptedLLM
 

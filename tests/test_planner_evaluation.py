@@ -192,8 +192,10 @@ def test_samples_are_seeded_and_nested():
 
 
 def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
-    from dtdr.demonstrations import Demonstration, Parameter, Tool
-    from dtdr.plan import Plan, ToolCall
+    from dtdr.calls import ToolCall
+    from dtdr.demonstrations import Demonstration
+    from dtdr.plan import Plan
+    from dtdr.tools import Parameter, Tool
 
     note = Parameter("note", "str")
     tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
@@ -275,8 +277,10 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
 
 
 def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
-    from dtdr.demonstrations import Demonstration, Parameter, Tool
-    from dtdr.plan import Plan, ToolCall
+    from dtdr.calls import ToolCall
+    from dtdr.demonstrations import Demonstration
+    from dtdr.plan import Plan
+    from dtdr.tools import Parameter, Tool
 
     note = Parameter("note", "str")
     tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))

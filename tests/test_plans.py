@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import dtdr
 from dtdr import Run
 from dtdr.arguments.values import canonical
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.calls import END, ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_plans
-from dtdr.plan import END, Plan
+from dtdr.plan import Plan
 from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
 from dtdr.plans.candidates import edit_plans
 from dtdr.plans.expected import ExpectedCalls, PartRegression
@@ -42,6 +42,7 @@ from dtdr.plans.proposer import Proposal
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
 from dtdr.ranking import Ranking
 from dtdr.retrievers.factored.retriever import DTDRFactored
+from dtdr.tools import Tool
 from tests.helpers import change_config
 from tests.whole_calls import DEMONSTRATIONS, NAMES
 

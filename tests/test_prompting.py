@@ -3,14 +3,16 @@ import json
 import numpy as np
 import pytest
 
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.prompting import METHODS, Examples, FillingPrompts, SelectionPrompts
 from dtdr.prompting.choice import read_choice
 from dtdr.prompting.render import ShownNames, plan_lines, safe, tool_list
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import END_TOOL
+from dtdr.tools import Parameter, Tool
 from tests import small_data
 
 TOOLS = (*small_data.TOOLS, END_TOOL)

@@ -10,8 +10,8 @@ import sklearn.base
 from safetensors.numpy import load_file, save_file
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.calls import END
 from dtdr.errors import DtdrError, InputError, ModelError, OutputError
-from dtdr.plan import END
 from dtdr.retrievers import NAMES, create, retriever_class
 from tests import small_data
 from tests.helpers import change_config, sha256_of

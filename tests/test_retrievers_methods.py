@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
-from dtdr.demonstrations import Parameter
+from dtdr.calls import END
 from dtdr.errors import DtdrError, InputError
-from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.descriptions import description, document, name_words
 from dtdr.retrievers.kmeans import Clusters
 from dtdr.retrievers.linear import MAX_CALLS, history_sentence, history_tokens
 from dtdr.retrievers.similarity import convolution, transitions
+from dtdr.tools import Parameter
 from tests import small_data
 
 SET = small_data.dataset(24)

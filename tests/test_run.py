@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import Message
 from dtdr.errors import InputError
 from dtdr.outputs import OUTPUT_LENGTH
-from dtdr.plan import ToolCall
 from dtdr.run import Run, as_run
 
 values = st.recursive(

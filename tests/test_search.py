@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import dtdr
-from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.integrations.search import read_search
 from dtdr.ranking import Ranking
 from dtdr.retrievers.search import ToolSearch
 from dtdr.run import Run
+from dtdr.tools import Tool
 from tests import small_data
 from tests.command_line import dtdr as command
 from tests.integrations.tools import NEW, QUERY, RETRIEVER, broken_mask, mask

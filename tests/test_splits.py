@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall, datasets
+from dtdr.calls import END
 from dtdr.datasets.splits import (
     Split,
     default_split,
@@ -20,7 +21,6 @@ from dtdr.datasets.splits import (
     save_split,
 )
 from dtdr.errors import InputError, OutputError
-from dtdr.plan import END
 
 
 @cache

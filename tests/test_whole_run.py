@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, ToolCall, load
+from dtdr.calls import END
 from dtdr.demonstrations import Message
 from dtdr.errors import InputError
-from dtdr.plan import END
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.observations import NO_OUTCOME, STATUSES, RunReader, read_context

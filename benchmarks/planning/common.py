@@ -10,11 +10,12 @@ from pathlib import Path
 from dtdr import llms
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.statistics import Proportion
 from dtdr.evaluation.tables import Column
 from dtdr.llms import LLM
 from dtdr.selection import Selection
+from dtdr.tools import Tool
 
 
 def parser(

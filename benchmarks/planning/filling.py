@@ -16,18 +16,19 @@ from pathlib import Path
 
 import common
 
+from dtdr.calls import ToolCall
 from dtdr.cli.output import console
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.planning import hold_out
 from dtdr.evaluation.planning.metrics import similar_arguments
 from dtdr.evaluation.statistics import Proportion, proportion
 from dtdr.evaluation.tables import Table
 from dtdr.llms.replay import Recorder
-from dtdr.plan import ToolCall
 from dtdr.planning import fill
 from dtdr.planning.filling import FilledParameters
 from dtdr.progress import track
 from dtdr.prompting import Examples, FillingPrompts
+from dtdr.tools import Tool
 
 
 def main() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dtdr.api import fit, load
-from dtdr.demonstrations import Demonstration, Message, Tool
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import DtdrError
 from dtdr.jsonl import read_demonstrations, read_tools
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.ranking import Ranking
 from dtdr.retrievers.session import Session
 from dtdr.run import Run
 from dtdr.selection import Selection
+from dtdr.tools import Tool
 
 if TYPE_CHECKING:
     from dtdr.client import AsyncClient as AsyncClient

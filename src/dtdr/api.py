@@ -11,12 +11,12 @@ from typing import Any
 
 from dtdr import encoders, model_folder, retrievers
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions
-from dtdr.demonstrations import Tool
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError, unknown_choice
 from dtdr.plans.model import PlanModel
 from dtdr.retrievers.base import Demonstrations, Retriever
 from dtdr.retrievers.surprise import SurpriseModel
 from dtdr.retrievers.training import TrainingData
+from dtdr.tools import Tool
 
 logger = logging.getLogger("dtdr")
 

@@ -11,6 +11,9 @@ import msgspec
 from dtdr.errors import InputError
 from dtdr.outputs import resolve_pointer
 
+END = "end"
+"""Name of the end-of-plan tool: predicted last, never written among a plan's calls."""
+
 Status = Literal["ok", "error", "empty", "unknown"]
 """What became of a call."""
 

@@ -11,69 +11,21 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 
 from dtdr import json_codec
-from dtdr.calls import dataclass_fields, is_object, number_calls
+from dtdr.calls import (
+    ToolCall,
+    check_pointers,
+    check_text,
+    dataclass_fields,
+    is_object,
+    iter_references,
+    kind_of,
+    number_calls,
+)
 from dtdr.errors import InputError
-from dtdr.plan import Plan, ToolCall, check_pointers, check_text, iter_references, kind_of
+from dtdr.plan import Plan
 
 Outcome = Literal["success", "failure", "unknown"]
 _OUTCOMES = get_args(Outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a tool; ``type`` is a JSON-schema type name, or whatever the source says."""
-
-    name: str
-    type: str = ""
-    description: str = ""
-    required: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool the agent can call. Descriptions and parameters are never needed to learn."""
-
-    name: str
-    description: str = ""
-    parameters: tuple[Parameter, ...] = ()
-
-    @classmethod
-    def from_dict(cls, record: object) -> Tool:
-        """A tool from its JSON object.
-
-        Accepts a list of parameters, or a JSON schema under ``parameters``, ``input_schema`` or
-        ``inputSchema``, and the ``{"type": "function", "function": {...}}`` envelope.
-
-        Raises:
-            InputError: the record is not an object or has no name.
-        """
-        if isinstance(record, Mapping) and isinstance(record.get("function"), Mapping):
-            record = record["function"]
-        if not isinstance(record, Mapping):
-            raise InputError(f"a tool must be a JSON object, not {type(record).__name__}")
-        name = record.get("name")
-        if not isinstance(name, str) or not name:
-            raise InputError("a tool has no 'name'")
-        check_text(name, "the tool name")
-        schema = record.get("parameters", record.get("input_schema", record.get("inputSchema")))
-        description = record.get("description") or ""
-        return cls(name, str(description), _parameters(name, schema))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object that ``from_dict`` reads back."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "parameters": [
-                {
-                    "name": item.name,
-                    "type": item.type,
-                    "description": item.description,
-                    "required": item.required,
-                }
-                for item in self.parameters
-            ],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,20 +301,6 @@ def _as_demonstration(value: object, position: str) -> Demonstration:
     return Demonstration(position, query, Plan(tuple(calls)))
 
 
-def unique_tools(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """Tools by name.
-
-    Raises:
-        InputError: two tools share a name.
-    """
-    by_name: dict[str, Tool] = {}
-    for tool in tools:
-        if tool.name in by_name:
-            raise InputError(f"two tools are named {tool.name!r}; tool names must be unique")
-        by_name[tool.name] = tool
-    return by_name
-
-
 def before_record(item: object) -> object:
     """The JSON object of a message or call, as ``parse_before`` reads it; others as they are."""
     if isinstance(item, ToolCall):
@@ -419,35 +357,3 @@ def _links(value: object) -> tuple[tuple[str, str], ...]:
     ):
         raise InputError("'links' must be a list of [earlier id, later id] pairs")
     return tuple((str(source), str(target)) for source, target in value)
-
-
-def _parameters(tool: str, schema: object) -> tuple[Parameter, ...]:
-    if schema is None:
-        return ()
-    if isinstance(schema, Mapping):
-        properties = schema.get("properties", {})
-        if not isinstance(properties, Mapping):
-            raise InputError(f"the parameters of tool {tool!r} are not a JSON schema")
-        required = schema.get("required") or ()
-        return tuple(
-            Parameter(
-                str(name),
-                str(item.get("type", "")) if isinstance(item, Mapping) else "",
-                str(item.get("description", "")) if isinstance(item, Mapping) else "",
-                name in required,
-            )
-            for name, item in properties.items()
-        )
-    if isinstance(schema, list) and all(
-        isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in schema
-    ):
-        return tuple(
-            Parameter(
-                item["name"],
-                str(item.get("type", "")),
-                str(item.get("description", "")),
-                bool(item.get("required", True)),
-            )
-            for item in schema
-        )
-    raise InputError(f"the parameters of tool {tool!r} must be a list of objects with a 'name'")

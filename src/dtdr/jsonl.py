@@ -14,10 +14,11 @@ from typing import IO, Any
 import msgspec
 
 from dtdr import json_codec, parquet
-from dtdr.demonstrations import Demonstration, Tool, parse_demonstration, unique_tools
+from dtdr.demonstrations import Demonstration, parse_demonstration
 from dtdr.errors import InputError, OutputError
 from dtdr.files import replacing_file
 from dtdr.shards import Shard, find_shards, local_shard
+from dtdr.tools import Tool, unique_tools
 
 LINE_VARIABLE = "DTDR_MAX_LINE"
 LONGEST_LINE = 32_000_000

@@ -22,9 +22,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.demonstrations import Tool
 from dtdr.errors import InputError, ModelError, OutputError
 from dtdr.files import read_regular_file, replacing_file, replacing_folder
+from dtdr.tools import Tool
 
 P = TypeVar("P")
 

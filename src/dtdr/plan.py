@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,22 +9,17 @@ from functools import cached_property
 from typing import Any
 
 from dtdr.calls import (
+    END,
     Reference,
-    Status,
     ToolCall,
     check_pointers,
     check_text,
     find_references,
-    is_reference,
-    is_text,
     iter_references,
-    kind_of,
     without_references,
 )
+from dtdr.dependencies import describe_cycle, find_parents, solve, sort_calls
 from dtdr.errors import InputError
-
-END = "end"
-"""Name of the end-of-plan tool: predicted last, never written among a plan's calls."""
 
 ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
@@ -66,7 +60,7 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
-        if (solved := _solve(self.calls, self.links, self.earlier)) is None:
+        if (solved := solve(self.calls, self.links, self.earlier)) is None:
             self._validate()
         else:
             vars(self).update(_references=solved[0], dependencies=solved[1])
@@ -74,7 +68,7 @@ class Plan:
             check_pointers(self.calls, self.earlier)
 
     def _validate(self) -> None:
-        """Find what is wrong, and say it; ``_solve`` is for the many plans that have no fault."""
+        """Find what is wrong, and say it; ``solve`` is for the many plans that have no fault."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")
@@ -105,23 +99,11 @@ class Plan:
             InputError: as the constructor, but not for a reference to a later call.
         """
         links = tuple(links)
-        parents = _parents(calls, [find_references(call.arguments) for call in calls], links, ())
-        children: list[list[int]] = [[] for _ in calls]
-        for child, sources in enumerate(parents):
-            for parent in sources:
-                children[parent].append(child)
-        waiting = [len(sources) for sources in parents]
-        ready = [child for child, count in enumerate(waiting) if count == 0]
-        order: list[int] = []
-        while ready:
-            done = heapq.heappop(ready)
-            order.append(done)
-            for child in children[done]:
-                waiting[child] -= 1
-                if waiting[child] == 0:
-                    heapq.heappush(ready, child)
+        references = [find_references(call.arguments) for call in calls]
+        parents = find_parents(calls, references, links, ())
+        order = sort_calls(parents)
         if len(order) < len(calls):
-            raise InputError(_cycle_message(calls, parents))
+            raise InputError(describe_cycle(calls, parents))
         return cls(tuple(calls[index] for index in order), links)
 
     @cached_property
@@ -132,12 +114,12 @@ class Plan:
     @cached_property
     def dependencies(self) -> tuple[frozenset[int], ...]:
         """For each call, the positions (from 0) of the calls it depends on."""
-        parents = _parents(self.calls, self._references, self.links, self.earlier)
+        parents = find_parents(self.calls, self._references, self.links, self.earlier)
         for child, sources in enumerate(parents):
             late = [source for source in sources if source >= child]
             if late:
-                if _has_cycle(parents):
-                    raise InputError(_cycle_message(self.calls, parents))
+                if cycle := describe_cycle(self.calls, parents):
+                    raise InputError(cycle)
                 raise InputError(
                     f"call {self.calls[child].id!r} depends on the later call "
                     f"{self.calls[late[0]].id!r}; list calls after the calls they use"
@@ -321,142 +303,3 @@ class Plan:
 def same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two calls have the same arguments, whatever the order of their keys."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
-
-
-_NOTHING: frozenset[int] = frozenset()
-
-
-def _solve(
-    calls: Sequence[ToolCall], links: Iterable[tuple[str, str]], earlier: Sequence[ToolCall]
-) -> tuple[tuple[list[Reference], ...], tuple[frozenset[int], ...]] | None:
-    """The references and the dependencies of each call, in one pass.
-
-    Returns:
-        None where the plan may have a fault.
-    """
-    before = {call.id for call in earlier}
-    position: dict[str, int] = {}
-    references: list[list[Reference]] = []
-    parents: list[frozenset[int] | set[int]] = []
-    latest = None
-    for index, call in enumerate(calls):
-        identifier, tool, step, arguments = call.id, call.tool, call.step, call.arguments
-        if not tool or tool == END or identifier in position or identifier in before:
-            return None
-        if not (tool.isascii() and identifier.isascii()) and not is_text(tool + identifier):
-            return None
-        if step is not None:
-            if latest is not None and step < latest:
-                return None
-            latest = step
-        found: list[Reference] = []
-        if "$ref" in arguments:
-            found = find_references(arguments)
-        else:
-            for value in arguments.values():
-                if type(value) is not str:
-                    found += find_references(value)
-        references.append(found)
-        needs: frozenset[int] | set[int] = _NOTHING
-        if found:
-            needs = set()
-            for source, _ in found:
-                if source in position:
-                    needs.add(position[source])
-                elif source not in before:
-                    return None
-        parents.append(needs)
-        position[identifier] = index
-    for source, target in links:
-        if source not in position or target not in position or position[source] >= position[target]:
-            return None
-        parents[position[target]] = parents[position[target]] | {position[source]}
-    if len(before) < len(earlier):
-        return None
-    return tuple(references), tuple(map(frozenset, parents))
-
-
-def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:
-    position: dict[str, int] = {}
-    for index, call in enumerate(calls):
-        if call.id in position:
-            raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a plan")
-        position[call.id] = index
-    return position
-
-
-def _parents(
-    calls: Sequence[ToolCall],
-    references: Sequence[Sequence[Reference]],
-    links: Iterable[tuple[str, str]],
-    earlier: Sequence[ToolCall],
-) -> list[set[int]]:
-    position = _positions(calls)
-    before = _positions(earlier).keys() if earlier else frozenset()
-    for call_id in before:
-        if call_id in position:
-            raise InputError(f"two calls share the id {call_id!r}; ids must be unique in a record")
-    parents: list[set[int]] = [set() for _ in calls]
-    for index, call in enumerate(calls):
-        for call_id, _ in references[index]:
-            if call_id in position:
-                parents[index].add(position[call_id])
-            elif call_id not in before:
-                raise InputError(
-                    f"call {call.id!r} refers to {call_id!r}, which is not a call of this plan"
-                )
-    for source, target in links:
-        for end in (source, target):
-            if end not in position:
-                raise InputError(f"a link names {end!r}, which is not a call of this plan")
-        parents[position[target]].add(position[source])
-    return parents
-
-
-def _has_cycle(parents: Sequence[set[int]]) -> bool:
-    return bool(_find_cycle(parents))
-
-
-def _find_cycle(parents: Sequence[set[int]]) -> list[int]:
-    state = [0] * len(parents)  # 0 unseen, 1 on the path, 2 finished
-    for start in range(len(parents)):
-        if state[start]:
-            continue
-        path: list[int] = [start]
-        pending = [iter(sorted(parents[start]))]
-        state[start] = 1
-        while path:
-            step = next(pending[-1], None)
-            if step is None:
-                state[path.pop()] = 2
-                pending.pop()
-            elif state[step] == 1:
-                return [*path[path.index(step) :], step]
-            elif state[step] == 0:
-                state[step] = 1
-                path.append(step)
-                pending.append(iter(sorted(parents[step])))
-    return []
-
-
-def _cycle_message(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> str:
-    names = " needs ".join(repr(calls[index].id) for index in _find_cycle(parents))
-    return f"the calls depend on each other in a cycle: {names}"
-
-
-__all__ = [
-    "END",
-    "ArgumentComparison",
-    "Plan",
-    "Reference",
-    "Status",
-    "Step",
-    "ToolCall",
-    "check_pointers",
-    "check_text",
-    "is_reference",
-    "iter_references",
-    "kind_of",
-    "same_arguments",
-    "without_references",
-]

@@ -15,11 +15,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dtdr.calls import END
 from dtdr.demonstrations import DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluation import charts
 from dtdr.files import replacing_file
-from dtdr.plan import END
 
 if TYPE_CHECKING:
     from dtdr.evaluation.run_log import RunLog

@@ -10,9 +10,9 @@ import numpy as np
 
 from dtdr.calibration import NO_CALIBRATION, Calibration
 from dtdr.calibration import Floats as Floats
+from dtdr.calls import END
 from dtdr.errors import InputError
 from dtdr.explanation import Explanation
-from dtdr.plan import END
 from dtdr.selection import Bounds, Positions, Selection
 
 _MANY, _FEW = 256, 32

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from dtdr import json_codec
-from dtdr.calls import number_calls
+from dtdr.calls import END, Status, ToolCall, check_text, kind_of, number_calls
 from dtdr.demonstrations import Message, before_record, parse_before
 from dtdr.errors import InputError
 from dtdr.outputs import bound_output, is_empty, parse_output
-from dtdr.plan import END, Status, ToolCall, check_text, kind_of
 
 CallLike = str | ToolCall | Mapping[str, Any]
 """A call: the name of its tool, a ``ToolCall``, or its JSON object, which needs no id."""

@@ -5,9 +5,10 @@ import pytest
 pytest.importorskip("mcp", reason="the gateway needs the extra dtdr[mcp]")
 
 import dtdr
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.gateway import UpstreamSpec
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from tests.gateway.helpers import NAMES, free_port, http_server
 
 STRANGE = {

@@ -6,11 +6,12 @@ import anyio
 import pytest
 
 import dtdr
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.gateway import Gateway, GatewayOptions, UpstreamSpec, read_config
 from dtdr.integrations.early_calls import PrefetchBounds, PrefetchCounts
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
 
 pytestmark = pytest.mark.anyio

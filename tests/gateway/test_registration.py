@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.retrievers.random import RandomRetriever
+from dtdr.tools import Tool
 from tests.gateway.conftest import STRANGE, demonstrations
 from tests.gateway.helpers import NAMES, gateway_client, kill, names, stdio, until
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("langchain", reason="langchain is not installed")
 
+from dtdr.calls import END
 from dtdr.datasets.synthetic import generate
-from dtdr.plan import END
 from dtdr.retrievers import DEFAULT
 from dtdr.run import Run
 from tests.integrations.documentation import run_python, run_shell

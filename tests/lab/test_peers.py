@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dtdr.calls import END
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.errors import DtdrError, InputError
 from dtdr.lab.kinds import peer
 from dtdr.lab.train_test import TrainTest
-from dtdr.plan import END
 from tests.runs import make_log
 
 DEMONSTRATIONS = list(generate(12))

@@ -6,8 +6,8 @@ import typer
 from typer.testing import CliRunner
 
 from dtdr import llms
+from dtdr.calls import ToolCall
 from dtdr.cli import tune
-from dtdr.demonstrations import Parameter, Tool
 from dtdr.evaluation.planning import (
     choose_steps,
     function_selection_accuracy,
@@ -16,12 +16,12 @@ from dtdr.evaluation.planning import (
     too_long_rate,
 )
 from dtdr.llms.replay import Recorder, Replay
-from dtdr.plan import ToolCall
 from dtdr.planning import METHODS, Planner
 from dtdr.prompting import FillingPrompts, filling_form
 from dtdr.prompting.arguments import read_arguments
 from dtdr.retrievers.random import RandomRetriever
 from dtdr.selection import Selection
+from dtdr.tools import Parameter, Tool
 from tests import small_data
 
 DATASET = small_data.dataset(6)

@@ -15,10 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.feedback import FileLog
 from dtdr.gateway.learning import Recorder
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.traces.base import TracedCall
 
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 import dtdr
+from dtdr.calls import ToolCall
 from dtdr.client import InvalidRequestError, ServerError
 from dtdr.demonstrations import Message
-from dtdr.plan import ToolCall
 from dtdr.run import Run
 from tests import whole_calls
 from tests.server import serving

@@ -7,12 +7,14 @@ import pytest
 
 import dtdr
 from dtdr import datasets
+from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
 from dtdr.cli.studio import studio_endpoints
 from dtdr.datasets import synthetic
-from dtdr.demonstrations import Demonstration, Tool
-from dtdr.plan import Plan, ToolCall
+from dtdr.demonstrations import Demonstration
+from dtdr.plan import Plan
 from dtdr.server.keys import create_key
+from dtdr.tools import Tool
 from tests.server import serving
 from tests.studio.browser import VIEWS, Browser
 

@@ -27,9 +27,10 @@ from dtdr.arguments.state import RunState
 from dtdr.arguments.training import TrainingExamples, iter_calls
 from dtdr.arguments.values import convert
 from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.run import Run
+from dtdr.tools import Tool
 
 EPOCHS = 4
 MEMBER_EPOCHS = 4

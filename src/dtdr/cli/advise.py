@@ -19,12 +19,13 @@ from dtdr.jsonl import BadRecords
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dtdr.demonstrations import Demonstration, Tool
+    from dtdr.demonstrations import Demonstration
     from dtdr.evaluation.routing import Route
     from dtdr.integrations.advice import Cost
     from dtdr.integrations.costs import Prices
     from dtdr.integrations.renames import Rename
     from dtdr.retrievers.base import Retriever
+    from dtdr.tools import Tool
 
 RUNS = 1000
 """Runs that the table's dollars are for; one run costs too little to read."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from dtdr.datasets.statistics import Statistics
-    from dtdr.demonstrations import Demonstration, Tool
+    from dtdr.demonstrations import Demonstration
+    from dtdr.tools import Tool
 
 app = typer.Typer(
     no_args_is_help=True, help="Demonstrations: published sets, the bundled one, and your own."
@@ -308,7 +309,7 @@ def _write(
 
 
 def _complete(described: Iterable[Tool], called: set[str]) -> list[Tool]:
-    from dtdr.demonstrations import Tool, unique_tools
+    from dtdr.tools import Tool, unique_tools
 
     known = unique_tools(described)
     return [*known.values(), *(Tool(name) for name in sorted(called - known.keys()))]

@@ -25,12 +25,13 @@ from dtdr.cli.inputs import (
 from dtdr.cli.output import print_json
 from dtdr.counting import KeptCounts, Sample
 from dtdr.counting.memory import SAMPLE, parse_size, plan_memory
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
 from dtdr.jsonl import BadRecords
 from dtdr.model_folder import check_target
 from dtdr.retrievers import DEFAULT
 from dtdr.retrievers.base import Retriever
+from dtdr.tools import Tool
 
 
 def fit(

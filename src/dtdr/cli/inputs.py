@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtdr.cli.output import note
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, DemonstrationFile, read_tools
 from dtdr.plan import Plan
 from dtdr.run import Run
+from dtdr.tools import Tool
 
 if TYPE_CHECKING:
     from dtdr.counting import KeptCounts, Sample

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from dtdr.calls import END
 from dtdr.cli import options
 from dtdr.cli.output import console, print_json, printable
 from dtdr.errors import ModelError
-from dtdr.plan import END
 
 SHOWN_TOOLS = 12
 

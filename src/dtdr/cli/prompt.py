@@ -50,7 +50,7 @@ def prompt(
     if not query.strip():
         raise InputError("the query is empty; say what the user asked for")
     from dtdr.api import load
-    from dtdr.plan import ToolCall
+    from dtdr.calls import ToolCall
     from dtdr.prompting import Examples, FillingPrompts, SelectionPrompts
     from dtdr.selection import count_tokens
 

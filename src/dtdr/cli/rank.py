@@ -10,14 +10,13 @@ from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
-from dtdr.calls import ToolCall
+from dtdr.calls import END, ToolCall
 from dtdr.cli import options
 from dtdr.cli.explanation import print_explanation
 from dtdr.cli.inputs import read_run
 from dtdr.cli.output import console, note, print_json, printable, shorten
 from dtdr.demonstrations import Message
 from dtdr.errors import InputError
-from dtdr.plan import END
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.session import details_of

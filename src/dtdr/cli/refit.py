@@ -14,13 +14,13 @@ from dtdr.cli.fit import learn
 from dtdr.cli.inputs import dataset_of, draw_from_large, load_dataset
 from dtdr.counting import KeptCounts
 from dtdr.counting.memory import SAMPLE, plan_memory
-from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.learning import Versions
 from dtdr.model_folder import read_config
 from dtdr.retrievers.base import END_TOOL, Retriever
 from dtdr.retrievers.training import TrainingData
 from dtdr.shards import find_shards
+from dtdr.tools import Tool
 from dtdr.traces import CANONICAL
 
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from dtdr.arguments.prediction import CallPrediction
+from dtdr.calls import ToolCall
 from dtdr.client.answers import RemoteRanking, read_calls, read_plans, read_search, read_surprise
 from dtdr.client.calls import Call, endpoint
-from dtdr.plan import ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.retrievers.surprise import Surprise

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.calls import END
 from dtdr.counting.counts import PER_TOOL, Counts, Numbers, Phrases, number_of, sort_unique
 from dtdr.demonstrations import Outcome
 from dtdr.encoders.base import MAX_CHARACTERS
 from dtdr.encoders.lexical import words
-from dtdr.plan import END
 from dtdr.retrievers.factored.familiarity import hash_runs
 
 COLUMNS = ("id", "query", "calls.tool", "outcome")

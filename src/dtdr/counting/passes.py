@@ -17,7 +17,7 @@ from dtdr.counting.counts import Counts, Numbers, merge_all, number_of
 from dtdr.counting.kept import KeptCounts
 from dtdr.counting.parts import Part, find_parts, hash_part, open_part
 from dtdr.counting.unique_ids import UniqueIds
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.engines import Engine, ProcessEngine
 from dtdr.errors import InputError, nothing_to_learn
 from dtdr.jsonl import (
@@ -29,6 +29,7 @@ from dtdr.jsonl import (
     read_tools,
     record_id,
 )
+from dtdr.tools import Tool
 
 logger = logging.getLogger("dtdr")
 

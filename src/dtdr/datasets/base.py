@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.files import cache_folder
 from dtdr.jsonl import BadRecords
+from dtdr.tools import Tool
 
 Read = Callable[[Path, BadRecords | None], Iterator[Demonstration]]
 """Streams a source's file; ``(path, bad) -> demonstrations`` in record order."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtdr.datasets.base import Published
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.base import Source, member, object_records
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, convert_records
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
+from dtdr.tools import Parameter, Tool
 
 FINISH = "FinishAction"
 """T-Eval's own end-of-plan tool; it is not a call here."""

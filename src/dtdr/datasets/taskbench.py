@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.base import Hub, Published, Read, Source, member, read_json
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
 from dtdr.parquet import SUFFIX, iter_rows
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
+from dtdr.tools import Parameter, Tool
 
 _FORMS = ("data.json", "data.parquet", "improved.parquet")
 """The records, in the order of preference; the hub keeps them as lines of JSON and as Parquet."""

@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.base import Hub, Published, Read, Source, member, object_records
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.jsonl import convert_records, read_tools
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
+from dtdr.tools import Tool
 
 JOIN = "join"
 """TinyAgent's own end-of-plan tool; it is not a call here."""

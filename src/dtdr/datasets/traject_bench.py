@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import Status, ToolCall
 from dtdr.datasets.base import Source, member
-from dtdr.demonstrations import Demonstration, Parameter, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
 from dtdr.outputs import is_empty
-from dtdr.plan import Plan, Status, ToolCall
+from dtdr.plan import Plan
+from dtdr.tools import Parameter, Tool
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object"}
 

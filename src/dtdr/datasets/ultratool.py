@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.base import Source, member
 from dtdr.datasets.taskbench import node_links, read_tool_descriptions
 from dtdr.demonstrations import Demonstration
 from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 
 
 def convert(record: Any) -> Demonstration:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.origins import iter_sources
-from dtdr.calls import ToolCall
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import PERMUTATIONS, holm
-from dtdr.plan import END
 from dtdr.selection import count_tokens
 
 Floats = npt.NDArray[np.float64]

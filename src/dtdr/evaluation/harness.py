@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtdr.calls import ToolCall
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
 from dtdr.evaluation.plans import PlanScores, score_plans
@@ -27,7 +27,7 @@ from dtdr.evaluation.run_log import (
 )
 from dtdr.evaluation.run_log_file import write_run_log
 from dtdr.model_folder import versions
-from dtdr.plan import END, Plan
+from dtdr.plan import Plan
 from dtdr.progress import track
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from dtdr.calls import END
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.reliability import BINS, Bin, confidence_bins, expected_calibration_error
 from dtdr.evaluation.statistics import Proportion, permutation_p_value, proportion
 from dtdr.evaluation.tables import Column, Table, count, numeric, p_value
-from dtdr.plan import END
 from dtdr.plans.beam import MOST_CALLS
 from dtdr.progress import track
 from dtdr.retrievers.base import Retriever

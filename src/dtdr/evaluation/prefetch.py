@@ -9,11 +9,10 @@ from typing import Any
 
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.values import resolve_references
-from dtdr.calls import ToolCall
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.integrations.early_calls import PrefetchBounds
-from dtdr.plan import END
 from dtdr.progress import track
 from dtdr.retrievers.base import Retriever
 from dtdr.run import Run

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from dtdr.calls import rename_references
+from dtdr.calls import ToolCall, rename_references
 from dtdr.errors import InputError, unknown_choice
-from dtdr.plan import ArgumentComparison, Plan, ToolCall, same_arguments
+from dtdr.plan import ArgumentComparison, Plan, same_arguments
 from dtdr.run import Run
 
 Mode = Literal["strict", "unordered", "subset", "superset", "dag", "dependencies"]

@@ -14,8 +14,8 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from dtdr.calls import ToolCall
 from dtdr.integrations.transcript import bound_call, read_call
-from dtdr.plan import ToolCall
 from dtdr.traces.base import TracedCall
 from dtdr.traces.turns import number_steps
 

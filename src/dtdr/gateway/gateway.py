@@ -13,6 +13,7 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
+from dtdr.calls import END, ToolCall
 from dtdr.errors import InputError, OutputError, unknown_choice
 from dtdr.gateway.catalog import Catalog, Names
 from dtdr.gateway.clients import Clients, ClientState
@@ -24,7 +25,6 @@ from dtdr.gateway.prefetch import Prefetcher
 from dtdr.gateway.ranking import Ranker, ReadHistory
 from dtdr.gateway.upstream import InputAnswer, Upstream
 from dtdr.integrations.search import SEARCH_TOOL
-from dtdr.plan import END, ToolCall
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.session import NO_ARGUMENTS, NO_SURPRISE
 from dtdr.selection import count_tokens

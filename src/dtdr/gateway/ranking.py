@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from dtdr.arguments.prediction import CallPrediction
+from dtdr.calls import END, ToolCall
 from dtdr.errors import DtdrError, EncoderError
 from dtdr.gateway.catalog import CatalogTool
 from dtdr.http_requests import bound_requests
 from dtdr.integrations.policy import ToolPolicy, ToolSelector
 from dtdr.integrations.search import described_tool
-from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.protocols import SupportsToolChanges

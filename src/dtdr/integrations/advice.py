@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.calls import END, ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.integrations.anthropic import LOADER, LOADER_TOOL, load
 from dtdr.integrations.costs import Prices, PromptCache, Segment, Usage
 from dtdr.integrations.policy import Sticky, ToolPolicy, ToolSelector
-from dtdr.plan import END, ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.selection import count_tokens
+from dtdr.tools import Tool
 
 BATCH = 256
 """Demonstrations that are ranked at once."""

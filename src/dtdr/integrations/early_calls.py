@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtdr.arguments.prediction import CallPrediction
-from dtdr.calls import ToolCall, is_reference
+from dtdr.calls import END, ToolCall, is_reference
 from dtdr.errors import InputError, check_at_least
 from dtdr.outputs import resolve_pointer
-from dtdr.plan import END
 
 logger = logging.getLogger("dtdr.integrations")
 

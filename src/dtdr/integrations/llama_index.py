@@ -11,11 +11,11 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from dtdr.calls import Status, ToolCall
 from dtdr.errors import MissingExtraError
 from dtdr.integrations.mask import ToolMask
 from dtdr.integrations.requests import as_json, check_names, token_costs
 from dtdr.integrations.transcript import Transcript, Turn, read_items
-from dtdr.plan import Status, ToolCall
 from dtdr.traces.messages import looks_failed
 
 try:

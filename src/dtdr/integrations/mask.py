@@ -9,17 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from dtdr.demonstrations import Tool
+from dtdr.calls import Status
 from dtdr.errors import InputError
 from dtdr.integrations.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
 from dtdr.integrations.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.integrations.transcript import Transcript, Turns
-from dtdr.plan import Status
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.search import ToolSearch
 from dtdr.retrievers.surprise import Surprise
 from dtdr.run import BeforeLike, CallLike, Run
+from dtdr.tools import Tool
 
 logger = logging.getLogger("dtdr.integrations")
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from dtdr.calls import END
 from dtdr.errors import InputError, unknown_choice
-from dtdr.plan import END
 from dtdr.ranking import Ranking
 from dtdr.selection import TOP_K, Selection
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.calls import END
+from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
-from dtdr.plan import END
 from dtdr.retrievers.base import Retriever
 from dtdr.run import Run
+from dtdr.tools import Tool
 
 MIN_PROBABILITY = 0.3
 """Of a rename that is asked about. On the training sides of TinyAgent, T-Eval and tau-bench's

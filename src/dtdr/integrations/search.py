@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dtdr.demonstrations import Tool
 from dtdr.errors import InputError
 from dtdr.integrations.transcript import Transcript
+from dtdr.tools import Tool
 
 SEARCH_TOOL = "search_tools"
 """Name of the tool that an agent searches with."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from dtdr.calls import END, Status, ToolCall
 from dtdr.demonstrations import Message
 from dtdr.errors import unknown_choice
 from dtdr.outputs import OUTPUT_LENGTH, bound_output, is_empty, parse_output
-from dtdr.plan import END, Status, ToolCall
 from dtdr.run import Run
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import Any
 
 from dtdr.datasets import Dataset
 from dtdr.datasets.splits import Split, group_split, paper_split
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, unknown_choice
 from dtdr.plan import Plan
+from dtdr.tools import Tool
 
 KEPT = 0.1
 """Share of the demonstrations of the rare half that ``rare-tools`` leaves to learn from."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.sources import Source
-from dtdr.demonstrations import Parameter, Tool
+from dtdr.calls import ToolCall
 from dtdr.errors import InputError, unknown_choice
 from dtdr.llms import LLM, PromptTooLongError
-from dtdr.plan import ToolCall
 from dtdr.prompting import (
     FillingPrompts,
     PlanFillingPrompts,
@@ -24,6 +23,7 @@ from dtdr.prompting.arguments import ReadArguments, read_arguments
 from dtdr.prompting.plan_filling import Asked
 from dtdr.prompting.render import safe
 from dtdr.retrievers.session import NO_ARGUMENTS
+from dtdr.tools import Parameter, Tool
 
 MAX_TOKENS = 768
 """Tokens of an answer at most: the arguments of one call have up to 479 bytes in TinyAgent and

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtdr.calls import rename_references
+from dtdr.calls import END, ToolCall, rename_references
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
 from dtdr.llms import LLM
-from dtdr.plan import END, Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.planning.cache import PlanCache
 from dtdr.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
 from dtdr.planning.results import PlannedStep, PlanResult, Stopped

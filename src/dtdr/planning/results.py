@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dtdr.plan import Plan, ToolCall
+from dtdr.calls import ToolCall
+from dtdr.plan import Plan
 from dtdr.planning.filling import FilledParameters
 from dtdr.planning.selector import Selected
 from dtdr.ranking import Ranking

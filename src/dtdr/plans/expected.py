@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.demonstrations import Tool
 from dtdr.errors import ModelError
 from dtdr.plans.memory import TermWeights
 from dtdr.plans.parts import QuerySplitter
+from dtdr.tools import Tool
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.model import ArgumentModel
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import ModelError
 from dtdr.plans.beam import Candidate, StepState
 from dtdr.plans.expected import PartRegression
@@ -37,6 +37,7 @@ from dtdr.plans.proposer import PlanProposer, most_calls
 from dtdr.plans.ranker import PlanRanker
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts
 from dtdr.run import Run
+from dtdr.tools import Tool
 
 logger = logging.getLogger("dtdr")
 

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from dtdr.arguments.model import ArgumentModel
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
-from dtdr.plan import Plan, ToolCall
+from dtdr.calls import ToolCall
+from dtdr.plan import Plan
 from dtdr.plans.beam import MOST_CALLS
 from dtdr.plans.links import Links
 from dtdr.run import Run

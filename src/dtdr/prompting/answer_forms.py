@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dtdr.demonstrations import Parameter
 from dtdr.prompting.render import safe
 from dtdr.prompting.values import kind_of_type
+from dtdr.tools import Parameter
 
 _VALUES = r"""
 text ::= "'" ([^'\\\n{] | part)* "'" | "\"" ([^"\\\n{] | part)* "\""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dtdr.demonstrations import Tool
+from dtdr.calls import ToolCall
 from dtdr.errors import InputError
-from dtdr.plan import ToolCall
 from dtdr.prompting.render import PLAIN_POINTER, safe
 from dtdr.prompting.values import Bare, convert_value, read_nested, unescape
+from dtdr.tools import Tool
 
 _NAME = rf"out_\d{{1,4}}{PLAIN_POINTER.pattern}"
 _REFERENCE = re.compile(rf"\{{?({_NAME})\}}?")

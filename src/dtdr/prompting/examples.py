@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Demonstration
-from dtdr.plan import END, ToolCall
 
 _MOST_COMPARED = 2_000
 """Demonstrations of one tool that are compared: some 20 ms, where an LLM takes seconds."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dtdr.demonstrations import Parameter, Tool
-from dtdr.plan import ToolCall
+from dtdr.calls import ToolCall
 from dtdr.prompting.examples import Examples
 from dtdr.prompting.prompt import Prompt
 from dtdr.prompting.render import (
@@ -18,6 +17,7 @@ from dtdr.prompting.render import (
     safe,
 )
 from dtdr.prompting.selection import LAYOUTS
+from dtdr.tools import Parameter, Tool
 
 _GUIDELINES = """\
 You fill in the parameters of one function call that helps with a user's request. You see the

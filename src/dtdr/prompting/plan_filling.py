@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from dtdr.demonstrations import Parameter, Tool
-from dtdr.plan import ToolCall
+from dtdr.calls import ToolCall
 from dtdr.prompting.arguments import ReadArguments, read_arguments
 from dtdr.prompting.examples import Examples
 from dtdr.prompting.filling import signature_line
 from dtdr.prompting.prompt import Prompt
 from dtdr.prompting.render import ShownNames, answer_line, output_names, quote_json
+from dtdr.tools import Parameter, Tool
 
 _GUIDELINES = """\
 You fill in what is missing in a plan of function calls that helps with a user's request. You see

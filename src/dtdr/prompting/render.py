@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dtdr.demonstrations import Tool
-from dtdr.plan import ToolCall, is_reference
+from dtdr.calls import ToolCall, is_reference
+from dtdr.tools import Tool
 
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜]|/?[A-Za-z_][\w-]{0,31}[|]?>)"  # <|im_end|>, <｜end｜>, </s>, <end_of_turn>

@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dtdr.demonstrations import Tool
+from dtdr.calls import ToolCall
 from dtdr.errors import InputError, unknown_choice
-from dtdr.plan import ToolCall
 from dtdr.prompting.examples import Example, Examples
 from dtdr.prompting.prompt import Prompt
 from dtdr.prompting.render import ShownNames, plan_lines, quote_json, tool_list
 from dtdr.ranking import Ranking
+from dtdr.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

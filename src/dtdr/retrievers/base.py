@@ -17,16 +17,11 @@ import numpy.typing as npt
 from dtdr import model_folder
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.calibration import Floats
-from dtdr.demonstrations import (
-    Demonstration,
-    DemonstrationLike,
-    Tool,
-    as_demonstrations,
-    unique_tools,
-)
+from dtdr.calls import END
+from dtdr.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError, ModelError
 from dtdr.jsonl import DemonstrationFile
-from dtdr.plan import END, Plan
+from dtdr.plan import Plan
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
 from dtdr.plans.model import PlanModel
@@ -36,6 +31,7 @@ from dtdr.retrievers.predictor import Predictor
 from dtdr.retrievers.session import History
 from dtdr.retrievers.surprise import SurpriseModel
 from dtdr.retrievers.training import TrainingData, select_training_data
+from dtdr.tools import Tool, unique_tools
 
 logger = logging.getLogger("dtdr")
 

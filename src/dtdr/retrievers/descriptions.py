@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dtdr.demonstrations import Tool
+from dtdr.tools import Tool
 
 _CAMEL_CASE = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\W_]+")

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 
 from dtdr import encoders
 from dtdr.calibration import Floats
+from dtdr.calls import END
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.base import Encoder
-from dtdr.plan import END
 from dtdr.retrievers.array_checks import require
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.estimator import Recipe, check_recipe

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from dtdr.demonstrations import Tool
-from dtdr.plan import END
+from dtdr.calls import END
+from dtdr.tools import Tool
 
 _SHOWN_TOOLS = 20
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from dtdr.demonstrations import DemonstrationLike, Tool
+from dtdr.demonstrations import DemonstrationLike
+from dtdr.tools import Tool
 
 
 @runtime_checkable

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from dtdr.calibration import Floats
-from dtdr.demonstrations import Tool
 from dtdr.encoders.base import MAX_CHARACTERS
 from dtdr.encoders.lexical import words
 from dtdr.errors import InputError, check_at_least
 from dtdr.ranking import Ranking
 from dtdr.retrievers.descriptions import document
+from dtdr.tools import Tool
 
 SEARCH_LIMIT = 5
 """Tools that a search returns unless it says how many."""

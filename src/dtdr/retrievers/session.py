@@ -10,11 +10,10 @@ from typing import Any, Self
 
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
-from dtdr.calls import Status, ToolCall, kind_of
+from dtdr.calls import END, Status, ToolCall, kind_of
 from dtdr.demonstrations import Message
 from dtdr.errors import InputError, check_at_least
 from dtdr.explanation import Explanation
-from dtdr.plan import END
 from dtdr.plans.beam import StepState
 from dtdr.plans.lookahead import Lookahead
 from dtdr.plans.prediction import PlanPrediction

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 from dtdr.calibration import NO_CALIBRATION, Calibration, Floats
-from dtdr.demonstrations import Message, Tool
+from dtdr.calls import END, ToolCall
+from dtdr.demonstrations import Message
 from dtdr.errors import InputError, unknown_choice
 from dtdr.explanation import Explanation
-from dtdr.plan import END, ToolCall
 from dtdr.plans.beam import StepState
 from dtdr.ranking import Ranking
 from dtdr.retrievers.estimator import Estimator
@@ -28,6 +28,7 @@ from dtdr.retrievers.session import (
 from dtdr.retrievers.training import TrainingData
 from dtdr.retrievers.vectors import normalise, rule_out_end
 from dtdr.run import BeforeLike, CallLike, Run, as_run
+from dtdr.tools import Tool
 
 _TEXT = frozenset({str})
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError, nothing_to_learn
 from dtdr.outputs import bound_output
-from dtdr.plan import ToolCall
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
-from dtdr.plan import Status
+from dtdr.calls import Status
 
 Object: TypeAlias = dict[str, Any]
 

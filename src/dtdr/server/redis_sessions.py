@@ -10,8 +10,8 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from dtdr import json_codec
+from dtdr.calls import ToolCall
 from dtdr.demonstrations import before_record, parse_before
-from dtdr.plan import ToolCall
 from dtdr.redis_client import connect, describe_address, explain_errors
 from dtdr.run import BeforeLike, CallLike
 from dtdr.server.models import ModelRegistry, ServedModel

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType, field
 
 from dtdr.arguments.sources import SourceKind
+from dtdr.calls import Status
 from dtdr.explanation import Explanation
-from dtdr.plan import Status
 from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.server.fields import (
     Before,

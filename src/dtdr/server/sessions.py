@@ -13,7 +13,7 @@ from sys import getsizeof
 from starlette.exceptions import HTTPException
 
 from dtdr.arguments.prediction import CallPrediction
-from dtdr.plan import END, ToolCall
+from dtdr.calls import END, ToolCall
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.retrievers.session import Session

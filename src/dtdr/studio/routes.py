@@ -10,11 +10,11 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 import dtdr
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.compare import compare
 from dtdr.integrations import ToolMask, ToolPolicy
-from dtdr.plan import ToolCall
 from dtdr.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.prompting.prompt import Prompt
 from dtdr.retrievers.base import Retriever
@@ -28,6 +28,7 @@ from dtdr.studio import schemas
 from dtdr.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.studio.pages import pages
 from dtdr.studio.runs import RunFilter, Runs
+from dtdr.tools import Tool
 
 Result = TypeVar("Result")
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dtdr import json_codec
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.tools import Tool
 from dtdr.traces.window import Window
 
 

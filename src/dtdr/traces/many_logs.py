@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr import parquet
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.engines import Engine
 from dtdr.errors import InputError, OutputError
 from dtdr.files import replacing_file, replacing_folder
 from dtdr.jsonl import BadRecords, save_demonstrations, save_tools
+from dtdr.tools import Tool
 from dtdr.traces.base import TraceFormat, digest
 from dtdr.traces.importer import Importer, ImportOptions
 from dtdr.traces.redaction import Redactor, Rule

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dtdr.calls import is_reference
 from dtdr.errors import InputError
-from dtdr.plan import is_reference
 from dtdr.traces.secret_formats import KEYS
 
 # Lengths of IBANs by country, from the registry that SWIFT keeps for ISO 13616.

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dtdr.calls import is_reference
 from dtdr.outputs import to_pointer
-from dtdr.plan import is_reference
 from dtdr.traces.base import TracedCall, decode_json
 
 COMMON_WORDS = frozenset(

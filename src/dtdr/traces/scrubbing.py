@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal
 
-from dtdr.calls import is_text
+from dtdr.calls import ToolCall, is_text
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.outputs import bound_output, output_shape
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.traces.base import digest
 from dtdr.traces.cut_options import CutOptions, Outputs
 from dtdr.traces.redaction import Redactor

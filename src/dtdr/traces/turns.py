@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dtdr import json_codec
+from dtdr.calls import END, Status, ToolCall, check_text, without_references
 from dtdr.demonstrations import Demonstration, Message, Parent
 from dtdr.outputs import is_empty
-from dtdr.plan import END, Plan, Status, ToolCall, check_text, without_references
+from dtdr.plan import Plan
 from dtdr.traces.base import (
     AssistantMessage,
     Event,

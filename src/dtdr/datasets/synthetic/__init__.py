@@ -17,8 +17,9 @@ from dtdr.datasets.synthetic.scene import Scene
 from dtdr.datasets.synthetic.services import Flow, Service, errand, services
 from dtdr.datasets.synthetic.toolbox import BASE
 from dtdr.datasets.synthetic.trips import ERRANDS
-from dtdr.demonstrations import Demonstration, Tool
+from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.tools import Tool
 
 BUNDLED_DEMONSTRATIONS = 3200
 BUNDLED_SEED = 2512

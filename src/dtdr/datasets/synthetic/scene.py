@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+from dtdr.calls import ToolCall
 from dtdr.datasets.synthetic import words
-from dtdr.plan import Plan, ToolCall
+from dtdr.plan import Plan
 
 Item = TypeVar("Item")
 Output = dict[str, Any]

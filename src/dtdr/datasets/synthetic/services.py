@@ -10,7 +10,7 @@ from dtdr.datasets.synthetic import words
 from dtdr.datasets.synthetic.scene import Clause, Scene
 from dtdr.datasets.synthetic.toolbox import parameters
 from dtdr.datasets.synthetic.words import split
-from dtdr.demonstrations import Tool
+from dtdr.tools import Tool
 
 _SYLLABLES = (
     split("ka ve lo mi zu bre ta no qui sa dra pe flo gi hu ja xe ro ci wy"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtdr.demonstrations import Parameter, Tool
+from dtdr.tools import Parameter, Tool
 
 # name | description | parameters ("*" marks a list, "?" an optional one)
 _TOOLS = """

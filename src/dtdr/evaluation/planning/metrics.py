@@ -9,11 +9,12 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from dtdr.calls import is_reference
 from dtdr.demonstrations import Demonstration
 from dtdr.evaluation.metrics import mean
 from dtdr.evaluation.planning.run_log import PlanningLog
 from dtdr.evaluation.statistics import Proportion, proportion
-from dtdr.plan import Plan, is_reference
+from dtdr.plan import Plan
 
 SIMILAR = 0.8
 """Ratio from which two free texts count as the same: accepts another article, ending or

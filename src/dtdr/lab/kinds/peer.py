@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.demonstrations import Tool
+from dtdr.calls import END
 from dtdr.errors import DtdrError, unknown_choice
 from dtdr.evaluation.harness import split_sha256, teacher_forced_steps
 from dtdr.evaluation.run_log import RunHeader, RunLog, RunLogBuilder
 from dtdr.lab.kinds import Context
 from dtdr.lab.train_test import TrainTest, train_test
 from dtdr.model_folder import versions
-from dtdr.plan import END
 from dtdr.retrievers.base import END_TOOL
+from dtdr.tools import Tool
 
 ADAPTERS = Path(__file__).resolve().parent.parent / "peer-adapters"
 """Scripts that run in a peer's environment, which has no dtdr; part of the installed package."""

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.calibration import Calibration, Floats
-from dtdr.demonstrations import Tool
 from dtdr.selection import count_tokens
+from dtdr.tools import Tool
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"

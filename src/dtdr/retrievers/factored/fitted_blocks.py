@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.demonstrations import Tool
 from dtdr.encoders.base import Encoder
 from dtdr.errors import ModelError
 from dtdr.retrievers.factored.blocks import block_types
@@ -36,6 +35,7 @@ from dtdr.retrievers.factored.observations import (
 from dtdr.retrievers.factored.query_features import QueryFeatures, QueryFeaturizer, ReplayBuffer
 from dtdr.retrievers.factored.tool_texts import ToolTexts, documents_of
 from dtdr.retrievers.nn import Indices, Matrix
+from dtdr.tools import Tool
 
 MOST_IN_VIEW = 256
 """Tools that a query keeps in view among more, so that a step costs the same with 20,000."""

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from dtdr.calibration import Calibration, Floats
-from dtdr.demonstrations import Message, Tool
+from dtdr.calls import ToolCall
+from dtdr.demonstrations import Message
 from dtdr.encoders.base import Encoder
-from dtdr.plan import ToolCall
 from dtdr.ranking import Ranking
 from dtdr.retrievers.factored import calibration, new_tools, ranker
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
@@ -30,6 +30,7 @@ from dtdr.retrievers.factored.observations import (
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
 from dtdr.retrievers.factored.updates import apply_update, change_tools
 from dtdr.retrievers.vectors import rule_out_end
+from dtdr.tools import Tool
 
 _WARM_AFTER_UPDATE = 64
 """Tools up to which what is said of pairs of them is computed at once after an update: 1 ms."""

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr import json_codec
+from dtdr.calls import Status, ToolCall, is_reference
 from dtdr.demonstrations import Message
 from dtdr.outputs import OUTPUT_LENGTH, bound_output, is_empty, resolve_pointer
-from dtdr.plan import Status, ToolCall, is_reference
 from dtdr.retrievers.factored.encoded_plans import REMOVED
 
 Hashes = npt.NDArray[np.int32]

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.calibration import Floats
-from dtdr.demonstrations import Demonstration, DemonstrationLike, Message, Tool, unique_tools
+from dtdr.calls import END, ToolCall
+from dtdr.demonstrations import Demonstration, DemonstrationLike, Message
 from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.explanation import Explanation
-from dtdr.plan import END, Plan, ToolCall
+from dtdr.plan import Plan
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
 from dtdr.progress import progress_bar
@@ -36,6 +37,7 @@ from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.nn import Indices
 from dtdr.retrievers.session import History
 from dtdr.retrievers.training import TrainingData, parse_duration, select_training_data
+from dtdr.tools import Tool, unique_tools
 
 _THREADS = 2
 """Fits that run side by side; each has its own random numbers, so their order does not matter."""

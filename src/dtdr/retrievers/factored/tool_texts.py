@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from dtdr.demonstrations import Tool
 from dtdr.retrievers.descriptions import name_words
 from dtdr.retrievers.factored.query_features import QueryFeatures
 from dtdr.retrievers.factored.query_text import StemEncoder
 from dtdr.retrievers.nn import Indices, Matrix
+from dtdr.tools import Tool
 
 DENSE_VALUES = 2_000_000
 """Stems times tools up to which the descriptions' matrix is kept dense: 8 MB."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dtdr.demonstrations import Tool
 from dtdr.retrievers.factored.blocks.base import PlanUpdate, TrainingSet
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
@@ -15,6 +14,7 @@ from dtdr.retrievers.factored.fitted_blocks import REPLAY, FittedBlocks
 from dtdr.retrievers.factored.query_features import ReplayBuffer
 from dtdr.retrievers.factored.tool_texts import ToolTexts, documents_of
 from dtdr.retrievers.nn import Indices
+from dtdr.tools import Tool
 
 _ENOUGH = 32
 """Demonstrations that networks wait for. Learning each alone cost .004 (T-Eval) to .001 (TinyAgent)

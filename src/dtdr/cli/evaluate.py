@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dtdr.cli import options
+from dtdr.cli.evaluation import By, Evaluation, Subject
 from dtdr.cli.inputs import choose_split, load_dataset, report_bad
 from dtdr.cli.output import console, dataset_label, note, print_json
 from dtdr.errors import InputError, MissingExtraError, OutputError
@@ -24,29 +23,9 @@ if TYPE_CHECKING:
     from dtdr.demonstrations import Demonstration
     from dtdr.evaluation.calls import CallScores
     from dtdr.evaluation.plans import PlanScores
-    from dtdr.evaluation.reliability import Reliability
     from dtdr.evaluation.run_log import RunLog
 
 ALL = "all"
-
-
-class By(StrEnum):
-    """What a second table breaks the first metric down by."""
-
-    STEP = "step"
-    PLAN_LENGTH = "plan-length"
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """What the runs are about, as titles say it."""
-
-    dataset: str
-    label: str
-    synthetic: bool
-    split: str
-    train: int
-    test: int
 
 
 def evaluate(
@@ -144,17 +123,17 @@ def evaluate(
     """
     from dtdr.datasets.splits import group_folds
     from dtdr.evaluation import metrics
-    from dtdr.evaluation.reliability import reliability_of
 
     chosen_metrics = tuple(dict.fromkeys(metric or metrics.DEFAULT))
     for name in chosen_metrics:
         metrics.metric(name)
     if figure is not None and figure.exists() and not force:
         raise OutputError(f"{figure} exists; pass --force to replace it")
-    for option in ("--calls",) * calls + ("--plans",) * plans:
-        if log:
-            raise InputError(f"{option} fits a model, which a log does not hold; leave --log out")
+    if log and (calls or plans):
+        option = "--calls" if calls else "--plans"
+        raise InputError(f"{option} fits a model, which a log does not hold; leave --log out")
     plan_scores: dict[str, PlanScores] = {}
+    scores: CallScores | None = None
     if log:
         given = {
             "--dataset": dataset,
@@ -206,78 +185,19 @@ def evaluate(
         if logs:  # what failed is neither learned from nor tested
             train, test = (int(logs[0].header.split[side]) for side in ("train", "test"))
         name = splits[0].name if folds is None else f"{folds}-folds"
-        subject = _Subject(
+        subject = Subject(
             data_set.name, dataset_label(data_set), data_set.synthetic, name, train, test
         )
-    scores = _score_calls(data_set, splits) if calls else None
-    results = [metrics.summary(item, chosen_metrics) for item in logs]
-    groups = [_groups(item, chosen_metrics[0], by) for item in logs] if by else []
-    reliabilities = [reliability_of(item) for item in logs] if calibration or figure else []
-    if figure is not None:
-        _draw(figure, subject, logs, reliabilities, force=force)
-    if as_json:
-        for item, means in zip(results, groups, strict=False):
-            item[f"{chosen_metrics[0]}_by_{by}".replace("-", "_")] = {
-                str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
-                for number, mean in means.items()
-            }
-        for item, reliability in zip(results, reliabilities, strict=False):
-            item["calibration"] = reliability.to_dict()
-        for item in results:
-            if scores is not None:
-                item["calls"] = scores.to_dict()
-        first = next(iter(plan_scores.values()), None)
-        for item, planned in zip(results, plan_scores.values(), strict=False):
-            item["plans"] = planned.to_dict()
-            if first is not None and planned is not first:
-                item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
-        answer: dict[str, Any] = {
-            "dataset": subject.dataset,
-            "split": subject.split,
-            "results": results,
-        }
-        if subject.synthetic:
-            answer["synthetic"] = True
-        print_json(answer)
-        return
-    from dtdr.evaluation.plans import lengths_table, plan_calibration_table, plans_table
-    from dtdr.evaluation.result_tables import (
-        breakdown_table,
-        calls_table,
-        metric_title,
-        parameters_table,
-        reliability_table,
-        retrieval_table,
+        scores = _score_calls(data_set, splits) if calls else None
+    shown = Evaluation(
+        subject, logs, chosen_metrics, by, calibration, calls=scores, plans=plan_scores
     )
-
-    steps = f"{results[0]['steps']:,} steps" if results else "nothing to evaluate"
-    title = f"{subject.label}, split {subject.split}"
-    caption = f"{steps} of {subject.test:,} held-out plans; learned from {subject.train:,}."
-    shown = [retrieval_table(results, chosen_metrics, title=title, caption=caption)]
-    if by:
-        what = "calls made before the step" if by is By.STEP else "calls of the plan"
-        title = f"{metric_title(chosen_metrics[0])} by {what}"
-        shown.append(breakdown_table(list(zip(results, groups, strict=True)), title=title))
-    if calibration:
-        title = "Calibration"
-        shown.append(reliability_table(results, reliabilities, title=title))
-    if scores is not None:
-        shown.append(calls_table(scores, title="Calls, the right tool given"))
-        if scores.exact < 1:
-            shown.append(parameters_table(scores, title="Parameters that are wrong most often"))
-    if plan_scores:
-        shown.append(plans_table(plan_scores, title="Whole plans"))
-        shown += [
-            lengths_table(planned, title=f"Whole plans of {name} by the number of calls")
-            for name, planned in plan_scores.items()
-            if by is By.PLAN_LENGTH
-        ]
-        shown += [
-            plan_calibration_table(planned, title=f"Probabilities of the whole plans of {name}")
-            for name, planned in plan_scores.items()
-            if calibration
-        ]
-    for table in shown:
+    if figure is not None:
+        shown.draw(figure, force=force)
+    if as_json:
+        print_json(shown.to_dict())
+        return
+    for table in shown.tables():
         if markdown:
             typer.echo(table.to_markdown())
         else:
@@ -365,7 +285,7 @@ def _score_calls(dataset: Dataset, splits: Sequence[Split]) -> CallScores:
     return score_calls(folds())
 
 
-def _read(paths: Sequence[Path], others: Sequence[str]) -> tuple[_Subject, list[RunLog]]:
+def _read(paths: Sequence[Path], others: Sequence[str]) -> tuple[Subject, list[RunLog]]:
     """Run logs of one split, and what they are about."""
     from dtdr.evaluation.run_log_file import read_run_log
 
@@ -381,32 +301,7 @@ def _read(paths: Sequence[Path], others: Sequence[str]) -> tuple[_Subject, list[
     label = f"{first.dataset} (synthetic)" if first.synthetic else first.dataset
     train, test = (int(first.split.get(side, 0)) for side in ("train", "test"))
     name = str(first.split.get("name"))
-    return _Subject(first.dataset, label, first.synthetic, name, train, test), logs
-
-
-def _draw(
-    path: Path,
-    subject: _Subject,
-    logs: Sequence[RunLog],
-    reliabilities: Sequence[Reliability],
-    *,
-    force: bool,
-) -> None:
-    from dtdr.evaluation.charts import reliability_chart
-    from dtdr.files import replacing_file
-
-    panels = []
-    for item, reliability in zip(logs, reliabilities, strict=True):
-        encoder = item.header.encoder
-        name = item.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
-        if reliability.ece is None:
-            note(f"the log of {name} holds no confidence and is not drawn; run it again")
-            continue
-        panels.append((name, reliability.bins, reliability.ece))
-    if not panels:
-        raise InputError("there is no run with confidence to draw")
-    with replacing_file(path, force=force) as stream:
-        stream.write(reliability_chart(panels, title=f"{subject.label}, split {subject.split}"))
+    return Subject(first.dataset, label, first.synthetic, name, train, test), logs
 
 
 def _log_paths(
@@ -432,9 +327,3 @@ def _cannot_run(name: str, dataset: Dataset) -> str:
     ):
         return "it needs tool descriptions, and there are none (--tools tools.json)"
     return ""
-
-
-def _groups(log: RunLog, metric: str, by: By) -> dict[int, Any]:
-    from dtdr.evaluation import by_plan_length, by_step
-
-    return (by_step if by is By.STEP else by_plan_length)(log, metric)

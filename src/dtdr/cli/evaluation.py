@@ -1,0 +1,185 @@
+"""What ``dtdr evaluate`` shows of runs: tables, JSON, a diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtdr.cli.output import note
+from dtdr.errors import InputError
+
+if TYPE_CHECKING:
+    from dtdr.evaluation.calls import CallScores
+    from dtdr.evaluation.metrics import Mean
+    from dtdr.evaluation.plans import PlanScores
+    from dtdr.evaluation.reliability import Reliability
+    from dtdr.evaluation.run_log import RunLog
+    from dtdr.evaluation.tables import Table
+
+
+class By(StrEnum):
+    """What a second table breaks the first metric down by."""
+
+    STEP = "step"
+    PLAN_LENGTH = "plan-length"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the runs are about, as titles say it."""
+
+    dataset: str
+    label: str
+    synthetic: bool
+    split: str
+    train: int
+    test: int
+
+    @property
+    def title(self) -> str:
+        """The data set and the split."""
+        return f"{self.label}, split {self.split}"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Runs of one split, and what is shown of them.
+
+    Attributes:
+        subject: what they are about.
+        logs: one a retriever.
+        metrics: names, in the order of the columns.
+        by: what the first metric is broken down by; None shows the whole alone.
+        has_calibration: whether calibration is shown.
+        calls: how calls are filled; None where that was not asked.
+        plans: how whole plans come out, by retriever; empty where that was not asked.
+    """
+
+    subject: Subject
+    logs: Sequence[RunLog]
+    metrics: Sequence[str]
+    by: By | None = None
+    has_calibration: bool = False
+    calls: CallScores | None = None
+    plans: Mapping[str, PlanScores] = field(default_factory=dict)
+
+    @cached_property
+    def results(self) -> list[dict[str, Any]]:
+        """The metrics of each run."""
+        from dtdr.evaluation.metrics import summary
+
+        return [summary(log, self.metrics) for log in self.logs]
+
+    @cached_property
+    def _groups(self) -> list[dict[int, Mean]]:
+        from dtdr.evaluation import by_plan_length, by_step
+
+        if self.by is None:
+            return []
+        group = by_step if self.by is By.STEP else by_plan_length
+        return [group(log, self.metrics[0]) for log in self.logs]
+
+    @cached_property
+    def _reliabilities(self) -> list[Reliability]:
+        from dtdr.evaluation.reliability import reliability_of
+
+        return [reliability_of(log) for log in self.logs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        results = [dict(item) for item in self.results]
+        for item, means in zip(results, self._groups, strict=False):
+            item[f"{self.metrics[0]}_by_{self.by}".replace("-", "_")] = {
+                str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
+                for number, mean in means.items()
+            }
+        if self.has_calibration:
+            for item, reliability in zip(results, self._reliabilities, strict=True):
+                item["calibration"] = reliability.to_dict()
+        if self.calls is not None:
+            for item in results:
+                item["calls"] = self.calls.to_dict()
+        first = next(iter(self.plans.values()), None)
+        for item, planned in zip(results, self.plans.values(), strict=False):
+            item["plans"] = planned.to_dict()
+            if first is not None and planned is not first:
+                item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
+        record: dict[str, Any] = {
+            "dataset": self.subject.dataset,
+            "split": self.subject.split,
+            "results": results,
+        }
+        if self.subject.synthetic:
+            record["synthetic"] = True
+        return record
+
+    def tables(self) -> Iterator[Table]:
+        """What a terminal shows, one table after the other."""
+        from dtdr.evaluation.result_tables import (
+            breakdown_table,
+            metric_title,
+            reliability_table,
+            retrieval_table,
+        )
+
+        steps = f"{self.results[0]['steps']:,} steps" if self.results else "nothing to evaluate"
+        subject = self.subject
+        caption = f"{steps} of {subject.test:,} held-out plans; learned from {subject.train:,}."
+        yield retrieval_table(self.results, self.metrics, title=subject.title, caption=caption)
+        if self.by is not None:
+            what = "calls made before the step" if self.by is By.STEP else "calls of the plan"
+            title = f"{metric_title(self.metrics[0])} by {what}"
+            yield breakdown_table(list(zip(self.results, self._groups, strict=True)), title=title)
+        if self.has_calibration:
+            yield reliability_table(self.results, self._reliabilities, title="Calibration")
+        yield from self._tables_of_calls()
+        yield from self._tables_of_plans()
+
+    def _tables_of_calls(self) -> Iterator[Table]:
+        from dtdr.evaluation.result_tables import calls_table, parameters_table
+
+        if self.calls is not None:
+            yield calls_table(self.calls, title="Calls, the right tool given")
+            if self.calls.exact < 1:
+                yield parameters_table(self.calls, title="Parameters that are wrong most often")
+
+    def _tables_of_plans(self) -> Iterator[Table]:
+        from dtdr.evaluation.plans import lengths_table, plan_calibration_table, plans_table
+
+        if self.plans:
+            yield plans_table(self.plans, title="Whole plans")
+        if self.by is By.PLAN_LENGTH:
+            for name, planned in self.plans.items():
+                title = f"Whole plans of {name} by the number of calls"
+                yield lengths_table(planned, title=title)
+        if self.has_calibration:
+            for name, planned in self.plans.items():
+                title = f"Probabilities of the whole plans of {name}"
+                yield plan_calibration_table(planned, title=title)
+
+    def draw(self, path: Path, *, force: bool) -> None:
+        """Write the reliability diagram of the confidence, as SVG.
+
+        Raises:
+            InputError: no run holds confidence.
+            OutputError: the file is there and ``force`` is False, or it cannot be written.
+        """
+        from dtdr.evaluation.charts import reliability_chart
+        from dtdr.files import replacing_file
+
+        panels = []
+        for log, reliability in zip(self.logs, self._reliabilities, strict=True):
+            encoder = log.header.encoder
+            name = log.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
+            if reliability.ece is None:
+                note(f"the log of {name} holds no confidence and is not drawn; run it again")
+                continue
+            panels.append((name, reliability.bins, reliability.ece))
+        if not panels:
+            raise InputError("there is no run with confidence to draw")
+        with replacing_file(path, force=force) as stream:
+            stream.write(reliability_chart(panels, title=self.subject.title))

@@ -93,8 +93,9 @@ class Recorder:
             OutputError: the file cannot be written.
         """
         said = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
+        now = time.time_ns()
         # The time keeps the ids of equal runs apart; within a file, ids are unique.
-        trace = Trace("", [*said, *calls], salt=str(time.time_ns()))
+        trace = Trace("", [*said, *calls], salt=str(now), at=now)
         try:
             demonstrations = list(self._cutter.cut(trace))
         except InputError as error:

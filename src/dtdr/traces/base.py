@@ -18,10 +18,15 @@ from dtdr.traces.window import Window
 
 @dataclass(slots=True)
 class UserMessage:
-    """A user's message; ``joins`` when the user's message before it got no answer."""
+    """A user's message.
+
+    ``joins`` when the user's message before it got no answer; ``at`` is when it was sent, in
+    nanoseconds since 1970, 0 where the log does not say.
+    """
 
     text: str
     joins: bool = False
+    at: int = 0
 
 
 @dataclass(slots=True)
@@ -67,6 +72,7 @@ class Trace:
             instructions: what stands there was not learned from a tool.
         failed: the run as a whole ended in an error, or was judged a failure.
         unmatched: results that belong to no call, or to one that had a result already.
+        at: when it began, in nanoseconds since 1970, for messages that do not say; 0: unknown.
         demonstration: set by formats whose records are demonstrations already.
     """
 
@@ -78,6 +84,7 @@ class Trace:
     failed: bool = False
     salt: str = ""
     unmatched: int = 0
+    at: int = 0
     demonstration: Demonstration | None = None
 
 

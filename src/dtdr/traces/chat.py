@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError
-from dtdr.traces.base import decode_json
+from dtdr.traces.base import as_mapping, decode_json
 from dtdr.traces.conversations import ConversationFormat, Exchange, find_request, find_response
 from dtdr.traces.event_streams import assemble, is_event_stream
+from dtdr.traces.times import find_time
 
 _UNSTABLE = ("thinking", "redacted_thinking")
 """Blocks that a client may leave out when it sends the conversation again."""
@@ -45,7 +46,8 @@ class OpenAIChat(ConversationFormat):
         tools = request.get("tools") or request.get("functions")
         if tools is None and isinstance(record, dict):
             tools = record.get("tools")
-        return Exchange(messages, replies, tools, is_truncated=bool(response.get("truncated")))
+        is_truncated, at = bool(response.get("truncated")), find_time(as_mapping(record), response)
+        return Exchange(messages, replies, tools, is_truncated=is_truncated, at=at)
 
     def mark(self, message: Any) -> object:
         """Role, text, and ids, names and arguments of calls."""
@@ -116,6 +118,7 @@ class Anthropic(ConversationFormat):
             request.get("tools"),
             request.get("system"),
             bool(response.get("truncated")),
+            find_time(as_mapping(record), response),
         )
 
     def mark(self, message: Any) -> object:
@@ -168,7 +171,8 @@ class Pairs(ConversationFormat):
             system = entered.get("system")
             texts = (entered.get(key) for key in ("messages", "input", *_QUESTIONS))
             entered = next((value for value in texts if value), "")
-        return Exchange(_messages(entered, "user"), _replies(left), tools, system)
+        at = find_time(record, as_mapping(left))
+        return Exchange(_messages(entered, "user"), _replies(left), tools, system, at=at)
 
     def mark(self, message: Any) -> object:
         """Role, text, calls and results."""

@@ -128,7 +128,8 @@ class _Session:
             position = self._positions.setdefault(name, position)
         result = line.get("toolUseResult")
         agent = result.get("agentId") if isinstance(result, dict) else None
-        for item in items_of({"role": line["type"], **message}):
+        told = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
+        for item in items_of(told):
             if isinstance(item, ToolCallRequest):
                 item = replace(item, tool=_full_name(item))
             elif isinstance(agent, str) and not isinstance(item, UserMessage):

@@ -26,13 +26,14 @@ _RESPONSE_KEYS = ("response", "body", "response_body", "completion", "output", "
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request's messages and what came back."""
+    """A request's messages and what came back, and when, in nanoseconds since 1970."""
 
     messages: list[Any]
     replies: list[Any]
     tools: Any = None
     system: Any = None
     is_truncated: bool = False
+    at: int = 0
 
 
 class ConversationFormat(TraceFormat):
@@ -98,7 +99,7 @@ class ConversationFormat(TraceFormat):
         """The conversation as its longest request tells it."""
         exchange = self.exchange(json_codec.loads(payloads[-1]))
         messages = [*exchange.messages, *exchange.replies]
-        yield add_group(read_conversation(messages, exchange.system))
+        yield add_group(read_conversation(messages, exchange.system), exchange.at)
 
     def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
         """Put a conversation back and learn its messages again."""
@@ -169,8 +170,14 @@ class ConversationFormat(TraceFormat):
                 del self._last[mark]
 
 
-def add_group(trace: Trace) -> Trace:
-    """A trace without an id of its own, grouped by how its conversation begins."""
+def add_group(trace: Trace, at: int) -> Trace:
+    """A trace without an id of its own, grouped by how its conversation begins.
+
+    Args:
+        trace: of a conversation.
+        at: when its last request was made, in nanoseconds since 1970; 0: unknown.
+    """
+    trace.at = at
     begin = [
         event.id if isinstance(event, TracedCall) else event.text
         for event in trace.events

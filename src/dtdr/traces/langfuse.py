@@ -9,7 +9,8 @@ from dtdr import json_codec
 from dtdr.errors import InputError
 from dtdr.traces.base import Trace, decode_json
 from dtdr.traces.messages import ToolCallRequest, items_of
-from dtdr.traces.spans import Span, SpanFormat, message_list, nanoseconds, plain_output
+from dtdr.traces.spans import Span, SpanFormat, message_list, plain_output
+from dtdr.traces.times import nanoseconds
 
 
 class Langfuse(SpanFormat):

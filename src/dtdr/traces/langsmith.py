@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from dtdr.errors import InputError
 from dtdr.traces.base import decode_json
-from dtdr.traces.spans import Span, SpanFormat, message_list, nanoseconds, plain_output
+from dtdr.traces.spans import Span, SpanFormat, message_list, plain_output
+from dtdr.traces.times import nanoseconds
 
 _TEXT_KEYS = ("input", "question", "query", "text", "prompt")
 

@@ -10,7 +10,7 @@ from dtdr import json_codec
 from dtdr.errors import InputError
 from dtdr.traces.base import Event, Trace, TracedCall, TraceFormat, UserMessage
 from dtdr.traces.messages import output_of
-from dtdr.traces.spans import nanoseconds
+from dtdr.traces.times import nanoseconds
 from dtdr.traces.window import Window
 
 _ENVELOPES = ("message", "msg", "payload", "data", "body", "rpc", "jsonrpc_message", "raw")
@@ -120,7 +120,7 @@ class MCP(TraceFormat):
                 unmatched += 1
         if events:
             session = key.split("/", 1)[1].rsplit("/", 1)[0]
-            yield Trace("", events, group=session, salt=key, unmatched=unmatched)
+            yield Trace("", events, group=session, salt=key, unmatched=unmatched, at=messages[0][0])
 
     def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
         """Put a session back; see ``TraceFormat.readmit``."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtdr.traces.base import AssistantMessage, Trace, TracedCall, UserMessage, decode_json
+from dtdr.traces.times import find_time
 
 _ROLES = {
     "human": "user",
@@ -165,7 +166,7 @@ def items_of(message: object) -> Iterator[Item]:
         yield AssistantMessage(text)
     yield from items
     if role == "user" and text.strip() and not any(isinstance(i, ToolResult) for i in items):
-        yield UserMessage(text)
+        yield UserMessage(text, at=find_time(message))
     elif role == "system" and text.strip():
         yield SystemMessage(text)
     if role == "assistant" and not any(isinstance(i, ToolCallRequest) for i in items):
@@ -192,7 +193,7 @@ def conversation(items: Iterable[tuple[int, Item]], system: Any = None) -> Trace
             given.append(item.text)
             continue
         if isinstance(item, UserMessage):
-            trace.events.append(UserMessage(item.text, joins=isinstance(last, UserMessage)))
+            trace.events.append(UserMessage(item.text, isinstance(last, UserMessage), item.at))
         elif isinstance(item, AssistantMessage):
             trace.events.append(item)
         elif isinstance(item, ToolCallRequest):

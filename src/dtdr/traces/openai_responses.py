@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dtdr import json_codec
 from dtdr.errors import InputError
-from dtdr.traces.base import Trace
+from dtdr.traces.base import Trace, as_mapping
 from dtdr.traces.conversations import (
     ConversationFormat,
     Exchange,
@@ -24,6 +24,7 @@ from dtdr.traces.messages import (
     looks_failed,
     output_of,
 )
+from dtdr.traces.times import find_time
 from dtdr.traces.window import Window
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
@@ -80,7 +81,8 @@ class OpenAIResponses(ConversationFormat):
             raise InputError("no responses record: it has neither 'input' nor 'output'")
         tools = request.get("tools") or response.get("tools")
         system = request.get("instructions") or response.get("instructions")
-        return Exchange(items, replies, tools, system, bool(response.get("truncated")))
+        is_truncated, at = bool(response.get("truncated")), find_time(as_mapping(record), response)
+        return Exchange(items, replies, tools, system, is_truncated, at)
 
     def mark(self, message: Any) -> object:
         """Role and text of messages, ids of calls and results; None for reasoning."""
@@ -131,11 +133,13 @@ class OpenAIResponses(ConversationFormat):
         """The conversation, from all requests of a chain."""
         items: list[Any] = []
         system: Any = None
+        at = 0
         for payload in payloads:
             exchange = self.exchange(json_codec.loads(payload))
-            items += [*exchange.messages, *exchange.replies]
-            system = system or exchange.system
-        yield add_group(conversation(positioned_items(items), system))
+            asked = [_with_time(item, exchange.at) for item in exchange.messages]
+            items += [*asked, *exchange.replies]
+            system, at = system or exchange.system, exchange.at
+        yield add_group(conversation(positioned_items(items), system), at)
 
     def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
         """Put a conversation back and learn its messages and names again."""
@@ -172,6 +176,11 @@ class OpenAIResponses(ConversationFormat):
         for name in self._responses.pop(key, ()):
             if self._heads.get(name, ("",))[0] == key:
                 del self._heads[name]
+
+
+def _with_time(item: Any, at: int) -> Any:
+    """An item of a request that came at a time, which its own messages do not say."""
+    return {"timestamp": at, **item} if isinstance(item, dict) and "role" in item else item
 
 
 def positioned_items(records: Iterable[Any]) -> Iterator[tuple[int, Item]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dtdr.errors import InputError
 from dtdr.traces.base import decode_json
-from dtdr.traces.spans import nanoseconds
+from dtdr.traces.times import nanoseconds
 
 WRAPPERS: Mapping[str, str] = {
     "resourceSpans": "resourceSpans.item.scopeSpans.item.spans.item",

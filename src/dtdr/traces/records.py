@@ -21,6 +21,7 @@ from dtdr.traces.messages import (
     read_conversation,
     text_of,
 )
+from dtdr.traces.times import find_time
 
 
 class RecordFormat(TraceFormat):
@@ -133,6 +134,7 @@ class AgentTrajectory(RecordFormat):
         )
         session = record.get("session_id") or record.get("trajectory_id")
         trace.id = session if isinstance(session, str) else ""
+        trace.at = find_time(*steps)
         self._nest(record, steps, trace, alone)
         return trace
 
@@ -195,6 +197,7 @@ class AgentDojo(RecordFormat):
         parts = [str(record[name]) for name in names if record.get(name)]
         trace.group = "/".join(parts[:2])
         trace.salt = "/".join(parts)
+        trace.at = find_time(record)
         trace.failed = record.get("utility") is False or bool(record.get("error"))
         return trace
 
@@ -203,7 +206,7 @@ def _step_items(step: Mapping[str, Any]) -> Iterator[Item]:
     text = text_of(step.get("message"))
     source = step.get("source")
     if text.strip() and source == "user":
-        yield UserMessage(text)
+        yield UserMessage(text, at=find_time(step))
     elif text.strip() and source == "system":
         yield SystemMessage(text)
     elif text.strip():

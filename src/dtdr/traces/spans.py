@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from typing import Any
 
 from dtdr import json_codec
@@ -191,7 +190,8 @@ class _Assembly:
         if not any(isinstance(message, UserMessage) for _, message in said):
             text = self._root_text()
             begin = min((int(call.started) for call in calls), default=0)
-            said = [(begin, UserMessage(text)), *said] if text else said
+            asked = UserMessage(text, at=self.spans[0].start) if text else None
+            said = said if asked is None else [(begin, asked), *said]
         events += [(int(at), 0, message) for at, message in said]
         events += [(int(call.started), 1, call) for call in calls]
         events.sort(key=lambda event: event[:2])
@@ -205,6 +205,7 @@ class _Assembly:
             group=next((span.group for span in self.spans if span.group), ""),
             given=before.given,
             failed=root is not None and root.failed,
+            at=first.start if first else 0,
         )
 
     def _agent_call(self, span: Span) -> TracedCall:
@@ -231,7 +232,7 @@ class _Assembly:
             if texts and (len(texts) > known or texts[-1] != last):
                 new = texts[known:] if known and len(texts) > known else texts[-1:]
                 for text in new:
-                    yield span.start, UserMessage(text)
+                    yield span.start, UserMessage(text, at=span.start)
                 last = texts[-1]
             known = len(texts) or known
             for item in self.outputs[span.id]:
@@ -342,29 +343,6 @@ def _start(span: Span) -> int:
 
 def _texts(items: list[Item]) -> list[str]:
     return [item.text for item in items if isinstance(item, UserMessage)]
-
-
-def nanoseconds(value: object) -> int:
-    """A time as nanoseconds since 1970: ISO 8601 text, or a number of s, ms, µs or ns; else 0."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.isdigit():
-            return nanoseconds(int(text))
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            return 0
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-        # 1e11 s is the year 5138 and 1e11 ms is 1973: the size tells the unit.
-        for scale in (10**9, 10**6, 10**3):
-            if value < 10**20 // scale:
-                return int(value * scale)
-        return int(value)
-    return 0
 
 
 def message_list(value: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from dtdr.traces.injected import remove_blocks
 from dtdr.traces.redaction import Redactor
 from dtdr.traces.references import ReferenceFinder, escape
 from dtdr.traces.scrubbing import Scrubber
+from dtdr.traces.times import as_moment
 
 MAX_DECODED = 8_000_000
 """Characters of an output up to which JSON in it is parsed; a longer one is kept as a text."""
@@ -41,10 +42,11 @@ _NOT_JSON = re.compile("NaN|Infinity")
 
 @dataclass(slots=True)
 class _Turn:
-    """What a user said, and everything that happened until the next message."""
+    """What a user said, when, and everything that happened until the next message."""
 
     texts: list[str]
     events: list[Event]
+    at: int = 0
 
     def calls(self) -> list[TracedCall]:
         return [event for event in self.events if isinstance(event, TracedCall)]
@@ -86,7 +88,10 @@ class Cutter:
         earlier, turns = list(_turns(trace.earlier, tags)), list(_turns(trace.events, tags))
         if self.options.turns is Turns.WHOLE_QUERY and turns:
             texts = [text for turn in turns for text in turn.texts]
-            earlier, turns = [], [_Turn(texts, [e for turn in turns for e in turn.events])]
+            earlier, turns = (
+                [],
+                [_Turn(texts, [e for turn in turns for e in turn.events], turns[0].at)],
+            )
         conversation = _Conversation(self, trace)
         for turn in earlier:
             conversation.add(turn)
@@ -177,6 +182,7 @@ class Cutter:
             group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
             before=before,
             parent=parent,
+            time=as_moment(turn.at or trace.at),
         )
 
     def _drops(self, call: TracedCall, unresolved: set[str]) -> bool:
@@ -330,7 +336,7 @@ def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
         else:
             if turn.texts or turn.events:
                 yield turn
-            turn = _Turn([text], [])
+            turn = _Turn([text], [], event.at)
     if turn.texts or turn.events:
         yield turn
 

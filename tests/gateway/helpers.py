@@ -1,10 +1,13 @@
 """Real servers, a gateway and the SDK's real client, for the tests."""
 
+import atexit
+import functools
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +22,7 @@ from dtdr.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
 from dtdr.integrations.policy import ToolPolicy
 
 SERVER = Path(__file__).with_name("server.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
 KNOWN = ("find_user", "write_mail", "send_mail", "open_file", "summarize_file")
 NAMES = {
     "find_user": "Finds a person by name.",
@@ -31,9 +35,28 @@ NAMES = {
 }
 
 
+@functools.cache
+def forking_server() -> str:
+    """The socket of a process that forks test servers until this one ends."""
+    path = str(Path(tempfile.mkdtemp(prefix="dtdr-")) / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        number = listener.fileno()
+        started = subprocess.Popen(
+            [sys.executable, str(SERVER), "--fork", str(number)],
+            stdin=subprocess.PIPE,
+            pass_fds=[number],
+        )
+    atexit.register(started.communicate)
+    return path
+
+
 def command(**options: Any) -> list[str]:
     """The command line of a test server."""
-    return [sys.executable, str(SERVER), json.dumps(options)]
+    if "http" in options:  # a process that is dead once it was killed, so that its port is free
+        return [sys.executable, str(SERVER), json.dumps(options)]
+    return [sys.executable, "-IS", str(LAUNCHER), forking_server(), json.dumps(options)]
 
 
 def stdio(name: str, **options: Any) -> UpstreamSpec:

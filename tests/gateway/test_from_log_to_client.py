@@ -14,7 +14,7 @@ from tests.conftest import PROJECT
 from tests.gateway.helpers import NAMES
 
 PAGE = PROJECT / "docs" / "gateway.md"
-SESSIONS = 60
+SESSIONS = 24
 SERVER_SCRIPT = """
 import json
 from mcp.server.mcpserver import MCPServer

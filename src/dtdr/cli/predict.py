@@ -15,10 +15,12 @@ from dtdr.errors import InputError
 from dtdr.run import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dtdr.arguments.prediction import CallPrediction
     from dtdr.arguments.sources import Source
     from dtdr.evaluation.tables import Column
-    from dtdr.plans.prediction import PlanPrediction
+    from dtdr.plans.prediction import PlanPrediction, PlanTemplate
     from dtdr.retrievers.base import Retriever
 
 _WIDTH = 46
@@ -100,10 +102,15 @@ def predict(
         return
     if templates:
         _show_templates(retriever, run, top, as_json=as_json)
-        return
-    if plans:
+    elif plans:
         _show_plans(retriever, run, top, as_json=as_json)
-        return
+    else:
+        _show_calls(retriever, run, tool, top, as_json=as_json, model=model)
+
+
+def _show_calls(
+    retriever: Retriever, run: Run, tool: str | None, top: int, *, as_json: bool, model: Path
+) -> None:
     if tool is None:
         calls = retriever.next_calls(run, top)
     elif retriever.index(tool) < 0:
@@ -111,16 +118,24 @@ def predict(
     else:
         calls = [retriever.fill(tool, run)]
     if as_json:
-        print_json(
-            {
-                "retriever": retriever.name,
-                "query": run.query,
-                "history": list(run.history),
-                "calls": [call.to_dict() for call in calls],
-            }
-        )
-        return
-    _print_table(run, calls)
+        _print_predictions(retriever, run, calls=calls)
+    else:
+        _print_calls(run, calls)
+
+
+def _print_predictions(
+    retriever: Retriever,
+    run: Run,
+    **predictions: Sequence[CallPrediction | PlanPrediction | PlanTemplate],
+) -> None:
+    print_json(
+        {
+            "retriever": retriever.name,
+            "query": run.query,
+            "history": list(run.history),
+            **{name: [item.to_dict() for item in items] for name, items in predictions.items()},
+        }
+    )
 
 
 def _read_call(text: str) -> str | dict[str, Any]:
@@ -133,7 +148,7 @@ def _read_call(text: str) -> str | dict[str, Any]:
     return record
 
 
-def _print_table(run: Run, calls: list[CallPrediction]) -> None:
+def _print_calls(run: Run, calls: list[CallPrediction]) -> None:
     from dtdr.evaluation.tables import Column, Table
 
     rows: list[dict[str, Any]] = []
@@ -154,37 +169,21 @@ def _print_table(run: Run, calls: list[CallPrediction]) -> None:
 def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
     predicted = retriever.plans(run, k=top)
     if as_json:
-        print_json(
-            {
-                "retriever": retriever.name,
-                "query": run.query,
-                "history": list(run.history),
-                "plans": [plan.to_dict() for plan in predicted],
-            }
-        )
-        return
-    if not predicted:
+        _print_predictions(retriever, run, plans=predicted)
+    elif predicted:
+        _print_plans(predicted)
+    else:
         note("no plan: none that the model tried comes to an end")
-        return
-    _print_plans(predicted)
 
 
 def _show_templates(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
     found = retriever.templates(run, k=top)
     if as_json:
-        print_json(
-            {
-                "retriever": retriever.name,
-                "query": run.query,
-                "history": list(run.history),
-                "templates": [template.to_dict() for template in found],
-            }
-        )
-        return
-    if not found:
+        _print_predictions(retriever, run, templates=found)
+    elif found:
+        _print_plans([one.plan for one in found], [one.similarity for one in found])
+    else:
         note("no template: no demonstration that shares a word with the query has these calls")
-        return
-    _print_plans([one.plan for one in found], [one.similarity for one in found])
 
 
 def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = None) -> None:
@@ -232,19 +231,8 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
         {"argument": printable(name), "value": "?", "source": _describe_unknown(call, name)}
         for name in call.unknown
     ]
-    empty = dict.fromkeys(
-        (
-            "tool",
-            "plan",
-            "similarity",
-            "call",
-            "probability",
-            "argument",
-            "value",
-            "source",
-        ),
-        "",
-    )
+    keys = ("tool", "plan", "similarity", "call", "probability", "argument", "value", "source")
+    empty = dict.fromkeys(keys, "")
     return [
         {**empty, **(first if number == 0 else {}), **row}
         for number, row in enumerate(described or [{}])

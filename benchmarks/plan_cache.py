@@ -22,20 +22,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr import datasets, encoders
-from dtdr.datasets.splits import default_split
+from dtdr import encoders
+from dtdr.datasets.base import Dataset
+from dtdr.datasets.splits import Split
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
-from dtdr.errors import InputError
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.planning import PlanCache
 from dtdr.plans.prediction import PlanPrediction
@@ -44,6 +42,7 @@ from dtdr.retrievers import create
 from dtdr.retrievers.base import Retriever
 from dtdr.run import Run
 from printing import print_rows
+from sets import load_sets, make_parser
 
 Scores = npt.NDArray[np.float64]
 
@@ -176,11 +175,9 @@ def line(name: str, answers: Sequence[Answer], limit: float, *, honest: bool) ->
 
 
 def sides(
-    name: str, given: argparse.Namespace, *, test: bool
+    dataset: Dataset, split: Split, *, test: bool
 ) -> tuple[list[Demonstration], list[Demonstration]]:
     """What the cache begins with, and what is replayed; failed runs are left out."""
-    dataset = datasets.load(name, data_dir=given.data_dir)
-    split = default_split(dataset, given.data_dir)
     known, held = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
     known = [item for item in known if item.outcome != "failure"]
     if not test:
@@ -189,16 +186,16 @@ def sides(
         held = [item for item in known if (item.group or item.id) not in early]
         known = [item for item in known if (item.group or item.id) in early]
     held = [item for item in held if item.outcome != "failure"]
-    return (known[:80], held[:20]) if given.smoke else (known, held)
+    return known, held
 
 
 def replay(
-    name: str, given: argparse.Namespace
+    dataset: Dataset, split: Split, given: argparse.Namespace
 ) -> tuple[dict[str, list[Answer]], dict[str, list[Answer]]]:
     """Answers of the nearest query by each similarity, and of calibrated caches."""
-    known, held = sides(name, given, test=given.test)
-    tools = datasets.load(name, data_dir=given.data_dir).tools
-    retriever = create("dtdr-f", seed=given.seed).fit(known, tools, arguments=True, plans=True)
+    known, held = sides(dataset, split, test=given.test)
+    retriever = create("dtdr-f", seed=given.seed)
+    retriever.fit(known, dataset.tools, arguments=True, plans=True)
     templates, answers = replay_cache(PlanCache(retriever, 0.0), held)
     needs = {item.id: _needs(retriever, item) for item in held}
     nearest = nearest_answers(known, held, given, lambda item: needs[item.id])
@@ -231,35 +228,26 @@ def _needs(retriever: Retriever, item: Demonstration) -> int:
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line a set, method and threshold."""
-    for name in given.datasets:
-        try:
-            # What a plan asks for is not known without a model: once, says the choice.
-            chosen = nearest_answers(*sides(name, given, test=False), given, lambda _: 1)
-            shown, calibrated = replay(name, given)
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            continue
+    for dataset, split in load_sets(given):
+        # What a plan asks for is not known without a model: once, says the choice.
+        chosen = nearest_answers(*sides(dataset, split, test=False), given, lambda _: 1)
+        shown, calibrated = replay(dataset, split, given)
         for method, answers in shown.items():
             limit = best_threshold(chosen[method])
-            yield {"dataset": name, **line(method, answers, limit, honest=False)}
+            yield {"dataset": dataset.name, **line(method, answers, limit, honest=False)}
         for method, answers in calibrated.items():
             for limit in LIMITS:
-                yield {"dataset": name, **line(method, answers, limit, honest=True)}
+                yield {"dataset": dataset.name, **line(method, answers, limit, honest=True)}
 
 
 def main() -> None:
     """Print a table, or one JSON object a line."""
-    parser = argparse.ArgumentParser(description="Replay runs through caches of whole plans.")
-    parser.add_argument("--datasets", nargs="+", default=["tinyagent", "t_eval", "tau_airline"])
+    parser = make_parser(__doc__, ["tinyagent", "t_eval", "tau_airline"])
     parser.add_argument("--encoders", nargs="*", default=["lexical", "minilm"])
-    parser.add_argument("--test", action="store_true", help="replay the test side, once")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--smoke", action="store_true", help="a few runs of one small set")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     if given.smoke:
-        given.datasets, given.encoders = ["bundled"], ["lexical"]
+        given.encoders = ["lexical"]
     columns = [
         Column("Set", "dataset"),
         Column("Cache", "method"),

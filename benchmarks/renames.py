@@ -25,22 +25,17 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from dtdr import datasets
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Dataset
-from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
-from dtdr.errors import InputError
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations.renames import (
     MIN_PROBABILITY,
@@ -53,6 +48,7 @@ from dtdr.plan import Plan
 from dtdr.retrievers import create
 from dtdr.tools import Parameter, Tool
 from printing import print_rows
+from sets import load_sets, make_parser
 
 WAYS = ("style", "words", "opaque")
 SYNONYMS = {
@@ -187,19 +183,11 @@ def by_name(pairs: Sequence[Rename], least: float) -> list[Rename]:
 
 def cases(given: argparse.Namespace, *, test: bool) -> Iterator[tuple[str, Case, Any]]:
     """Every set changed by every seed, and a model of what was before."""
-    for name in given.datasets:
-        try:
-            dataset = datasets.load(name, data_dir=given.data_dir)
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            continue
-        if given.smoke:
-            dataset = replace(dataset, demonstrations=dataset.demonstrations[:120])
-        split = default_split(dataset, given.data_dir)
+    for dataset, split in load_sets(given):
         for seed in range(given.seeds):
             case = make_case(dataset, split, seed, test=test)
             model = create("dtdr-f", seed=seed).fit(case.known, case.before)
-            yield name, case, model
+            yield dataset.name, case, model
 
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -273,18 +261,12 @@ def fit(given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print a table, or one JSON object a line."""
-    parser = argparse.ArgumentParser(description="Find renames that nobody announced.")
-    sets = ["tinyagent", "t_eval", "ultratool", "tau_airline"]
-    parser.add_argument("--datasets", nargs="+", default=sets)
-    parser.add_argument("--test", action="store_true", help="show the test sides, once")
+    parser = make_parser(__doc__, ["tinyagent", "t_eval", "ultratool", "tau_airline"])
     parser.add_argument("--fit", action="store_true", help="learn the weights instead")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--smoke", action="store_true", help="one small set, one seed")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
     given = parser.parse_args()
     if given.smoke:
-        given.datasets, given.seeds = ["bundled"], 1
+        given.seeds = 1
     if given.fit:
         fit(given)
         return

@@ -20,24 +20,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtdr import datasets
 from dtdr.calls import END
 from dtdr.datasets.base import data_folders
-from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
-from dtdr.errors import InputError
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.integrations import ToolPolicy, ToolSelector
 from dtdr.retrievers import SupportsToolChanges, create
@@ -46,6 +41,7 @@ from dtdr.retrievers.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
 from dtdr.tools import Tool
 from paraphrases import paraphrase
 from printing import print_rows
+from sets import load_sets, make_parser
 
 NEW_SHARE = 0.15
 MANY_TOOLS = 2_000
@@ -143,20 +139,12 @@ def score(retriever: Retriever, found: Sequence[Search]) -> dict[str, Any]:
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Two lines a set: tools that the mask missed, and tools never demonstrated."""
-    for name in given.datasets:
-        try:
-            dataset = datasets.load(name, data_dir=given.data_dir)
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            continue
-        if given.smoke:
-            dataset = replace(dataset, demonstrations=dataset.demonstrations[:120])
-        split = default_split(dataset, given.data_dir)
+    for dataset, split in load_sets(given):
         known, held = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
         if not given.test:
             known, held = [item for n, item in enumerate(known) if n % 4], known[::4]
         tools = {tool.name: tool for tool in dataset.tools}
-        said = said_texts(given.data_dir) if name == "ultratool" else {}
+        said = said_texts(given.data_dir) if dataset.name == "ultratool" else {}
         demonstrated = sorted({tool for item in known for tool in item.plan.tools})
         size = max(2, int(len(demonstrated) * NEW_SHARE))
         new = frozenset(random.Random(given.seed).sample(demonstrated, size))
@@ -168,7 +156,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 continue
             kept = random.Random(given.seed).sample(found, min(len(found), given.searches))
             texts = "of an LLM" if said else "synthetic"
-            row = {"set": name, "wanted": kind, "texts": texts, **score(retriever, kept)}
+            row = {"set": dataset.name, "wanted": kind, "texts": texts, **score(retriever, kept)}
             row["ms_many"] = time_many(retriever, kept)
             yield row
 
@@ -195,17 +183,10 @@ def time_many(retriever: Retriever, found: Sequence[Search]) -> float | None:
 
 def main() -> None:
     """Print one table, or one JSON object a line with ``--json``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--datasets", nargs="+", default=["ultratool", "tinyagent", "t_eval"])
-    parser.add_argument("--test", action="store_true", help="the test side, not a validation part")
+    parser = make_parser(__doc__, ["ultratool", "tinyagent", "t_eval"])
     parser.add_argument("--searches", type=int, default=500, help="at most so many of each kind")
-    parser.add_argument("--data-dir", type=Path, default=os.environ.get("DTDR_DATA_DIR"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--smoke", action="store_true", help="the bundled set; seconds")
     given = parser.parse_args()
-    if given.smoke:
-        given.datasets, given.data_dir = [datasets.BUNDLED], None
     columns = [
         Column("Set", "set"),
         Column("Wanted", "wanted"),

@@ -16,23 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from dtdr import datasets
 from dtdr.arguments.origins import USER, iter_origins
 from dtdr.calls import ToolCall
-from dtdr.datasets.splits import default_split
 from dtdr.demonstrations import Demonstration
-from dtdr.errors import InputError
 from dtdr.evaluation.statistics import auroc
 from dtdr.evaluation.tables import Column, count, share
 from dtdr.retrievers import create
@@ -40,6 +34,7 @@ from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.surprise import ODD, Surprise
 from dtdr.run import Run
 from printing import print_rows
+from sets import load_sets, make_parser
 
 Said = Mapping[tuple[str, str], Sequence[str]]
 
@@ -133,15 +128,7 @@ def judge(
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line a set and kind of injected call."""
-    for name in given.datasets:
-        try:
-            dataset = datasets.load(name, data_dir=given.data_dir)
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            continue
-        if given.smoke:
-            dataset = replace(dataset, demonstrations=dataset.demonstrations[:150])
-        split = default_split(dataset, given.data_dir)
+    for dataset, split in load_sets(given, smoke=150):
         known, held = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
         if not given.test:
             groups = sorted({item.group or item.id for item in known})
@@ -160,7 +147,7 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if not values or not own:
                 continue
             yield {
-                "set": name,
+                "set": dataset.name,
                 "injected": kind,
                 "calls": len(values),
                 "abstained": 1 - len(own) / len(judged["own"]),
@@ -173,16 +160,9 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print one table, or one JSON object a line with ``--json``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--datasets", nargs="+", default=["tinyagent", "t_eval", "tau_airline"])
-    parser.add_argument("--test", action="store_true", help="the test side, not a validation part")
-    parser.add_argument("--data-dir", type=Path, default=os.environ.get("DTDR_DATA_DIR"))
+    parser = make_parser(__doc__, ["tinyagent", "t_eval", "tau_airline"])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--smoke", action="store_true", help="the bundled set; seconds")
     given = parser.parse_args()
-    if given.smoke:
-        given.datasets, given.data_dir = [datasets.BUNDLED], None
     columns = [
         Column("Set", "set"),
         Column("Injected", "injected"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -10,13 +10,11 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 import dtdr
-from dtdr.calls import ToolCall
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.compare import compare
-from dtdr.integrations import ToolMask, ToolPolicy
-from dtdr.prompting import METHODS, Examples, SelectionPrompts
-from dtdr.prompting.prompt import Prompt
+from dtdr.integrations import ToolPolicy
+from dtdr.prompting import METHODS, Examples
 from dtdr.retrievers.base import Retriever
 from dtdr.run import Run, as_run
 from dtdr.selection import Selection, count_tokens
@@ -28,6 +26,7 @@ from dtdr.studio import schemas
 from dtdr.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.studio.pages import pages
 from dtdr.studio.runs import RunFilter, Runs
+from dtdr.studio.steps import make_prompts, select_shown
 from dtdr.tools import Tool
 
 Result = TypeVar("Result")
@@ -206,7 +205,7 @@ class Studio:
         """Which tools a policy shows along a run, and what they cost."""
         model, run = await _read(call, body)
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
-        return await _in_thread(model, lambda: _select_shown(model.current.retriever, run, policy))
+        return await _in_thread(model, lambda: select_shown(model.current.retriever, run, policy))
 
     async def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
         """The prompt of a step, and what of it the step before began with."""
@@ -221,7 +220,7 @@ class Studio:
         )
         examples = self._examples()
         return await _in_thread(
-            model, lambda: _prompts(model.current.retriever, run, body.icl, bounds, examples)
+            model, lambda: make_prompts(model.current.retriever, run, body.icl, bounds, examples)
         )
 
     @lru_cache(1)  # noqa: B019  # a server has one studio
@@ -330,78 +329,6 @@ def numbered_calls(item: Demonstration) -> list[dict[str, Any]]:
         {**record, "id": number[record["id"]], "arguments": renamed(record["arguments"])}
         for record in records
     ]
-
-
-def _select_shown(retriever: Retriever, run: Run, policy: ToolPolicy) -> schemas.ShownResponse:
-    tools = retriever.tools_[:-1]
-    names = [tool.name for tool in tools]
-    costs = {tool.name: count_tokens(tool.to_dict()) for tool in tools}
-    masked = ToolMask(retriever, policy).run(run.query, before=run.before)
-    steps: list[schemas.ShownStep] = []
-    selection = masked.select(names, costs=costs)
-    for made in (None, *run.calls):
-        if made is not None:
-            masked.call(
-                made.tool,
-                made.arguments,
-                output=made.output,
-                status=made.status,
-                step=made.step,
-                id=made.id,
-            )
-            selection = masked.select(names, costs=costs)
-        steps.append(
-            schemas.ShownStep(
-                called="" if made is None else made.tool,
-                shown=len(selection.shown),
-                tokens=sum(costs[name] for name in selection.shown),
-                changed=selection.changed,
-            )
-        )
-    ordered = sorted(selection.shown, key=lambda name: -selection.weights.get(name, 0.0))
-    return schemas.ShownResponse(
-        shown=[
-            schemas.ShownTool(tool=name, reason=selection.reasons[name], tokens=costs[name])
-            for name in ordered
-        ],
-        hidden=len(selection.hidden),
-        tokens=steps[-1].tokens,
-        all_tokens=sum(costs.values()),
-        steps=steps,
-        failure=selection.failure,
-    )
-
-
-def _prompts(
-    retriever: Retriever, run: Run, icl: str, bounds: Selection, examples: Examples
-) -> schemas.PromptResponse:
-    writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
-
-    def write(calls: Sequence[ToolCall]) -> tuple[Prompt, tuple[str, ...]]:
-        shown = retriever.rank(Run(run.query, run.before, calls)).select(bounds)
-        return writer.prompt(run.query, calls, shown), writer.choices(shown)
-
-    prompt, choices = write(run.calls)
-    previous = write(run.calls[:-1])[0] if run.calls else None
-    same = _same_beginning(prompt.text, "" if previous is None else previous.text)
-    return schemas.PromptResponse(
-        prompt=_text(prompt),
-        previous=None if previous is None else _text(previous),
-        cached=same,
-        cached_tokens=count_tokens(prompt.text[:same]) if same else 0,
-        choices=list(choices),
-    )
-
-
-def _text(prompt: Prompt) -> schemas.PromptText:
-    return schemas.PromptText(
-        text=prompt.text, constant=len(prompt.constant), tokens=count_tokens(prompt.text)
-    )
-
-
-def _same_beginning(one: str, two: str) -> int:
-    length = min(len(one), len(two))
-    return next((at for at in range(length) if one[at] != two[at]), length)
 
 
 def _compare(lab: Lab, body: schemas.CompareRequest) -> schemas.CompareResponse:

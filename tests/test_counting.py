@@ -400,7 +400,9 @@ def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
     (folder / "part-01.jsonl").write_text("\n".join(lines))
     fit = ["fit", str(folder), "-o", str(tmp_path / "m"), "--sample", "100", "--retriever", "dr"]
     assert run(fit) == 2
-    assert "part-0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "part-0" in said
+    assert "pass --skip-bad" in said
     for workers in (1, 2):
         bad = BadRecords()
         sample = draw_sample([folder], 100, engine=ProcessEngine(workers), bad=bad)

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import tomllib
 import urllib.request
 from typing import Any
 
@@ -80,6 +81,25 @@ def test_the_manifests_fit_together(manifests):
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["resources"]["limits"]["memory"]
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
+
+
+def test_the_compose_files_are_valid(yaml):
+    schemas = pytest.importorskip(
+        "check_jsonschema.builtin_schemas", reason="Compose's schema is in check-jsonschema"
+    )
+    jsonschema = pytest.importorskip("jsonschema", reason="it comes with check-jsonschema")
+    schema = schemas.get_builtin_schema("vendor.compose-spec")
+    files = {
+        path.name: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in (DEPLOY / "compose.yaml", *(DEPLOY / "gateways").glob("*.yaml"))
+    }
+    compose = {name: content for name, content in files.items() if "services" in content}
+    assert len(compose) == 5
+    for content in compose.values():
+        jsonschema.validate(content, schema)
+        content["services"]["dtdr"]["prots"] = []
+        with pytest.raises(jsonschema.ValidationError, match="prots"):
+            jsonschema.validate(content, schema)
 
 
 def test_containers_call_commands_that_there_are(manifests, yaml):
@@ -164,7 +184,7 @@ def ray_job(yaml):
 
 
 def test_the_ray_job_is_one_and_runs_a_command_that_there_is(ray_job, manifests):
-    jsonschema = pytest.importorskip("jsonschema", reason="it comes with kubernetes-validate")
+    jsonschema = pytest.importorskip("jsonschema", reason="it comes with check-jsonschema")
     assert (ray_job["apiVersion"], ray_job["kind"]) == ("ray.io/v1", "RayJob")
     jsonschema.validate(ray_job["spec"], _RAY_JOB)
     program, name, *arguments = ray_job["spec"]["entrypoint"].split()
@@ -173,7 +193,11 @@ def test_the_ray_job_is_one_and_runs_a_command_that_there_is(ray_job, manifests)
     assert (program, given["engine"], given["address"]) == ("dtdr", "ray", "auto")
     cluster = ray_job["spec"]["rayClusterSpec"]
     image = (DEPLOY / "Containerfile.ray").read_text(encoding="utf-8")
-    assert f"FROM rayproject/ray:{cluster['rayVersion']}-" in image
+    assert f"ARG RAY={cluster['rayVersion']}\nFROM rayproject/ray:${{RAY}}-py3" in image
+    lowest = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]["ray"][0].removeprefix("ray>=")
+    assert list(map(int, cluster["rayVersion"].split("."))) >= list(map(int, lowest.split(".")))
     claims = {item["metadata"]["name"] for item in manifests if item["kind"].endswith("Claim")}
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]

@@ -25,6 +25,7 @@ from dtdr.progress import progress_bar
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
 from dtdr.retrievers.factored import calibration, choice, ranker
+from dtdr.retrievers.factored.ageing import Ageing
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
@@ -36,13 +37,11 @@ from dtdr.retrievers.factored.reasons import add_reasons
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.nn import Indices
 from dtdr.retrievers.session import History
-from dtdr.retrievers.training import TrainingData, parse_duration, select_training_data
+from dtdr.retrievers.training import select_training_data
 from dtdr.tools import Tool, unique_tools
 
 _THREADS = 2
 """Fits that run side by side; each has its own random numbers, so their order does not matter."""
-_LEAST_WEIGHT = 1e-3
-"""A demonstration never counts less: divisions by weights stay finite."""
 _SHAPES = "shapes_of_arrays"
 
 
@@ -106,12 +105,7 @@ class DTDRFactored(Retriever):
     ) -> None:
         check_at_least(1, width=width, ranker_seeds=ranker_seeds)
         check_at_least(2, folds=folds)
-        if not 0 <= failure_weight <= 1:
-            raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
-        self._half_seconds = parse_duration(half_life) if isinstance(half_life, str) else None
-        half = half_life if self._half_seconds is None else self._half_seconds
-        if isinstance(half, (int, float)) and not half > 0:
-            raise InputError(f"half_life is {half_life}; it must be above 0, or None")
+        self._ageing = Ageing(half_life, failure_weight)
         if tune_seconds is not None and not tune_seconds >= 0:
             raise InputError(f"tune_seconds is {tune_seconds}; it must be at least 0, or None")
         self._block_names = tuple(
@@ -142,7 +136,9 @@ class DTDRFactored(Retriever):
 
     def _learn(self, demonstrations: Sequence[Demonstration]) -> FactoredModel:
         texts = [demonstration.query for demonstration in demonstrations]
-        plans = EncodedPlans.of(demonstrations, self._index, self._weights(demonstrations))
+        plans = EncodedPlans.of(
+            demonstrations, self._index, self._ageing.weights(demonstrations, self.training_)
+        )
         grouped = choice.are_grouped(demonstrations) if self.grouped is None else self.grouped
         fold = assign_folds(demonstrations, folds=self.folds, grouped=grouped, seed=self.seed)
         everything = np.arange(len(texts))
@@ -274,45 +270,6 @@ class DTDRFactored(Retriever):
         self.model_ = model
         self.calibration_ = model.calibration
 
-    def _weights(self, demonstrations: Sequence[Demonstration]) -> list[float]:
-        """How much each demonstration counts, the last one, or the newest known, being new.
-
-        Raises:
-            InputError: they are to age by time, and one has none.
-        """
-        if self._half_seconds is None:
-            ages = [float(later) for later in range(len(demonstrations) - 1, -1, -1)]
-        else:
-            times = [item.time.timestamp() for item in demonstrations if item.time is not None]
-            if missing := len(demonstrations) - len(times):
-                raise InputError(
-                    f"half_life is {self.half_life!r}, a time, and {missing:,} of "
-                    f"{len(demonstrations):,} demonstrations have no 'time'; give each one, or "
-                    "half_life as a number of demonstrations"
-                )
-            known = self.training_.newest
-            newest = max(times) if known is None else max(known, *times)
-            ages = [newest - moment for moment in times]
-        return [
-            max(
-                (self.failure_weight if item.outcome == "failure" else 1.0) * self._decay(age),
-                _LEAST_WEIGHT,
-            )
-            for item, age in zip(demonstrations, ages, strict=True)
-        ]
-
-    def _decay(self, age: float) -> float:
-        """How much a demonstration counts after so many further ones, or seconds."""
-        half = self.half_life if self._half_seconds is None else self._half_seconds
-        return 1.0 if half is None else float(0.5 ** (age / float(half)))
-
-    def _ageing(self, record: TrainingData) -> float:
-        """By how many demonstrations, or seconds, an update makes what is known older."""
-        before, after = self.training_.newest, record.newest
-        if self._half_seconds is None or before is None or after is None:
-            return float(record.demonstrations)
-        return max(0.0, after - before)
-
     # -- updates -------------------------------------------------------------------------------
 
     def update(self, demonstrations: Iterable[DemonstrationLike]) -> int:
@@ -345,9 +302,9 @@ class DTDRFactored(Retriever):
         self._install(
             self.model_.update(
                 [item.query for item in usable],
-                EncodedPlans.of(usable, self._index, self._weights(usable)),
+                EncodedPlans.of(usable, self._index, self._ageing.weights(usable, self.training_)),
                 EncodedRuns.of(usable, self._index) if self.model_.blocks.reads_runs else None,
-                decay=self._decay(self._ageing(record)),
+                decay=self._ageing.decay(self.training_, record),
                 seed=self.seed + self.training_.demonstrations,
             )
         )

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where it is set, each of the many processes that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -11,7 +13,9 @@ TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
 
-test: lint types unit
+# Types are checked beside the tests, which leave a core idle while they wait for processes.
+test: lint
+	$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -87,12 +87,12 @@ def mrr(retriever, demonstrations):
     )
 
 
-TRAIN, TEST = split_by_group(generated(300, 5))
+TRAIN, TEST = split_by_group(generated(200, 5))
 
 
 WITH_OUTPUTS = [
     replace(item, plan=Plan(tuple(replace(call, output="done") for call in item.plan.calls)))
-    for item in TRAIN[:40]
+    for item in TRAIN[:16]
 ]
 
 
@@ -235,11 +235,12 @@ def test_words_are_replaced_by_others_of_the_same_shape(text):
 
 def test_confidence_is_that_of_unknown_words_where_no_word_is_known():
     # With ``coverage`` the ranker itself is less sure of words that it does not know.
-    fitted = DTDRFactored(width=64, blocks=DEFAULT).fit(TRAIN, TOOLS)
+    train, test = split_by_group(generated(300, 5))
+    fitted = DTDRFactored(width=16, blocks=DEFAULT).fit(train, TOOLS)
     calibration = fitted.calibration_
     right = [
         (ranking.best in step.acceptable, ranking)
-        for item in TEST
+        for item in test
         for step in item.plan.steps()
         for ranking in [fitted.rank(replace_words(item.query), step.history)]
     ]

@@ -5,7 +5,6 @@ import json
 import random
 from copy import copy
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -41,7 +40,6 @@ from dtdr.plans.prediction import PlanPrediction
 from dtdr.plans.proposer import Proposal
 from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
 from dtdr.ranking import Ranking
-from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.tools import Tool
 from tests.helpers import change_config
 from tests.whole_calls import DEMONSTRATIONS, NAMES
@@ -126,11 +124,10 @@ def test_a_plan_that_is_done_has_nothing_left(model):
     assert best.is_complete
 
 
-def test_a_fit_is_deterministic(model, tmp_path):
-    again = dtdr.fit(INVITATIONS, retriever="dr", arguments=True, plans=True)
-    model.save(tmp_path / "one")
-    again.save(tmp_path / "two")
+def test_a_fit_is_deterministic(tmp_path):
     files = [tmp_path / name / "model.safetensors" for name in ("one", "two")]
+    for file in files:
+        dtdr.fit(INVITATIONS[:40], retriever="dr", arguments=True, plans=True).save(file.parent)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -184,7 +181,7 @@ def test_a_model_without_plans_says_how_to_get_them():
 
 
 def test_an_update_brings_further_tools_into_plans(factored):
-    retriever = DTDRFactored().fit(INVITATIONS, plans=True)
+    retriever = copy(factored)  # changes replace what it holds
     query = "Water the plants in the garden, please"
     calls = (ToolCall("1", "open_tap"), ToolCall("2", "water"), ToolCall("3", "close_tap"))
     retriever.update([Demonstration(f"n{number}", query, Plan(calls)) for number in range(40)])
@@ -193,8 +190,8 @@ def test_an_update_brings_further_tools_into_plans(factored):
     assert retriever.plans("Invite Wanda and Yusuf to the party")[0].tools == before
 
 
-def test_renamed_and_removed_tools_keep_plans_working():
-    retriever = DTDRFactored().fit(INVITATIONS, plans=True)
+def test_renamed_and_removed_tools_keep_plans_working(factored):
+    retriever = copy(factored)
     query = "Invite Wanda, Zoe and Yusuf to the party"
     retriever.rename_tool("get_address", "find_address")
     best = retriever.plans(query)[0]
@@ -381,25 +378,19 @@ def test_few_demonstrations_are_enough_to_plan(count):
 def test_demonstrations_without_calls_make_an_empty_plan():
     empty = [Demonstration(str(number), "Thanks a lot", Plan(())) for number in range(12)]
     for name in ("dr", "dtdr-f"):
-        retriever = dtdr.fit([*empty, *INVITATIONS[:30]], retriever=name, plans=True)
+        retriever = dtdr.fit([*empty, *INVITATIONS[:12]], retriever=name, plans=True)
         assert retriever.plans("Thanks a lot")[0].calls == ()
 
 
 @given(st.text(max_size=200), st.lists(st.sampled_from(["invite", "get_address", "x"]), max_size=5))
-def test_any_query_and_history_gives_bounded_plans(query, history):
-    retriever = any_model()
+def test_any_query_and_history_gives_bounded_plans(model, query, history):
     run = Run(query or "x")
     for name in history:
         run.call(name)
-    for plan in retriever.plans(run):
+    for plan in model.plans(run):
         assert len(plan.calls) <= MOST_CALLS
         assert 0 <= plan.probability <= 1
         plan.to_plan()
-
-
-@cache
-def any_model():
-    return dtdr.fit(INVITATIONS, retriever="dr", arguments=True, plans=True)
 
 
 # -- evaluation ------------------------------------------------------------------------------------

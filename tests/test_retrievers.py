@@ -16,7 +16,7 @@ from dtdr.retrievers import NAMES, create, retriever_class
 from tests import small_data
 from tests.helpers import change_config, sha256_of
 
-SET = small_data.dataset(24)
+SET = small_data.dataset(18)
 STEPS = [
     (demonstration.query, step.history)
     for demonstration in SET.demonstrations[:9]
@@ -64,6 +64,12 @@ def name(request):
 @pytest.fixture(scope="module")
 def retriever(name):
     return make(name)
+
+
+@pytest.fixture(scope="module")
+def fitted_with_empty_plans(name):
+    empty = [Demonstration(f"empty-{n}", "Danke, das ist alles.", Plan(())) for n in range(6)]
+    return make(name, [*SET.demonstrations, *empty])
 
 
 def check(ranking, vocabulary):
@@ -204,13 +210,13 @@ def test_static_retrievers_keep_their_ranking_and_the_others_follow_the_history(
 
 
 @pytest.mark.parametrize("query", [QUERY, "", "abc xx", "Danke, das ist alles."])
-def test_a_plan_ends_at_once_only_where_one_was_demonstrated(name, retriever, query):
+def test_a_plan_ends_at_once_only_where_one_was_demonstrated(
+    retriever, fitted_with_empty_plans, query
+):
     for ranking in (retriever.rank(query), retriever.session(query).rank()):
         assert ranking.probability(END) == 0
     assert retriever.rank(query, ["read_file"]).probability(END) > 0
-    empty = [Demonstration(f"empty-{n}", "Danke, das ist alles.", Plan(())) for n in range(6)]
-    fitted = make(name, [*SET.demonstrations, *empty])
-    assert fitted.rank(query).probability(END) > 0
+    assert fitted_with_empty_plans.rank(query).probability(END) > 0
 
 
 def test_failures_are_not_learned_from(name, retriever):

@@ -63,7 +63,7 @@ def measure_cpu(
 ) -> list[dict[str, Any]]:
     """Processor time a request, with the log written to nowhere."""
     from dtdr.server import Settings, create_app, logs
-    from dtdr.server.models import Snapshot
+    from dtdr.server.snapshots import Snapshot
 
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
         logs.configure()

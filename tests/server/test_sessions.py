@@ -132,7 +132,7 @@ def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
 
 
 def test_queries_of_runs_are_kept_prepared_up_to_a_limit_in_bytes(fitted):
-    from dtdr.server.models import PreparedQueries, prepared_bytes
+    from dtdr.server.snapshots import PreparedQueries, prepared_bytes
 
     retriever = dtdr.load(fitted)
     size = prepared_bytes(retriever, "query 1")

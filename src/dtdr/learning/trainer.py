@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import time
 from collections import deque
@@ -19,7 +18,7 @@ from dtdr.evaluation.harness import rank_after_calls
 from dtdr.feedback import Entry, FeedbackLog
 from dtdr.learning.versions import Change, Versions, checksum_of, now
 from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.protocols import SupportsUpdates
+from dtdr.retrievers.protocols import SupportsUpdates, update_copy
 
 MOST_HELD_OUT = 1_000
 """Demonstrations of feedback that are held out; the last ones count."""
@@ -276,36 +275,22 @@ class Trainer:
         return change
 
     def _update(self, items: Sequence[Demonstration]) -> Retriever | None:
-        """A copy that learned from the demonstrations; None where it could from none.
-
-        ``update`` changes nothing in place, so that the copy may share the rest.
-        """
-        updated = copy.copy(self._state.retriever)
-        assert isinstance(updated, SupportsUpdates)
+        """A copy that learned from the demonstrations; None where it could from none."""
+        served = self._state.retriever
         try:
-            updated.update(items)
+            return update_copy(served, items)[0]
         except DtdrError:
-            if len(items) == 1:
-                self._unusable += 1
-                return None
-        else:
-            return updated
-        # One is at fault: those that can be learned from by themselves are learned together.
-        usable = []
-        for item in items:
-            alone = copy.copy(self._state.retriever)
-            assert isinstance(alone, SupportsUpdates)
-            try:
-                alone.update([item])
-                usable.append(item)
-            except DtdrError:
-                self._unusable += 1
-        if not usable:
-            return None
-        updated = copy.copy(self._state.retriever)
-        assert isinstance(updated, SupportsUpdates)
-        updated.update(usable)
-        return updated
+            # One is at fault: those that can be learned from by themselves are learned together.
+            usable = list(filter(self._can_learn, items)) if len(items) > 1 else []
+        self._unusable += len(items) - len(usable)
+        return update_copy(served, usable)[0] if usable else None
+
+    def _can_learn(self, item: Demonstration) -> bool:
+        try:
+            update_copy(self._state.retriever, [item])
+        except DtdrError:
+            return False
+        return True
 
 
 def mean_reciprocal_rank(retriever: Retriever, test: Sequence[Demonstration]) -> float:

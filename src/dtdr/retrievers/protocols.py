@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from dtdr.demonstrations import DemonstrationLike
 from dtdr.tools import Tool
+
+Updated = TypeVar("Updated")
 
 
 @runtime_checkable
@@ -30,6 +33,22 @@ class SupportsUpdates(Protocol):
             InputError: something is not a demonstration.
             DtdrError: the retriever is not fitted.
         """
+
+
+def update_copy(
+    retriever: Updated, demonstrations: Iterable[DemonstrationLike]
+) -> tuple[Updated, int]:
+    """A copy of a retriever that learned from further demonstrations, and from how many.
+
+    ``update`` replaces what was learned and changes nothing in place, so that the copy may share
+    everything with the retriever that goes on ranking.
+
+    Raises:
+        DtdrError: see ``SupportsUpdates.update``.
+    """
+    updated = copy.copy(retriever)
+    assert isinstance(updated, SupportsUpdates)
+    return updated, updated.update(demonstrations)
 
 
 @runtime_checkable

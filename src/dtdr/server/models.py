@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
 from anyio import to_thread
 from starlette.exceptions import HTTPException
@@ -27,114 +23,19 @@ from dtdr.model_folder import read_config
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.protocols import SupportsUpdates
-from dtdr.retrievers.session import Prepared
+from dtdr.retrievers.protocols import SupportsUpdates, update_copy
 from dtdr.retrievers.surprise import Surprise
 from dtdr.run import CallLike, Run
 from dtdr.server.logs import logger
 from dtdr.server.settings import Limits
+from dtdr.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapshot
 from dtdr.server.workers import Workers
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
-_PREPARED_BYTES = 32_000_000
-"""Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the
-.94 ms of a ranking with dtdr-f on TinyAgent, when this was chosen."""
 _CHANGE_SECONDS = 120.0
 """For loading or updating a model, which takes seconds unless it waits for a server."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A fitted retriever as it is at one moment; it is never changed, only replaced.
-
-    Attributes:
-        retriever: fitted.
-        generation: counts the snapshots of a model, from 1.
-        inline: whether it ranks in the event loop. With a learned encoder or none it does so in
-            about a millisecond; with others it may compute for long, or wait for a network.
-        workers: of the model.
-    """
-
-    retriever: Retriever
-    generation: int
-    inline: bool
-    loaded_at: str
-    workers: Workers
-    _prepare: Callable[[str], Prepared]
-
-    def rank(self, query: str, history: Sequence[str]) -> Ranking:
-        """Rank one step; a query that was ranked lately is not prepared again."""
-        return self._prepare(query).rank(history)
-
-    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """Rank, here or in a thread of the model's.
-
-        Raises:
-            HTTPException: it took too long.
-        """
-        if self.inline:
-            return work(*arguments)
-        return await self.run_in_thread(work, *arguments)
-
-    async def run_in_thread(
-        self, work: Callable[[*Arguments], Result], *arguments: *Arguments
-    ) -> Result:
-        """Do what takes long, or may.
-
-        Raises:
-            HTTPException: it took too long.
-        """
-        try:
-            return await self.workers.run(work, *arguments)
-        except TimeoutError:
-            raise HTTPException(
-                503, "the model did not rank in time; try again later", {"retry-after": "1"}
-            ) from None
-
-
-def prepared_bytes(retriever: Retriever, query: str) -> int:
-    """About what a prepared query takes.
-
-    dtdr-f, which takes most, has 29 kB for a short query and 245 kB for one of 2,000 characters on
-    48 tools, and 0.16 and 1.0 MB on 2,048 tools; this says 46 and 269 kB, and 0.25 and 1.5 MB.
-    """
-    return (len(query) + 400) * (100 + len(retriever.vocabulary) // 4)
-
-
-class PreparedQueries:
-    """Prepares queries, and keeps those that were asked for last.
-
-    Args:
-        retriever: prepares them.
-        limit: bytes that they may take together; one that takes a tenth of it is not kept.
-    """
-
-    def __init__(self, retriever: Retriever, limit: int) -> None:
-        self._retriever = retriever
-        self._limit = limit
-        self._kept: OrderedDict[str, tuple[Prepared, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, query: str) -> Prepared:
-        """The prepared query."""
-        with self._lock:
-            if query in self._kept:
-                self._kept.move_to_end(query)
-                return self._kept[query][0]
-        prepared = self._retriever.prepare(query)
-        size = prepared_bytes(self._retriever, query)
-        with self._lock:
-            if size <= self._limit // 10 and query not in self._kept:
-                self._kept[query] = prepared, size
-                self._bytes += size
-            while self._bytes > self._limit:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
-        return prepared
 
 
 @dataclass
@@ -264,7 +165,7 @@ class ServedModel:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         inline = _ranks_inline(retriever)
         # The queries go with the snapshot, so that no ranking is ever made with an older model.
-        prepare = PreparedQueries(retriever, _PREPARED_BYTES)
+        prepare = PreparedQueries(retriever, PREPARED_BYTES)
         return Snapshot(retriever, generation, inline, loaded_at, self.workers, prepare)
 
     # -- learning on ---------------------------------------------------------------------------
@@ -409,15 +310,11 @@ def _stamp(folder: Path) -> Stamp | None:
 
 
 def _apply_updates(retriever: Retriever, requests: Sequence[_UpdateRequest]) -> Retriever | None:
-    """A copy of the retriever that learned the requests; None when it learned from none of them.
-
-    ``update`` replaces what was learned and changes nothing in place, so that the copy may share
-    everything with the retriever that goes on ranking.
-    """
-    updated = copy.copy(retriever)
-    assert isinstance(updated, SupportsUpdates)
+    """A copy of the retriever that learned the requests; None when it learned from none of them."""
     try:
-        total = updated.update([item for request in requests for item in request.demonstrations])
+        updated, total = update_copy(
+            retriever, [item for request in requests for item in request.demonstrations]
+        )
     except DtdrError as error:
         if len(requests) == 1:
             requests[0].error = error

@@ -15,7 +15,8 @@ from dtdr.demonstrations import before_record, parse_before
 from dtdr.redis_client import connect, describe_address, explain_errors
 from dtdr.run import BeforeLike, CallLike
 from dtdr.server.models import ModelRegistry, ServedModel
-from dtdr.server.sessions import ServedSession, SessionStore
+from dtdr.server.served_session import ServedSession
+from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Limits
 
 _PREFIX = "dtdr:session:1:"

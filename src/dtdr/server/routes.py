@@ -23,8 +23,8 @@ from dtdr.server import openapi, schemas
 from dtdr.server.endpoints import Call, Endpoint, encode
 from dtdr.server.masks import mask_anthropic, mask_openai
 from dtdr.server.models import ServedModel
+from dtdr.server.served_session import ServedSession
 from dtdr.server.service import call_record, names_of
-from dtdr.server.sessions import ServedSession
 
 CHUNK = 8
 """Steps of a batch that are ranked at once; other requests wait for no more than these, 2 ms."""

@@ -27,9 +27,10 @@ from dtdr.server.fields import CallMade, Object
 from dtdr.server.keys import KeyFile
 from dtdr.server.logs import log
 from dtdr.server.metrics import Metrics
-from dtdr.server.models import ModelRegistry, ServedModel, Snapshot
+from dtdr.server.models import ModelRegistry, ServedModel
 from dtdr.server.sessions import SessionStore
 from dtdr.server.settings import Settings
+from dtdr.server.snapshots import Snapshot
 from dtdr.server.tracing import Tracing
 
 

@@ -22,10 +22,13 @@ def model(tmp_path_factory):
     return folder / "model"
 
 
-def test_without_a_command_the_commands_are_shown(capsys):
+def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     assert run([]) == 0
     shown = capsys.readouterr().out
     assert all(command in shown for command in COMMANDS)
+    assert all(line.endswith(".") for line in shown.partition("Commands:\n")[2].splitlines())
+    assert "..." not in shown.partition("Commands:\n")[2]
 
 
 def test_group_without_a_command_shows_its_commands(capsys):

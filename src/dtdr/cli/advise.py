@@ -54,7 +54,7 @@ def advise(
         typer.Option(
             "--prices",
             metavar="NAME",
-            help="anthropic, openai, or a model (with 'dtdr\\[prices]').",
+            help="anthropic, openai, or a model (with 'dtdr[prices]').",
         ),
     ] = "anthropic",
     uncached: Annotated[
@@ -110,7 +110,7 @@ def advise(
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
-    """Compare ways to show tools: tokens, cache hits, cost and recall, on your own runs.
+    """Compare ways to show tools on your own runs: tokens, cache hits, cost, recall.
 
     Beside that: from which confidence on a cheaper LLM would do, tools that nobody calls, and tools
     that seem to have been renamed.

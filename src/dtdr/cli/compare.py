@@ -26,7 +26,7 @@ def compare(
     seed: options.SEED = 0,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare two run logs: the difference, its 95 % interval and a paired permutation test.
+    """Compare two run logs: the difference, its 95 % interval, a permutation test.
 
     Example: dtdr compare runs/dr.npz runs/dtdr-c.npz --metric f1
     """

@@ -52,7 +52,7 @@ def compare_runs(
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare two sets of an agent's runs: tools, order, arguments, failures, length and cost.
+    """Compare two sets of an agent's runs: tools, order, arguments, failures, cost.
 
     Runs with the same ids and queries are compared one by one.
 

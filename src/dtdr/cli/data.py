@@ -70,7 +70,7 @@ def list_sets(data_dir: options.DATA_DIR = None, as_json: options.JSON = False) 
 @app.command()
 def stats(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Sets; default: all there are.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Sets; default: all there are.")
     ] = None,
     data: DATA = None,
     tools: options.TOOLS = None,

@@ -42,7 +42,7 @@ def demo(
     seed: options.SEED = 0,
     as_json: options.JSON = False,
 ) -> None:
-    """Learn, rank and evaluate on the bundled synthetic demonstrations; needs no download."""
+    """Learn, rank and evaluate on bundled synthetic demonstrations, without download."""
     from dtdr.datasets import BUNDLED, load
     from dtdr.datasets.splits import default_split
     from dtdr.evaluation import metrics

@@ -21,19 +21,19 @@ def erase(
     data: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DATA...", help="Files of demonstrations: .jsonl, .parquet, folders, patterns."
+            metavar="DATA", help="Files of demonstrations: .jsonl, .parquet, folders, patterns."
         ),
     ],
     group: Annotated[
         list[str],
-        typer.Option("--group", metavar="GROUP", help="Whose demonstrations; may be given again."),
+        typer.Option("--group", metavar="GROUP", help="Whose demonstrations; repeatable."),
     ],
     model: Annotated[
         list[Path] | None,
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="A model that learned from them, which is marked; may be given again.",
+            help="A model that learned from them, which is marked; repeatable.",
         ),
     ] = None,
     refit: Annotated[

@@ -41,7 +41,7 @@ def fit(
     data: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="DATA...",
+            metavar="DATA",
             help="Demonstrations or an agent's logs, as dtdr import takes them: files, plain or "
             "gzipped, or - for standard input.",
             show_default=False,
@@ -159,6 +159,7 @@ def fit(
     With --split, only the train side is learned from.
 
     Example: dtdr fit demonstrations.jsonl -o model --retriever dtdr-l
+
     From logs: dtdr fit requests.jsonl -o model
     """
     if half_life is not None:

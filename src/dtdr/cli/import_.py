@@ -28,7 +28,7 @@ def import_traces(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="[FORMAT] FILES...",
+            metavar="FILES",
             help="Log files, plain or gzipped, or - for standard input. The format may be named "
             "before them: openai-chat, openai-responses, anthropic, otel, openinference, "
             "langsmith, langfuse, mcp, atif, agentdojo, claude-code, pairs or dtdr; else it is "
@@ -178,6 +178,8 @@ def import_traces(
     """Turn an agent's logs into demonstrations to learn from.
 
     Formats, choices and a small example of each: docs/traces.md
+
+    Example: dtdr import openai-chat requests.jsonl -o demonstrations.jsonl
     """
     from dtdr import traces
     from dtdr.jsonl import read_demonstrations, save_demonstrations, save_tools

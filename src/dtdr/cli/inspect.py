@@ -20,7 +20,10 @@ def inspect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
     as_json: options.JSON = False,
 ) -> None:
-    """Show what is in a model folder, after checking that it is whole."""
+    """Show what is in a model folder, after checking that it is whole.
+
+    Example: dtdr inspect model
+    """
     from dtdr.model_folder import describe
     from dtdr.retrievers import retriever_class
 

@@ -79,7 +79,7 @@ def run(
     suites: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SUITE...",
+            metavar="SUITE",
             help="Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper: its "
             "tables and figures with its own settings.",
             show_default=False,

@@ -80,7 +80,7 @@ def learn(
         bool, typer.Option("--json", help="Print each change as a JSON object.")
     ] = False,
 ) -> None:
-    """Apply the feedback that servers log: learn, measure, and publish what is not worse.
+    """Learn from feedback that servers log, measure, and publish what is not worse.
 
     Servers that watch the folder reload it without dropping a request.
 

@@ -25,7 +25,7 @@ def mcp(
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[-- UPSTREAM]",
+            metavar="-- UPSTREAM",
             help="After --: a command with its arguments, or URLs; another -- begins the next one.",
             show_default=False,
         ),

@@ -26,7 +26,7 @@ KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL…", help="Model folders, each FOLDER or NAME=FOLDER."),
+        typer.Argument(metavar="MODEL", help="Model folders, each FOLDER or NAME=FOLDER."),
     ],
     host: Annotated[
         str, typer.Option("--host", help="Address; anything but loopback needs --keys.")

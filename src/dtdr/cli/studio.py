@@ -30,7 +30,7 @@ LAB = Annotated[
 def studio(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL…", help="Model folders, each FOLDER or NAME=FOLDER."),
+        typer.Argument(metavar="MODEL", help="Model folders, each FOLDER or NAME=FOLDER."),
     ],
     data: DATA = None,
     lab: LAB = None,

@@ -450,7 +450,6 @@ class Health(Response, kw_only=True):
     """Whether the server is there, or ready."""
 
     status: Literal["ok", "stopping"]
-    models: dict[str, int] = field(default_factory=dict)
     version: str
     failing: Annotated[
         int,

@@ -79,7 +79,7 @@ def plan(
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
-    """Plan an answer to a query: retrieve, select the next function, fill its parameters.
+    """Plan an answer to a query: rank, select the next function, fill its parameters.
 
     Without an LLM, the plan holds what was learned, and says what has to be written.
 

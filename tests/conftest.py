@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from tests.redis_server import RedisServer
 
 # Timings never decide a test, and the same run gives the same examples.
-for _name, _examples in (("unit", 40), ("nightly", 400)):
+for _name, _examples in (("unit", 25), ("nightly", 400)):
     settings.register_profile(
         _name,
         deadline=None,
@@ -26,6 +26,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep embeddings and downloads of the tests out of the user's cache."""
     os.environ["DTDR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """No test pulls the plug, so none has to wait until its files would survive that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,14 @@ from tests.whole_calls import DEMONSTRATIONS, TOOLS
 QUERY = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
 
 
+LEARNED = DEMONSTRATIONS[:40]
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("predict") / "demonstrations.jsonl"
     with path.open("w") as stream:
-        write_demonstrations(stream, DEMONSTRATIONS)
+        write_demonstrations(stream, LEARNED)
     return path
 
 
@@ -166,7 +169,7 @@ def test_evaluate_says_how_many_calls_are_filled_exactly(data, capsys):
     assert "plans with all dependencies" in capsys.readouterr().out
     assert run([*command, "--folds", "2", "--json"]) == 0
     folds = answer(capsys)["results"][0]["calls"]
-    assert folds["calls"] == sum(len(item.plan) for item in DEMONSTRATIONS)
+    assert folds["calls"] == sum(len(item.plan) for item in LEARNED)
     assert folds["exact"] > 0.9
 
 

@@ -247,7 +247,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
     with ThreadPoolExecutor(4) as pool:
         loads = [pool.submit(load, number) for number in range(4)]
         try:
-            for number in range(25):
+            for number in range(12):
                 models[number % 4].save(folder, force=True)
         finally:
             done.set()

@@ -96,22 +96,22 @@ async def test_what_is_learned_is_in_the_file_when_the_client_is_gone(folder, se
     assert (found.query, found.plan.tools) == ("Shorten it", ("open_file",))
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_several_clients_are_served_over_http_each_with_its_own_list(folder, served, mode):
+async def test_several_clients_are_served_over_http_each_with_its_own_list(folder, served):
     port = free_port()
     process = start(["mcp", folder, "--http", str(port), "--top", "1", "--", served["full"].url])
     try:
         wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
-        async with Client(url, mode=mode) as one, Client(url, mode=mode) as other:
-            meta: list[Any] = [
-                {"dtdr/session": name} if mode == "auto" else {} for name in ("one", "other")
-            ]
-            await one.call_tool("tool_3", {"id": "1"}, meta=meta[0])
-            first = [tool.name for tool in (await one.list_tools(meta=meta[0])).tools]
-            second = [tool.name for tool in (await other.list_tools(meta=meta[1])).tools]
-        assert "tool_3" in first
-        assert "tool_3" not in second
+        for mode in ("legacy", "auto"):
+            async with Client(url, mode=mode) as one, Client(url, mode=mode) as other:
+                meta: list[Any] = [
+                    {"dtdr/session": name} if mode == "auto" else {} for name in ("one", "other")
+                ]
+                await one.call_tool("tool_3", {"id": "1"}, meta=meta[0])
+                first = [tool.name for tool in (await one.list_tools(meta=meta[0])).tools]
+                second = [tool.name for tool in (await other.list_tools(meta=meta[1])).tools]
+            assert "tool_3" in first, mode
+            assert "tool_3" not in second, mode
         process.send_signal(signal.SIGINT)
         await anyio.to_thread.run_sync(process.wait, 20)
     finally:

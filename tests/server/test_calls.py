@@ -20,7 +20,7 @@ QUERY = 'Create an event "Final Demo" with Rosa and Kim'
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calls") / "mail"
     fitted = dtdr.fit(
-        whole_calls.DEMONSTRATIONS,
+        whole_calls.DEMONSTRATIONS[:40],
         whole_calls.TOOLS,
         retriever="dtdr-l",
         arguments=True,
@@ -139,7 +139,7 @@ def test_plans_are_those_of_the_library_in_every_form(filling, retriever):
 
 
 def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
-    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS, retriever="dtdr-l", plans=True)
+    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS[:40], retriever="dtdr-l", plans=True)
     fitted.save(tmp_path / "mail")
     with serving.running(serving.settings(tmp_path / "mail")) as found:
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -55,23 +56,23 @@ _COMMANDS = {
 """Module and function of each command, or its group of further commands."""
 
 
+@cache
+def _command(name: str) -> Any:
+    module, attribute = _COMMANDS[name]
+    found = getattr(import_module(f"{__name__}.{module}"), attribute)
+    alone = typer.Typer(rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+    return typer.main.get_group(alone).commands[name]
+
+
 class _Commands(Mapping[str, Any]):
     """Commands by name, imported when they are asked for: a run needs one of them."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            module, attribute = _COMMANDS[name]
-            found = getattr(import_module(f"{__name__}.{module}"), attribute)
-            alone = typer.Typer(rich_markup_mode=None)
-            if isinstance(found, typer.Typer):
-                alone.add_typer(found, name=name)
-            else:
-                alone.command(name)(found)
-            self._made[name] = typer.main.get_group(alone).commands[name]
-        return self._made[name]
+        return _command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMANDS)

@@ -89,7 +89,7 @@ def test_what_makes_the_model_worse_is_not_published(model, tmp_path):
             item.query,
             Plan(tuple(ToolCall(str(n), draw.choice(names)) for n in range(6))),
         )
-        for place, item in enumerate(generate(300, seed=9))
+        for place, item in enumerate(generate(120, seed=9))
     ]
     held_out = list(generate(60, seed=5))
     served = checksum_of(model)
@@ -185,7 +185,7 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
     trainer = Trainer(model, log, options)
     checksums = [checksum_of(model)]
     for seed in (2, 3, 4):
-        log.append(feedback(100, seed))
+        log.append(feedback(80, seed))
         assert trainer.step().change is not None
         checksums.append(checksum_of(model))
     assert len(set(checksums)) == 4
@@ -197,7 +197,7 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
     assert "serving 000003 again" in capsys.readouterr().out
     outcome = trainer.step()
     assert (outcome.change, outcome.waiting) == (None, 0), "a running trainer goes on from there"
-    log.append(feedback(100, 5))
+    log.append(feedback(80, 5))
     change = trainer.step().change
     assert change is not None
     assert change.version == "000005"
@@ -214,7 +214,9 @@ def test_a_model_that_was_fitted_anew_is_taken_over(model, tmp_path):
     trainer = Trainer(model, log, OPTIONS)
     log.append(feedback(120))
     trainer.step()
-    anew = dtdr.fit(list(generate(50, seed=7)), tools(), retriever="dtdr-f", width=16)
+    anew = dtdr.fit(
+        list(generate(40, seed=7)), tools(), retriever="dtdr-f", width=16, ranker_seeds=1
+    )
     anew.save(model, force=True)
     assert trainer.step().change is None, "the log so far is taken to be in it"
     history = Versions(model).history()
@@ -333,11 +335,9 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
     model, tmp_path, redis_server
 ):
     """Feedback to either server is learned by the trainer, and both servers reload it."""
-    from tests.server.serving import wait_until
-
-    options = ("--feedback-log", redis_server.url, "--watch", "0.2", "--quiet")
+    settings = serving.settings(model, feedback_log=redis_server.url, watch_seconds=0.2)
     learn = [sys.executable, "-m", "dtdr", "learn", str(model), redis_server.url]
-    with serving.process(model, *options) as first, serving.process(model, *options) as second:
+    with serving.running(settings) as first, serving.running(settings) as second:
         trainer = subprocess.Popen(
             [*learn, "--share", "0.3", "--tolerance", "1", "--seconds", "2", "--metrics", "0"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -367,7 +367,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
                 return all(item["demonstrations"] > 40 for item in described)
 
             assert "published 000002" in trainer.stdout.readline()
-            wait_until(is_reloaded, 60)
+            serving.wait_until(is_reloaded, 60)
             assert statuses == {200}
             serving.wait_until(
                 lambda: "dtdr_learn_waiting_demonstrations 0.0" in first.http.get(address).text, 60

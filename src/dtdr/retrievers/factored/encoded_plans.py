@@ -132,6 +132,23 @@ class EncodedPlans:
         tools = np.append(self.calls[self.calls != REMOVED], self.tools - 1)
         return np.unique(tools).astype(np.intp)
 
+    def count_pairs(
+        self,
+        first: npt.NDArray[np.int32],
+        second: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float64],
+    ) -> csr_array:
+        """Weights of pairs of calls by their tools, removed ones left out; shape (tools, tools).
+
+        Args:
+            first: shape (pairs,): the tool of one call, its row.
+            second: shape (pairs,): that of the other, its column.
+            weights: shape (pairs,).
+        """
+        known = (first != REMOVED) & (second != REMOVED)
+        places = (first[known], second[known])
+        return csr_array((weights[known], places), shape=(self.tools, self.tools))
+
     def following(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Each call and the one after it, the end of plan after the last; both (calls,)."""
         after = np.append(self.calls[1:], np.int32(0))[: len(self.calls)]

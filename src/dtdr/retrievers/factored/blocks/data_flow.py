@@ -7,7 +7,6 @@ from functools import partial
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.retrievers.descriptions import name_words
@@ -20,7 +19,6 @@ from dtdr.retrievers.factored.blocks.base import (
     TrainingSet,
     View,
 )
-from dtdr.retrievers.factored.encoded_plans import REMOVED
 from dtdr.retrievers.factored.query_text import StemEncoder
 from dtdr.retrievers.factored.query_text import stems as text_stems
 from dtdr.retrievers.nn import Indices, Matrix
@@ -53,11 +51,9 @@ class DataFlow(Block):
         self._tools = training.tools
         plans, size = training.plans, len(training.tools)
         call, after = plans.following()
-        follows = _count_pairs(call, after, plans.call_weights, size)
+        follows = plans.count_pairs(call, after, plans.call_weights)
         later, source = plans.edges.T
-        uses = _count_pairs(
-            plans.calls[source], plans.calls[later], plans.call_weights[later], size
-        )
+        uses = plans.count_pairs(plans.calls[source], plans.calls[later], plans.call_weights[later])
         if not uses.nnz:
             uses = follows
         self._parameters = _encode_parameters(training)
@@ -149,15 +145,3 @@ def _encode_parameters(training: TrainingSet) -> csr_array:
     rows, columns = np.array(places, np.intp).reshape(-1, 2).T
     shape = (len(training.tools) - 1, width + len(types))
     return csr_array((np.array(values, np.float32), (rows, columns)), shape=shape)
-
-
-def _count_pairs(
-    first: npt.NDArray[np.int32],
-    second: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float64],
-    size: int,
-) -> csr_array:
-    """Shape (tools, tools): how often the column comes with the row."""
-    known = (first != REMOVED) & (second != REMOVED)
-    places = (first[known], second[known])
-    return csr_array((weights[known], places), shape=(size, size))

@@ -18,7 +18,6 @@ from dtdr.retrievers.factored.blocks.base import (
     TrainingSet,
     View,
 )
-from dtdr.retrievers.factored.encoded_plans import REMOVED
 from dtdr.retrievers.factored.query_features import QueryFeatures
 from dtdr.retrievers.nn import Indices, Matrix
 
@@ -50,9 +49,7 @@ class Descriptions(Block):
         self._tools = training.tools
         plans, size = training.plans, len(training.tools)
         call, after = plans.following()
-        known = (call != REMOVED) & (after != REMOVED)
-        places = (after[known], call[known])
-        counts = csr_array((plans.call_weights[known], places), shape=(size, size))
+        counts = plans.count_pairs(after, call, plans.call_weights)
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
         self._rates = csr_array(counts.multiply(1 / totals[None]))
         """Shape (tools, tools): how often the row follows the column."""

@@ -45,7 +45,7 @@ if KEYS[2] then
   local id, weight, limit, prefix = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  -- One of the two was evicted: what is not counted now is when it grows.
+  -- Where one of the two was evicted, sessions count again when they grow.
   if redis.call('HLEN', weights) ~= redis.call('ZCARD', open) + 1 then
     redis.call('DEL', open, weights)
   end
@@ -68,14 +68,15 @@ if KEYS[2] then
   end
   look(now)
   local more = weight - (redis.call('HGET', weights, id) or 0)
-  local held = tonumber(redis.call('HGET', weights, '') or 0)
-  while held + more > limit do
-    if look('+inf') == 0 then
+  local held
+  repeat
+    held = tonumber(redis.call('HGET', weights, '') or 0)
+    local fits = held + more <= limit
+    if not fits and look('+inf') == 0 then
       local first = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')
       return {held, (first[2] or now) - now}
     end
-    held = tonumber(redis.call('HGET', weights, '') or 0)
-  end
+  until fits
   redis.call('HINCRBY', weights, '', more)
   redis.call('HSET', weights, id, weight)
   redis.call('ZADD', open, now + ARGV[3], id)
@@ -89,11 +90,11 @@ return 1
 """Begins a list (expected length 0), or appends to it where nobody else has since: 1, also for a
 list that began before its answer was lost; 0 where somebody has, -1 where the list is gone.
 
-Of a key, the times when its sessions expire and their weights are kept beside the lists. Requests
-that add nothing start the time of a list anew and not that, so a list is looked for before it
-counts as gone, and where there is no room, those that would expire first are too, since Redis may
-have evicted them. Where there is no room then, what the sessions hold and the milliseconds until
-the first expires are returned, and nothing is added."""
+Beside the lists stand, for each API key, when its sessions expire and what they weigh. A request
+that adds nothing prolongs its list and not that, so a session counts until its list is gone. Where
+there is no room, the lists that would expire first are looked for too, since Redis may have evicted
+them. If there is none even so, nothing is added, and the answer is what the sessions hold and the
+milliseconds until the first expires."""
 
 _CLOSE = """
 redis.call('DEL', KEYS[1])
@@ -110,11 +111,13 @@ class RedisSessions(SessionStore):
     """A list for each session: what it began with, then one entry a request that added calls.
 
     The process keeps the sessions that it used last as they are, reads what others added since, and
-    reads whole those that it does not have. Lists expire by themselves.
+    reads whole those that it does not have. Lists expire by themselves. What the sessions of one
+    API key hold is limited over all processes; what all hold is up to Redis.
 
     Args:
         url: see ``dtdr.redis_client.connect``.
-        limits: how long a session lives, and how many this process keeps at hand.
+        limits: how long a session lives, what those of a key may hold, and how many this process
+            keeps at hand.
         models: that sessions may be of.
 
     Raises:

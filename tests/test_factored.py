@@ -15,9 +15,10 @@ from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
-from dtdr.retrievers.factored.calibration import isotonic, replace_words
+from dtdr.retrievers.factored.calibration import isotonic, replace_some_words, replace_words
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.fitted_blocks import StepFeatures
+from dtdr.retrievers.factored.held_out import HeldOut
 from dtdr.retrievers.factored.query_text import (
     SURFACE_FEATURES,
     QueryText,
@@ -25,6 +26,7 @@ from dtdr.retrievers.factored.query_text import (
     stems,
     surface_features,
 )
+from dtdr.retrievers.factored.ranker import Scorer
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.folds import assign_folds
 from dtdr.tools import Parameter
@@ -439,6 +441,49 @@ def test_grouped_folds_keep_each_group_together():
 def test_numbers_out_of_range_are_input_errors(options):
     with pytest.raises(InputError, match="at least"):
         create("dtdr-f", **options)
+
+
+def test_held_out_plans_stand_there_again_in_partly_unknown_words(fitted):
+    model = fitted.model_
+    plans = model.blocks.training.plans.subset(np.arange(12))
+    held = HeldOut(model.blocks.layout, len(TOOLS) + 1, 60, 0)
+    for _ in range(2):
+        held.add(model.blocks, [item.query for item in TRAIN[:12]], plans)
+    by_plan = {step.plan: step for step in held.steps if step.is_first}
+    again = [step for step in held.reworded if step.is_first]
+    assert [step.plan for step in again] == list(by_plan) == list(range(24))
+    pairs = [(step, by_plan[step.plan]) for step in again]
+    assert all((one.right == other.right).all() for one, other in pairs)
+    # Now and then no word of a short query is replaced.
+    assert sum(bool((one.table != other.table).any()) for one, other in pairs) > 12
+
+
+def test_only_a_query_in_other_words_is_ranked_by_the_rankers_of_such(fitted, tmp_path):
+    model = fitted.model_
+    assert len(model.reworded_rankers) == 2
+    other = " ".join(["Kindly", *TRAIN[0].query.split()[::2], "thereafter"])
+    for query, rankers in ((TRAIN[0].query, model.rankers), (other, model.reworded_rankers)):
+        step = StepFeatures(model.blocks, model.prepare(query).prepared)
+        assert step.query.is_reworded == (rankers is model.reworded_rankers)
+        assert model.rankers_of(step) is rankers
+        scores = Scorer(rankers).scores(step.write())
+        found = fitted.rank(query).scores
+        assert int(np.argmax(found[:-1])) == int(np.argmax(scores[:-1]))
+    fitted.save(tmp_path / "model")
+    restored = load(tmp_path / "model")
+    np.testing.assert_array_equal(restored.rank(other).scores, fitted.rank(other).scores)
+    assert fitted.rank(other).explain().contributions
+
+
+def test_some_words_are_replaced_and_all_else_stays():
+    text = 'Text Ann, "Q3 report.pdf" at 10:30, that the train is late and will not come today'
+    found = {replace_some_words(text, np.random.default_rng(seed)) for seed in range(5)}
+    assert len(found) == 5
+    for other in found:
+        pairs = list(zip(text.split(), other.split(), strict=True))
+        assert 0 < sum(one != two for one, two in pairs) < len(pairs)
+        assert [len(two) for _, two in pairs] == [len(one) for one, _ in pairs]
+        assert "10:30," in other
 
 
 def test_words_of_a_query_are_those_of_the_lexical_encoder(fitted):

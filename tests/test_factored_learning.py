@@ -130,9 +130,26 @@ def test_a_word_that_no_query_held_counts_from_the_first_update_on(half, tmp_pat
     np.testing.assert_array_equal(load(tmp_path / "model").rank(query).scores, after.scores)
 
 
+def test_a_pair_of_words_is_known_once_a_second_query_holds_it(half):
+    def known():
+        return half.model_.blocks.training.featurizer.words.vocabulary_
+
+    half.update([one_call("one", "Please zwirbel flumph now", "book_taxi")])
+    assert "zwirbel flumph" not in known()
+    half.update([one_call("two", "Zwirbel flumph today", "book_taxi")])
+    assert "zwirbel flumph" in known()
+    assert "flumph today" not in known()
+    # Two of one update are two as well.
+    more = [one_call(name, f"{name} grobel snarf", "book_taxi") for name in ("three", "four")]
+    half.update(more)
+    assert "grobel snarf" in known()
+    assert half.rank("Zwirbel flumph today").tools[0] == "book_taxi"
+
+
 def test_words_are_moved_with_all_that_is_behind_them(half):
     blocks = half.model_.blocks
-    featurizer = blocks.training.featurizer.with_queries(["zwirbel flumph"])
+    phrases = half.model_.familiarity.known
+    featurizer = blocks.training.featurizer.with_queries(["zwirbel flumph"], phrases)
     first = blocks.training.featurizer.words.dimension
     training = replace(blocks.training, featurizer=featurizer)
     wide = [block.widen(training, first, 2) for block in blocks.blocks]

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from dtdr import datasets
 from dtdr.datasets.splits import default_split
+from dtdr.encoders.base import Encoder
 from dtdr.errors import ModelError
 from dtdr.evaluation.statistics import auroc
 from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.out_of_distribution import FALSE_ALARMS, threshold_of
+from dtdr.retrievers.vectors import unit
 
 SETS = ("tinyagent", "t_eval", "ultratool", "traject_bench")
 OPENINGS = ("please mail", "could you mail", "write to", "send word to", "ring up", "text")
@@ -149,6 +152,63 @@ def test_learning_on_is_the_same_as_learning_at_once():
     for text in texts[30:]:
         grown = grown.with_queries([text])
     np.testing.assert_array_equal(grown.known, Familiarity.fit(texts).known)
+
+
+class ByTopic(Encoder):
+    """A vector of which of some topics a text is about, whatever its words."""
+
+    name = "by-topic"
+    topics = (("mail", "write", "letter"), ("about", "concerning", "on"), ("square", "root"))
+
+    @property
+    def dimension(self):
+        return len(self.topics)
+
+    def _encode(self, texts):
+        return np.array(
+            [[any(word in text for word in words) for words in self.topics] for text in texts],
+            np.float32,
+        )
+
+    def config(self):
+        return {"name": self.name}
+
+    @classmethod
+    def restore(cls, config, arrays):
+        return cls()
+
+
+def test_with_an_encoder_what_means_the_same_is_familiar():
+    texts = requests(100, 0)
+    by_words, by_meaning = Familiarity.fit(texts), Familiarity.fit(texts, None, ByTopic())
+    other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
+    vectors = unit(ByTopic().encode(texts))
+
+    def score(query):
+        (vector,) = unit(ByTopic().encode([query]))
+        return by_meaning.score(query, float((vectors @ vector).max()))
+
+    assert by_words.score(other) < by_words.threshold
+    assert score(other) >= by_meaning.threshold > score(strange)
+    alike = sum(score(query) < by_meaning.threshold for query in requests(100, 1))
+    assert alike <= 5
+    restored = Familiarity.restore(by_meaning.arrays("f."), "f.")
+    assert restored.score(other, 0.7) == by_meaning.score(other, 0.7) > by_words.score(other)
+    assert by_meaning.with_queries([other]).score(other, 1.0) == 1.0
+
+
+def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration():
+    data = datasets.load(datasets.BUNDLED).demonstrations[:60]
+    retriever = DTDRFactored(width=4, folds=2, blocks="history,relations", encoder=ByTopic())
+    retriever.fit(data)
+    familiarity = retriever.model_.familiarity
+    for query in ("write to Ann", "square root"):
+        vectors = unit(ByTopic().encode([item.query for item in data]))
+        (vector,) = unit(ByTopic().encode([query]))
+        nearest = float((vectors @ vector).max())
+        assert retriever.rank(query).familiarity == pytest.approx(
+            familiarity.score(query, nearest), abs=1e-3
+        )
 
 
 def test_saved_and_restored_scores_the_same(fitted):

@@ -15,6 +15,8 @@ from dtdr.selection import count_tokens
 from dtdr.tools import Tool
 
 _LETTERS = re.compile(r"[^\W\d_]+")
+_REPLACED = (0.1, 0.9)
+"""Share of the words that are replaced."""
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 """Without vowels they are no word of any language that has them."""
 
@@ -62,6 +64,16 @@ def replace_words(text: str) -> str:
     Digits, punctuation, capitals and lengths of words still say what kind of query it is.
     """
     return _LETTERS.sub(_replace_word, text)
+
+
+def replace_some_words(text: str, rng: np.random.Generator) -> str:
+    """The same with a random share of the words, as if a request was worded otherwise."""
+    share = rng.uniform(*_REPLACED)
+
+    def replace(match: re.Match[str]) -> str:
+        return _replace_word(match) if rng.random() < share else match[0]
+
+    return _LETTERS.sub(replace, text)
 
 
 def _replace_word(match: re.Match[str]) -> str:

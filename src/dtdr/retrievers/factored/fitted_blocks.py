@@ -114,6 +114,7 @@ class PreparedQuery:
         rest: shape (all tools,): how those out of view share what is left for them; None where
             there are none.
         is_told: whether it is known what came before.
+        is_reworded: whether the query is worded otherwise than the demonstrations.
     """
 
     features: QueryFeatures
@@ -122,6 +123,7 @@ class PreparedQuery:
     begins: list[tuple[Begin, slice, slice]]
     rest: npt.NDArray[np.float64] | None
     is_told: bool = False
+    is_reworded: bool = False
 
 
 class FittedBlocks:
@@ -206,9 +208,17 @@ class FittedBlocks:
         for block in self.blocks:
             block.warm(most)
 
-    def prepare(self, text: str, context: Context = NO_CONTEXT) -> PreparedQuery:
-        """Everything that depends on the query and what came before it alone."""
-        features = self.training.featurizer.read(text)
+    def prepare(
+        self, text: str, context: Context = NO_CONTEXT, encoded: str | None = None
+    ) -> PreparedQuery:
+        """Everything that depends on the query and what came before it alone.
+
+        Args:
+            text: the query.
+            context: what came before it.
+            encoded: what a further encoder reads instead of it.
+        """
+        features = self.training.featurizer.read(text, encoded)
         memo: dict[str, Matrix] = {}
         view, rest = self._in_view(features, memo)
         query = Query(features, view, memo, context)

@@ -27,6 +27,8 @@ _NEW_TOOL_STEPS = 3_000
 """Steps in which tools are looked at as if they were new, of more: a dozen features are weighed."""
 _UNFAMILIAR_PLANS = 100
 """Plans of each fold whose queries are ranked in unknown words too: a second of a fit."""
+_REWORDED_PLANS, _REWORDED_EPOCHS = 500, 40
+"""Plans of each fold whose queries are ranked with some words unknown, and passes over them."""
 
 Rankers: TypeAlias = tuple[CandidateRanker, ...]
 Halves: TypeAlias = tuple[tuple[Rankers, ...], tuple[Rankers, ...]]
@@ -101,6 +103,8 @@ class HeldOut:
         self._rng = np.random.default_rng(seed)
         self._new_tools: list[tuple[Matrix, Matrix, Matrix]] = []
         self._unfamiliar: list[HeldOutStep] = []
+        self.reworded: list[HeldOutStep] = []
+        self._words_rng = np.random.default_rng([seed, 1])
         self._may_end_at_once = False
         self.steps: list[HeldOutStep] = []
 
@@ -118,13 +122,18 @@ class HeldOut:
         """
         first = (self.steps[-1].plan + 1) if self.steps else 0
         self._may_end_at_once |= bool((plans.lengths == 0).any())
-        self._add(fitted, texts, plans, runs, first, self.steps)
+        every = np.arange(first, first + len(plans))
+        self._add(fitted, texts, plans, runs, every, self.steps)
         if runs is not None:
-            self._add(fitted, texts, plans, None, first, self.steps)
+            self._add(fitted, texts, plans, None, every, self.steps)
+        some = np.arange(0, len(plans), -(-len(plans) // _REWORDED_PLANS) or 1)
+        meant = [texts[at] for at in some.tolist()]
+        reworded = [calibration.replace_some_words(text, self._words_rng) for text in meant]
+        self._add(fitted, reworded, plans.subset(some), None, every[some], self.reworded, meant)
         # The same queries in words that nobody knows, to learn how often that goes wrong.
         some = np.arange(0, len(plans), max(1, len(plans) // _UNFAMILIAR_PLANS))
         unknown = [calibration.replace_words(texts[at]) for at in some.tolist()]
-        self._add(fitted, unknown, plans.subset(some), None, first, self._unfamiliar)
+        self._add(fitted, unknown, plans.subset(some), None, every[some], self._unfamiliar)
 
     def _add(
         self,
@@ -132,15 +141,17 @@ class HeldOut:
         texts: Sequence[str],
         plans: EncodedPlans,
         runs: EncodedRuns | None,
-        first: int,
+        numbers: Indices,
         steps: list[HeldOutStep],
+        meant: Sequence[str] | None = None,
     ) -> None:
         step, plan, done = None, -1, 0
         for each in plans.steps():
             if step is None or each.plan != plan:
                 plan, done = each.plan, 0
                 context = NO_CONTEXT if runs is None else runs.contexts[plan]
-                step = StepFeatures(fitted, fitted.prepare(texts[plan], context))
+                encoded = texts[plan] if meant is None else meant[plan]
+                step = StepFeatures(fitted, fitted.prepare(texts[plan], context, encoded))
             for place in range(done, len(each.history)):
                 outcome = NO_OUTCOME if runs is None else runs.outcomes[plan][place]
                 step.call(each.history[place], outcome)
@@ -157,7 +168,7 @@ class HeldOut:
             candidates = table.copy() if chosen is None else table[:, chosen]
             steps.append(
                 HeldOutStep(
-                    first + plan,
+                    int(numbers[plan]),
                     candidates,
                     right if chosen is None else right[chosen],
                     chosen,
@@ -190,7 +201,7 @@ class HeldOut:
             drawn = np.random.default_rng(self._seed).random(len(plans)) < share
             kept = {plan for plan, is_drawn in zip(plans, drawn, strict=True) if is_drawn}
             steps = [step for step in steps if step.plan in kept]
-        halves = [[step for step in steps if step.plan % 2 == half] for half in (0, 1)]
+        halves = _halves(steps)
         if not all(halves):
             return []
         layouts = [Layout(block_types(blocks)) for blocks in sets]
@@ -224,7 +235,7 @@ class HeldOut:
             new_rows: of features of new tools, with that of ones.
         """
         self._layout = layout
-        for steps in (self.steps, self._unfamiliar):
+        for steps in (self.steps, self.reworded, self._unfamiliar):
             steps[:] = [
                 replace(
                     step,
@@ -240,22 +251,27 @@ class HeldOut:
 
     def learn(
         self, rankers: int, pool: Executor
-    ) -> tuple[Rankers, Rankers, NewToolScorer | None, Calibration, Halves]:
+    ) -> tuple[Rankers, Rankers, Rankers, NewToolScorer | None, Calibration, Halves]:
         """What is learned from the steps, side by side in the pool.
 
         Returns:
-            Rankers of steps of which names are told, rankers of those of which more is told, what
-            is said of new tools, the calibration, and rankers of both kinds that learned from
-            every other plan.
+            Rankers of steps of which names are told, rankers of those of which more is told, and of
+            those whose query is worded otherwise; what is said of new tools, the calibration, and
+            rankers of the first two kinds that learned from every other plan.
         """
         jobs = [
             [pool.submit(self._ranker, steps, self._seed + number) for number in range(rankers)]
             for steps in _by_kind(self.steps)
         ]
-        halves = [[step for step in self.steps if step.plan % 2 == half] for half in (0, 1)]
+        halves, reworded, unfamiliar_steps = map(
+            _halves, (self.steps, self.reworded, self._unfamiliar)
+        )
         checks = [
             [pool.submit(self._ranker, steps, self._seed) for steps in _by_kind(half)]
             for half in halves
+        ]
+        in_other_words = [
+            pool.submit(self._ranker, half, self._seed, _REWORDED_EPOCHS) for half in reworded
         ]
         scorer = pool.submit(self._new_tool_scorer)
         named, told = map(_results, jobs)
@@ -268,7 +284,9 @@ class HeldOut:
                 judged.append(step.judge(row))
                 if len(step.new):
                     among_new.append(step.among_new(row))
-            unfamiliar += [step.judge(row) for step, row in self._rank(scorers, self._unfamiliar)]
+            scorers = StepScorers(self._layout, _results([in_other_words[half]]))
+            steps = unfamiliar_steps[1 - half]
+            unfamiliar += [step.judge(row) for step, row in self._rank(scorers, steps)]
         measured = calibration.calibrate(judged, unfamiliar) if judged else Calibration()
         known = scorer.result()
         if known is not None:
@@ -277,7 +295,7 @@ class HeldOut:
             tuple(() if (result := two[half].result()) is None else (result,) for two in checks)
             for half in (0, 1)
         )
-        return named, told, known, measured, (first, second)
+        return named, told, _results(in_other_words), known, measured, (first, second)
 
     def _rank(
         self, scorers: StepScorers, steps: Sequence[HeldOutStep]
@@ -288,7 +306,9 @@ class HeldOut:
                 row = step.probabilities(scorer, may_end_at_once=self._may_end_at_once)
                 yield step, row
 
-    def _ranker(self, steps: Sequence[HeldOutStep], seed: int) -> CandidateRanker | None:
+    def _ranker(
+        self, steps: Sequence[HeldOutStep], seed: int, epochs: int = ranker.EPOCHS
+    ) -> CandidateRanker | None:
         """A ranker of the steps whose shortlist holds an acceptable tool; None without any."""
         usable = [step for step in steps if step.right.any()]
         if not usable:
@@ -301,6 +321,7 @@ class HeldOut:
             tools=self._tools,
             seed=seed,
             told_prior=self._layout.told_prior if usable[0].is_told else None,
+            epochs=epochs,
         )
 
     def _new_tool_scorer(self) -> NewToolScorer | None:
@@ -324,6 +345,11 @@ def _fit_ranker(
 def _by_kind(steps: Sequence[HeldOutStep]) -> list[list[HeldOutStep]]:
     """Steps that are told names only, and the others."""
     return [[step for step in steps if step.is_told == is_told] for is_told in (False, True)]
+
+
+def _halves(steps: Sequence[HeldOutStep]) -> list[list[HeldOutStep]]:
+    """Those of plans with even numbers, and the others."""
+    return [[step for step in steps if step.plan % 2 == half] for half in (0, 1)]
 
 
 def _results(jobs: Sequence[Future[CandidateRanker | None]]) -> Rankers:

@@ -27,15 +27,18 @@ from dtdr.retrievers.factored.observations import (
     RunReader,
     read_context,
 )
+from dtdr.retrievers.factored.query_features import QueryFeatures
+from dtdr.retrievers.factored.query_text import SURFACE_FEATURES
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
 from dtdr.retrievers.factored.updates import apply_update, change_tools
-from dtdr.retrievers.vectors import rule_out_end
+from dtdr.retrievers.nn import Matrix
+from dtdr.retrievers.vectors import rule_out_end, unit
 from dtdr.tools import Tool
 
 _WARM_AFTER_UPDATE = 64
 """Tools up to which what is said of pairs of them is computed at once after an update: 1 ms."""
 
-_RANKERS, _TOLD_RANKERS = "ranker.", "told_ranker."
+_RANKERS, _TOLD_RANKERS, _REWORDED_RANKERS = "ranker.", "told_ranker.", "reworded_ranker."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class FactoredModel:
         calibration: of the rankings.
         told_rankers: what weighs the features of runs of which more is told than names; empty
             where the demonstrations tell names only.
+        reworded_rankers: what weighs the features of queries that are worded otherwise than the
+            demonstrations; empty in models of earlier versions.
     """
 
     blocks: FittedBlocks
@@ -66,6 +71,7 @@ class FactoredModel:
     familiarity: Familiarity
     calibration: Calibration
     told_rankers: tuple[CandidateRanker, ...] = ()
+    reworded_rankers: tuple[CandidateRanker, ...] = ()
 
     def __post_init__(self) -> None:
         vars(self)["calibration"] = replace(
@@ -79,11 +85,23 @@ class FactoredModel:
 
     @cached_property
     def _scorers(self) -> StepScorers:
-        return StepScorers(self.blocks.layout, self.rankers, self.told_rankers)
+        return StepScorers(
+            self.blocks.layout, self.rankers, self.told_rankers, self.reworded_rankers
+        )
 
     def scorer(self, step: StepFeatures) -> Scorer | None:
         """What weighs the features of a step; None where too little was demonstrated."""
-        return self._scorers.choose(is_told=step.is_told, is_first=not step.calls)
+        return self._scorers.choose(
+            is_told=step.is_told,
+            is_first=not step.calls,
+            is_reworded=step.query.is_reworded,
+        )
+
+    def rankers_of(self, step: StepFeatures) -> tuple[CandidateRanker, ...]:
+        """Those that weigh the features of a step, before the first call mainly."""
+        if step.is_told:
+            return self.told_rankers or self.rankers
+        return (step.query.is_reworded and self.reworded_rankers) or self.rankers
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -93,7 +111,23 @@ class FactoredModel:
         """All that is computed once a query, after what came before it."""
         context = read_context(query, before, self._index) if self.blocks.reads_runs else NO_CONTEXT
         prepared = self.blocks.prepare(query, context)
-        return FactoredQuery(prepared, self.familiarity.score_words(prepared.features.text.words))
+        familiarity = self._familiarity(prepared.features)
+        is_reworded = familiarity < self.familiarity.usual
+        return FactoredQuery(
+            replace(prepared, is_reworded=True) if is_reworded else prepared, familiarity
+        )
+
+    def _familiarity(self, query: QueryFeatures) -> float:
+        similarity = 0.0
+        if self.familiarity.uses_vectors:
+            row = unit(query.surface[SURFACE_FEATURES:])
+            similarity = float((self._vectors @ row).max(initial=0))
+        return self.familiarity.score_words(query.text.words, similarity)
+
+    @cached_property
+    def _vectors(self) -> Matrix:
+        """What the further encoder gave of the demonstrations that are kept, of length 1."""
+        return unit(self.blocks.replay.queries.surface[:, SURFACE_FEATURES:])
 
     def probabilities(self, step: StepFeatures) -> Floats:
         """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
@@ -140,9 +174,18 @@ class FactoredModel:
         seed: int,
     ) -> FactoredModel:
         """With further demonstrations; see ``apply_update``."""
-        blocks = apply_update(self.blocks, texts, plans, runs, decay=decay, seed=seed)
+        familiarity = self.familiarity.with_queries(texts)
+        blocks = apply_update(
+            self.blocks,
+            texts,
+            plans,
+            runs,
+            phrases=self.familiarity.known,
+            decay=decay,
+            seed=seed,
+        )
         blocks.warm(_WARM_AFTER_UPDATE)
-        return replace(self, blocks=blocks, familiarity=self.familiarity.with_queries(texts))
+        return replace(self, blocks=blocks, familiarity=familiarity)
 
     def with_tools(self, tools: Sequence[Tool], position: Sequence[int]) -> FactoredModel:
         """With another vocabulary; see ``change_tools``."""
@@ -159,6 +202,11 @@ class FactoredModel:
             **self.blocks.arrays(),
             **ranker.arrays(self.rankers, _RANKERS),
             **(ranker.arrays(self.told_rankers, _TOLD_RANKERS) if self.told_rankers else {}),
+            **(
+                ranker.arrays(self.reworded_rankers, _REWORDED_RANKERS)
+                if self.reworded_rankers
+                else {}
+            ),
             **new_tools.arrays(self.new_tools),
             **self.familiarity.arrays(),
             **calibration.arrays(self.calibration),
@@ -183,15 +231,19 @@ class FactoredModel:
         """
         blocks = FittedBlocks.restore(names, tools, arrays, encoder=encoder, width=width, seed=seed)
         blocks.warm()
+        features = len(blocks.layout.names)
+        told, reworded = (
+            ranker.restore(arrays, features, prefix) if f"{prefix}mean" in arrays else ()
+            for prefix in (_TOLD_RANKERS, _REWORDED_RANKERS)
+        )
         return cls(
             blocks,
-            ranker.restore(arrays, len(blocks.layout.names), _RANKERS),
+            ranker.restore(arrays, features, _RANKERS),
             new_tools.restore(arrays, len(blocks.layout.new_tool_names)),
             Familiarity.restore(arrays),
             calibration.restore(arrays, tools),
-            ranker.restore(arrays, len(blocks.layout.names), _TOLD_RANKERS)
-            if f"{_TOLD_RANKERS}mean" in arrays
-            else (),
+            told,
+            reworded,
         )
 
 

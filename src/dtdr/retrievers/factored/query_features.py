@@ -16,6 +16,7 @@ from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import ModelError
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
+from dtdr.retrievers.factored.familiarity import Hashes, pair_hashes
 from dtdr.retrievers.factored.query_text import (
     QueryText,
     ShapeEncoder,
@@ -143,26 +144,44 @@ class QueryFeaturizer:
         other.stems = stems
         return other
 
-    def with_queries(self, texts: Sequence[str]) -> QueryFeaturizer:
-        """With columns for words of letters that no earlier query held."""
+    def with_queries(self, texts: Sequence[str], phrases: Hashes) -> QueryFeaturizer:
+        """With columns for words of letters that no earlier query held, and for pairs that one did.
+
+        Args:
+            texts: further queries.
+            phrases: rising; hashes of the pairs of words that earlier queries held, as
+                ``familiarity.phrase_hashes`` gives them.
+        """
         if len(self.words.vocabulary_) > _MOST_TERMS:
             return self
-        # Numbers and names of files say nothing about another request; pairs come with a refit.
-        words = self.words.extend(
-            word for text in texts for word in QueryText.of(text).words if word.isalpha()
-        )
-        if words is self.words:
+        terms: list[str] = []
+        just_held: set[int] = set()
+        for text in texts:
+            words = QueryText.of(text).words
+            # Numbers and names of files say nothing about another request.
+            terms += filter(str.isalpha, words)
+            hashes = pair_hashes(words)
+            known = phrases.take(phrases.searchsorted(hashes), mode="clip") == hashes
+            pairs = list(zip(hashes.tolist(), known.tolist(), pairwise(words), strict=True))
+            terms += [
+                f"{one} {two}"
+                for number, is_known, (one, two) in pairs
+                if is_known or number in just_held
+            ]
+            just_held.update(number for number, _, _ in pairs)
+        extended = self.words.extend(terms)
+        if extended is self.words:
             return self
         other = copy(self)
-        other.words = words
+        other.words = extended
         return other
 
-    def read(self, query: str) -> QueryFeatures:
-        """One query."""
+    def read(self, query: str, encoded: str | None = None) -> QueryFeatures:
+        """One query; a further encoder reads ``encoded`` instead, where that is given."""
         features = self._read(query)
         if self.encoder is None:
             return features
-        further = dense(self.encoder.encode([query]))[0]
+        further = dense(self.encoder.encode([encoded or query]))[0]
         surface = np.concatenate([features.surface, further])
         return QueryFeatures(
             features.text,

@@ -53,7 +53,7 @@ def add_reasons(explanation: Explanation, model: FactoredModel, step: StepFeatur
 
 def _means(model: FactoredModel, step: StepFeatures) -> tuple[Matrix, Matrix]:
     """What features are where their block is left out, of known tools and of new ones."""
-    rankers = model.told_rankers if step.is_told and model.told_rankers else model.rankers
+    rankers = model.rankers_of(step)
     # Without a ranker, probabilities are those of one feature, which counts as it is.
     means = rankers[0].parameters["mean"] if rankers else np.zeros(len(step.layout.names))
     new = model.new_tools

@@ -187,7 +187,9 @@ class DTDRFactored(Retriever):
             taken = self._take(trials, names)
             if len(taken) < len(names):
                 held.select(Layout(block_types(taken)), *layout.rows_of(names, taken))
-            rankers, told_rankers, new_tools, measured, halves = held.learn(self.ranker_seeds, pool)
+            rankers, told, reworded, new_tools, measured, halves = held.learn(
+                self.ranker_seeds, pool
+            )
             fitted = [job.result().select(taken) for job in jobs]
         fitted[-1].warm()
         self._block_names = tuple(taken)
@@ -199,9 +201,10 @@ class DTDRFactored(Retriever):
             fitted[-1],
             rankers,
             new_tools,
-            Familiarity.fit(texts, groups),
+            Familiarity.fit(texts, groups, self.encoder),
             replace(measured, tokens=calibration.token_costs(self.tools_)),
-            told_rankers,
+            told,
+            reworded,
         )
         self._folds = [
             (

@@ -10,6 +10,7 @@ import numpy as np
 from dtdr.retrievers.factored.blocks.base import PlanUpdate, TrainingSet
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
+from dtdr.retrievers.factored.familiarity import Hashes
 from dtdr.retrievers.factored.fitted_blocks import REPLAY, FittedBlocks
 from dtdr.retrievers.factored.query_features import ReplayBuffer
 from dtdr.retrievers.factored.tool_texts import ToolTexts, documents_of
@@ -33,6 +34,7 @@ def apply_update(
     plans: EncodedPlans,
     runs: EncodedRuns | None,
     *,
+    phrases: Hashes,
     decay: float,
     seed: int,
 ) -> FittedBlocks:
@@ -48,10 +50,11 @@ def apply_update(
         texts: the further queries.
         plans: their plans, in the vocabulary of ``fitted``.
         runs: what else is known of them; not read by blocks that were fitted on names alone.
+        phrases: rising; hashes of the pairs of words that earlier queries held.
         decay: how much the earlier plans count from now on.
         seed: order of the examples and what is dropped.
     """
-    fitted = _with_words_of(_with_outputs_for(fitted, plans), texts)
+    fitted = _with_words_of(_with_outputs_for(fitted, plans), texts, phrases)
     before, rng = fitted.training, np.random.default_rng(seed)
     queries = before.featurizer.read_all(texts)
     replay = fitted.replay.add(len(before.plans), queries, runs)
@@ -93,10 +96,10 @@ def _with_outputs_for(fitted: FittedBlocks, plans: EncodedPlans) -> FittedBlocks
     return _renumber(fitted, replace(before, seen=seen), before.slots[seen])
 
 
-def _with_words_of(fitted: FittedBlocks, texts: Sequence[str]) -> FittedBlocks:
-    """With weights for words that no query held yet."""
+def _with_words_of(fitted: FittedBlocks, texts: Sequence[str], phrases: Hashes) -> FittedBlocks:
+    """With weights for words that no query held yet, and for pairs that are held again."""
     before = fitted.training
-    featurizer = before.featurizer.with_queries(texts)
+    featurizer = before.featurizer.with_queries(texts, phrases)
     if featurizer is before.featurizer:
         return fitted
     first, words = before.featurizer.words.dimension, featurizer.words.dimension

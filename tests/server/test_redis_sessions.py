@@ -17,6 +17,7 @@ import pytest
 import dtdr
 from dtdr.cli import run
 from dtdr.errors import InputError, MissingExtraError
+from dtdr.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
 from tests.server.serving import QUERY, losing_answers
@@ -326,7 +327,7 @@ def test_the_address_of_valkey_is_one_too():
 STEPS = ("read_file", "summarize", "find_contact", "send_mail", "weather", "read_file")
 
 
-def walk(numbers, replicas, expected, answers, is_restarted):
+def walk(numbers, replicas, headers, expected, answers, is_restarted):
     """Take sessions side by side from their first step to their last, over all replicas in turns.
 
     Half way it waits for the replica that was killed to be there again.
@@ -334,6 +335,7 @@ def walk(numbers, replicas, expected, answers, is_restarted):
     Args:
         numbers: of the sessions.
         replicas: functions that give those that are there.
+        headers: with the key of all.
         expected: rankings by query, step and first tool.
         answers: takes "answered", "repeated" (refused or lost at first), and "wrong".
         is_restarted: when the walk may go on past its half.
@@ -343,7 +345,7 @@ def walk(numbers, replicas, expected, answers, is_restarted):
         for attempt in range(400):
             served = replicas[(turn + attempt) % len(replicas)]()
             try:
-                answer = served.http.request(method, served.url + path, json=body)
+                answer = served.http.request(method, path, json=body, headers=headers)
             except httpx2.TransportError:
                 answer = None
             if answer is not None and answer.status_code < 300:
@@ -370,6 +372,18 @@ def walk(numbers, replicas, expected, answers, is_restarted):
                 answers.append("wrong")
 
 
+def check_weights(server, key, sessions):
+    """What is counted of a key is what its sessions weigh, with those whose answer was lost."""
+    import redis
+
+    with redis.from_url(server.url, decode_responses=True) as client:
+        lists = {name.rsplit(":", 1)[1] for name in client.scan_iter("dtdr:session:1:*", 1_000)}
+        weights = client.hgetall(f"dtdr:sessions:1:weights:{key}")
+        assert int(weights.pop("")) == sum(map(int, weights.values()))
+        assert lists == weights.keys() == set(client.zrange(f"dtdr:sessions:1:open:{key}", 0, -1))
+        assert len(lists) >= sessions
+
+
 def check_failures(fitted, folder, sessions, steps):
     """A replica killed in the first half and started again, and Redis restarted in the second.
 
@@ -391,7 +405,9 @@ def check_failures(fitted, folder, sessions, steps):
     answers: list[str] = []
     is_restarted = threading.Event()
     server = RedisServer(folder)
-    options = ("--sessions", server.url, "--quiet", "--watch", "0")
+    key, entry = create_key(folder / "keys.json")
+    headers = {"x-api-key": key}
+    options = ("--sessions", server.url, "--keys", folder / "keys.json", "--quiet", "--watch", "0")
     try:
         with (
             serving.process(fitted, *options) as first,
@@ -400,10 +416,8 @@ def check_failures(fitted, folder, sessions, steps):
         ):
             current = [first, second]
             replicas = [lambda: current[0], lambda: current[1]]
-            walks = [
-                pool.submit(walk, range(n, sessions, 4), replicas, expected, answers, is_restarted)
-                for n in range(4)
-            ]
+            shared = (replicas, headers, expected, answers, is_restarted)
+            walks = [pool.submit(walk, range(n, sessions, 4), *shared) for n in range(4)]
 
             def wait_for(share):
                 serving.wait_until(
@@ -430,6 +444,7 @@ def check_failures(fitted, folder, sessions, steps):
                 item.result()
         assert answers.count("wrong") == 0
         assert len(answers) == sessions * (steps + 1)
+        check_weights(server, entry.id, sessions)
         return answers.count("repeated")
     finally:
         server.stop()

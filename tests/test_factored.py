@@ -16,6 +16,7 @@ from dtdr.errors import InputError, ModelError
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
 from dtdr.retrievers.factored.calibration import isotonic, replace_some_words, replace_words
+from dtdr.retrievers.factored.choice import silent_blocks
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.fitted_blocks import StepFeatures
 from dtdr.retrievers.factored.held_out import HeldOut
@@ -394,6 +395,46 @@ def test_what_fills_a_parameter_fits_tools_with_such_parameters_that_never_follo
     ]
     assert fills[model.index("call")] < fills[model.index("weather")]
     assert fills_any[model.index("call")] > 0
+
+
+def test_the_calls_of_a_plan_say_how_long_a_run_is_and_what_follows_again():
+    plans = [["search", "details", "details", "reviews", "reviews"]] * 6
+    items = [(f"Compare two hotels in town {number}", plan) for number, plan in enumerate(plans)]
+    model = DTDRFactored(blocks="next_tool,rhythm", width=8).fit(items)
+    step = StepFeatures(model.model_.blocks, model.model_.prepare("Compare three").prepared)
+    rows = [step.layout.names.index(name) for name in ("shorter_run_than_before", "followed_last")]
+
+    def after(*calls):
+        for name in calls:
+            step.call(model.index(name) if name else -1)
+        return [
+            {model.vocabulary[at]: row[at] for at in np.flatnonzero(row)}
+            for row in step.write()[rows]
+        ]
+
+    assert after("search") == [{}, {}]
+    assert after("details") == [{}, {}]
+    assert after("details", "details") == [{"details": -2}, {"details": 1}]
+    assert after("reviews") == [{"reviews": 2}, {}]
+    assert after("reviews", "reviews") == [{}, {"reviews": 1}]
+    assert after("details") == [{"details": 2}, {"reviews": 1}]
+    assert after("") == [{}, {}]
+    assert after("details") == [{}, {}]  # a call of an unknown tool followed it
+
+
+def test_blocks_about_repeated_calls_are_left_out_where_plans_repeat_none():
+    index = {"a": 0, "b": 1, END: 2}
+
+    def silent(*plans):
+        calls = [tuple(ToolCall(str(at), name) for at, name in enumerate(plan)) for plan in plans]
+        items = [Demonstration(str(n), "", Plan(each)) for n, each in enumerate(calls)]
+        return silent_blocks(EncodedPlans.of(items, index))
+
+    assert silent("ab", "ba") == ("rhythm",)
+    assert silent("abab", "ba") == ()
+    for plan, is_taken in ((["a", "b"], False), (["a", "b", "a"], True)):
+        fitted = DTDRFactored(width=8).fit([(f"Request {number}", plan) for number in range(6)])
+        assert any(block.name == "rhythm" for block in fitted.model_.blocks.blocks) == is_taken
 
 
 def test_blocks_have_names_of_their_own():

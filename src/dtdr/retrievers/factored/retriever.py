@@ -151,7 +151,7 @@ class DTDRFactored(Retriever):
         reference = float(np.mean([weights[part].sum() for part in rest])) if rest else 0.0
         steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
         budget = self._budget(len(plans), grouped)
-        names, runs = self._runs(demonstrations, budget)
+        names, runs = self._runs(demonstrations, plans, budget)
         total = (len(rest) + 1) * len(names)
 
         layout = Layout(block_types(names))
@@ -250,12 +250,15 @@ class DTDRFactored(Retriever):
         return _held_out(demonstrations, folds)
 
     def _runs(
-        self, demonstrations: Sequence[Demonstration], budget: choice.Budget
+        self, demonstrations: Sequence[Demonstration], plans: EncodedPlans, budget: choice.Budget
     ) -> tuple[list[str], EncodedRuns | None]:
         """The blocks that have something to say, and what is known of runs besides names."""
         wanted = DEFAULT if self.blocks is None else self.blocks
         compared = {name for blocks in budget.sets for name in blocks}
         blocks = block_types(sorted(compared) if compared else wanted)
+        if self.blocks is None:
+            silent = choice.silent_blocks(plans)
+            blocks = tuple(block for block in blocks if block.name not in silent)
         if any(block.reads_runs for block in blocks):
             runs = EncodedRuns.of(demonstrations, self._index)
             if not runs.is_empty:

@@ -16,12 +16,14 @@ from dtdr.retrievers.factored.blocks.history import History
 from dtdr.retrievers.factored.blocks.markov import Markov
 from dtdr.retrievers.factored.blocks.next_tool import NextTool
 from dtdr.retrievers.factored.blocks.relations import Relations
+from dtdr.retrievers.factored.blocks.rhythm import Rhythm
 from dtdr.retrievers.factored.blocks.situation import Situation
 from dtdr.retrievers.factored.blocks.subwords import Subwords
 
 _REGISTRY: tuple[type[Block], ...] = (
     NextTool,
     History,
+    Rhythm,
     Relations,
     Descriptions,
     ExpectedCalls,

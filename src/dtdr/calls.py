@@ -68,11 +68,11 @@ def find_references(value: object) -> list[Reference]:
         items = value
     else:
         return []
-    found = []
+    references = []
     for item in items:
         if type(item) is not str:
-            found += find_references(item)
-    return found
+            references += find_references(item)
+    return references
 
 
 def rename_references(value: Any, names: Mapping[str, str]) -> Any:

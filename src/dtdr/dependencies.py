@@ -34,18 +34,18 @@ def solve(
             if latest is not None and step < latest:
                 return None
             latest = step
-        found: list[Reference] = []
+        used: list[Reference] = []
         if "$ref" in arguments:
-            found = find_references(arguments)
+            used = find_references(arguments)
         else:
             for value in arguments.values():
                 if type(value) is not str:
-                    found += find_references(value)
-        references.append(found)
+                    used += find_references(value)
+        references.append(used)
         needs: frozenset[int] | set[int] = _NOTHING
-        if found:
+        if used:
             needs = set()
-            for source, _ in found:
+            for source, _ in used:
                 if source in position:
                     needs.add(position[source])
                 elif source not in before:

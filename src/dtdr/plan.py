@@ -64,7 +64,7 @@ class Plan:
             self._validate()
         else:
             vars(self).update(_references=solved[0], dependencies=solved[1])
-        if any(item.path is not None for found in self._references for item in found):
+        if any(item.path is not None for references in self._references for item in references):
             check_pointers(self.calls, self.earlier)
 
     def _validate(self) -> None:

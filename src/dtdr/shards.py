@@ -50,12 +50,12 @@ def find_shards(path: str | Path) -> list[Shard]:
     local = Path(path)
     if local.is_dir():
         files = [item for item in sorted(local.rglob("*")) if _is_shard(item.relative_to(local))]
-        found = [str(item) for item in files if item.is_file()]
+        paths = [str(item) for item in files if item.is_file()]
     elif glob.has_magic(text) and not local.exists():
-        found = sorted(item for item in glob.glob(text, recursive=True) if Path(item).is_file())
+        paths = sorted(item for item in glob.glob(text, recursive=True) if Path(item).is_file())
     else:
         return [local_shard(text)]
-    return list(map(local_shard, _require_some(found, text)))
+    return list(map(local_shard, _require_some(paths, text)))
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -79,13 +79,13 @@ def _is_shard(path: Path) -> bool:
     return path.suffix in SUFFIXES and not hidden
 
 
-def _require_some(found: list[str], text: str) -> list[str]:
-    if not found:
+def _require_some(paths: list[str], text: str) -> list[str]:
+    if not paths:
         raise InputError(
             f"{text} holds no demonstrations; name a file, or a folder or pattern with files that "
             f"end in {' or '.join(SUFFIXES)}"
         )
-    return found
+    return paths
 
 
 def local_shard(name: str) -> Shard:
@@ -110,10 +110,10 @@ def _remote_shards(url: str) -> list[Shard]:
     try:
         system, path = fsspec.core.url_to_fs(url)
         if glob.has_magic(path):
-            found = sorted(system.glob(path))
+            paths = sorted(system.glob(path))
         elif system.isdir(path):
             start = len(path.rstrip("/")) + 1
-            found = sorted(item for item in system.find(path) if _is_shard(Path(item[start:])))
+            paths = sorted(item for item in system.find(path) if _is_shard(Path(item[start:])))
         else:
             return [_remote_shard(system, path, url)]
     except Exception as error:
@@ -121,7 +121,7 @@ def _remote_shards(url: str) -> list[Shard]:
     scheme = url.partition("://")[0]
     return [
         _remote_shard(system, item, f"{scheme}://{item.lstrip('/')}")
-        for item in _require_some(found, url)
+        for item in _require_some(paths, url)
     ]
 
 

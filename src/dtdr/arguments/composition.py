@@ -60,12 +60,12 @@ def composed_forms(constants: Constants, candidates: Candidates, value: Any) -> 
     if isinstance(value, list):
         is_list = OBJECTS in candidates.forms and all(map(is_filled_object, value))
         return [OBJECTS] if is_list and value else []
-    found = []
+    forms = []
     for template in constants.templates.get((candidates.tool, candidates.parameter), ()):
         parts = read_template(template, value)
         if parts is not None and all(candidates.has(canonical(part)) for part in parts):
-            found.append(TEMPLATE + template_form(template))
-    return found
+            forms.append(TEMPLATE + template_form(template))
+    return forms
 
 
 class CallFiller:
@@ -78,10 +78,10 @@ class CallFiller:
     """
 
     def __init__(
-        self, ranker: CandidateRanker, found: CallCandidates, constants: Constants
+        self, ranker: CandidateRanker, candidates: CallCandidates, constants: Constants
     ) -> None:
         self._ranker = ranker
-        self._found = found
+        self._candidates = candidates
         self._constants = constants
 
     def choose(
@@ -94,14 +94,14 @@ class CallFiller:
             decided: labels of what was decided before.
             taken: the calls whose outputs these decisions use.
         """
-        found = self._found
-        candidates = found.find(parameter, decided, taken)
+        call_candidates = self._candidates
+        candidates = call_candidates.find(parameter, decided, taken)
 
         def compose(form: str) -> Choice | None:
             return self._compose(parameter, form)
 
-        choice = choose_value(self._ranker, candidates, found.state, compose)
-        tools = (found.state.by_id[one].tool for one in choice.used_calls)
+        choice = choose_value(self._ranker, candidates, call_candidates.state, compose)
+        tools = (call_candidates.state.by_id[one].tool for one in choice.used_calls)
         return choice, candidates.label(choice.form, tools)
 
     def _compose(self, parameter: str, form: str) -> Choice | None:
@@ -111,7 +111,7 @@ class CallFiller:
         return self._fill_list(parameter) if form == OBJECTS else self._fill_text(parameter, form)
 
     def _fill_object(self, parameter: str) -> Choice | None:
-        tool = self._found.tool
+        tool = self._candidates.tool
         values: dict[str, Any] = {}
         sources: list[Source] = []
         labels: list[str] = []
@@ -152,7 +152,7 @@ class CallFiller:
 
     def _is_next(self, slot: str, number: int) -> float:
         """How likely a list has one more object."""
-        candidates = self._found.find(slot, item_labels(self._found.state, number))
+        candidates = self._candidates.find(slot, item_labels(self._candidates.state, number))
         probabilities = self._ranker.probabilities(candidates.features)
         spans = len(candidates.texts.first)
         stop, more = (
@@ -161,7 +161,7 @@ class CallFiller:
         return more / (stop + more) if stop + more else 0.0
 
     def _fill_text(self, parameter: str, form: str) -> Choice | None:
-        template = find_template(self._constants, self._found.tool, parameter, form)
+        template = find_template(self._constants, self._candidates.tool, parameter, form)
         values: list[Any] = []
         sources: list[Source] = []
         share = 1.0
@@ -183,7 +183,7 @@ class CallFiller:
     def _after(self, parts: Mapping[str, Any]) -> CallFiller:
         """The same once parts of the call are decided."""
         result = copy(self)
-        result._found = self._found.after(parts)
+        result._candidates = self._candidates.after(parts)
         return result
 
 

@@ -74,14 +74,14 @@ class Confidence:
 
     def describe(self) -> list[dict[str, float]]:
         """Thresholds for some shares of exact calls, with the share of calls that reach them."""
-        found = [(exact, self.threshold(exact)) for exact in _DESCRIBED]
+        thresholds = [(exact, self.threshold(exact)) for exact in _DESCRIBED]
         return [
             {
                 "exact": exact,
                 "probability": round(least, 4),
                 "calls": round(self.coverage(least), 4),
             }
-            for exact, least in found
+            for exact, least in thresholds
             if least is not None
         ]
 

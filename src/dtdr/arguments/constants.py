@@ -307,7 +307,7 @@ class _Counts:
         self, kept: Mapping[Parameter, Sequence[tuple[str, Any]]]
     ) -> dict[Parameter, dict[str, Template]]:
         """The templates of texts that are neither constants nor said as they are."""
-        found: dict[Parameter, dict[str, Template]] = defaultdict(dict)
+        by_parameter: dict[Parameter, dict[str, Template]] = defaultdict(dict)
         constants = {key: {form for form, _ in items} for key, items in kept.items()}
         for values, key, value, said in self._texts:
             if isinstance(value, str):
@@ -319,9 +319,9 @@ class _Counts:
                 made = [] if parts is None else [parts[0]]
             for template in made:
                 form = _template_key(template)
-                found[key].setdefault(form, template)
+                by_parameter[key].setdefault(form, template)
                 values.add(key, form)
-        return found
+        return by_parameter
 
 
 def _template_key(template: Template) -> str:

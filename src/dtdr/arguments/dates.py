@@ -36,8 +36,8 @@ def read_date(text: str) -> str | None:
     parser = _parser()
     if parser is None:
         return None
-    found = parser.get_date_data(text).date_obj
-    return None if found is None else str(found.date())
+    moment = parser.get_date_data(text).date_obj
+    return None if moment is None else str(moment.date())
 
 
 @cache
@@ -61,17 +61,17 @@ def read_dates(
         first: token of each.
         last: token of each.
     """
-    found: dict[int, str] = {}
+    dates: dict[int, str] = {}
     for place, value in enumerate(values):
         if len(value) < _MOST_CHARACTERS and (date := read_date(value)):
-            found[place] = date
+            dates[place] = date
 
     def is_shortest(place: int) -> bool:
         return not any(
-            found[other] == found[place]
+            dates[other] == dates[place]
             and first[place] <= first[other] <= last[other] <= last[place]
-            for other in found
+            for other in dates
             if other != place
         )
 
-    return {place: date for place, date in found.items() if is_shortest(place)}
+    return {place: date for place, date in dates.items() if is_shortest(place)}

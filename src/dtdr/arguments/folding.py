@@ -37,11 +37,11 @@ class FoldedText:
 
     def find(self, folded: str) -> list[tuple[int, int]]:
         """First and last token of each place that says a folded text, marks at its end aside."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         at = self._text.find(folded) if folded else -1
         while at >= 0:
             first, following = self._token_at.get(at), self._token_at.get(at + len(folded))
             if first is not None and following is not None:
-                found.append((first, following - 1))
+                spans.append((first, following - 1))
             at = self._text.find(folded, at + 1)
-        return found
+        return spans

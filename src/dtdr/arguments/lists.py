@@ -51,7 +51,7 @@ class ListMembers:
         """Whole outputs, parts of outputs, and spans that stand out."""
         described, texts = candidates.features, candidates.texts
         calls = {past.call.id: past for past in state.calls}
-        found: list[tuple[str, tuple[int, int] | None, Hashes, str, Any, Source]] = []
+        members: list[tuple[str, tuple[int, int] | None, Hashes, str, Any, Source]] = []
         own_rows = described.rows()
         parts = 0
         for place, value in enumerate(candidates.values):
@@ -63,13 +63,13 @@ class ListMembers:
                     [own_rows[described.other_row[place]], candidates.window ^ produced]
                 )
                 form = candidates.forms[place]
-                found.append((f"output {past.call.tool}", past.anchor, row, form, value, source))
+                members.append((f"output {past.call.tool}", past.anchor, row, form, value, source))
             elif source.kind == "output" and source.path and parts < _MAX_PARTS:
                 parts += 1
                 tool = calls[source.call].call.tool
                 name = f"part {tool} {pattern_of(source.path)} {source.call}"
                 row = own_rows[described.other_row[place]]
-                found.append((name, None, row, candidates.forms[place], value, source))
+                members.append((name, None, row, candidates.forms[place], value, source))
         tokens = described.token_rows()
         for place in np.flatnonzero(texts.stands_out).tolist():
             first, last = int(texts.first[place]), int(texts.last[place])
@@ -83,19 +83,21 @@ class ListMembers:
                 ]
             )
             form, value = texts.span_canonical[place], texts.span_values[place]
-            found.append(("span", (first, last), row, form, value, span_source(candidates, place)))
+            members.append(
+                ("span", (first, last), row, form, value, span_source(candidates, place))
+            )
         # A chain a tool, and one of spans: an output stands where the name in its call does.
         positions = sorted(
-            range(len(found)),
-            key=lambda place: (found[place][0], found[place][1] or _NOWHERE, place),
+            range(len(members)),
+            key=lambda place: (members[place][0], members[place][1] or _NOWHERE, place),
         )
-        table = np.full((len(found), _WIDTH), _PAD, np.uint32)
+        table = np.full((len(members), _WIDTH), _PAD, np.uint32)
         links: list[str] = []
-        is_joined = np.zeros(len(found), np.bool_)
+        is_joined = np.zeros(len(members), np.bool_)
         chain: str | None = None
         before: tuple[int, int] | None = None
         for number, place in enumerate(positions):
-            name, anchor, own = found[place][:3]
+            name, anchor, own = members[place][:3]
             table[number, : len(own)] = own
             # Which call returned a part tells nothing of others.
             kind = name.rpartition(" ")[0] if name.startswith("part ") else name
@@ -104,18 +106,18 @@ class ListMembers:
             links += [f"after no {link}", f"after yes {link}"]
             chain, before = name, anchor
         said = sorted(
-            range(len(found)), key=lambda row: (found[positions[row]][1] or _NOWHERE, row)
+            range(len(members)), key=lambda row: (members[positions[row]][1] or _NOWHERE, row)
         )
-        order = np.empty(len(found), np.int64)
-        order[said] = np.arange(len(found))
+        order = np.empty(len(members), np.int64)
+        order[said] = np.arange(len(members))
         rows = MemberRows(
-            table ^ _SALT, features(links).reshape(len(found), 2) ^ _SALT, described.view.keys
+            table ^ _SALT, features(links).reshape(len(members), 2) ^ _SALT, described.view.keys
         )
         return cls(
             rows,
-            [found[place][3] for place in positions],
-            [found[place][4] for place in positions],
-            [found[place][5] for place in positions],
+            [members[place][3] for place in positions],
+            [members[place][4] for place in positions],
+            [members[place][5] for place in positions],
             is_joined,
             order.tolist(),
         )

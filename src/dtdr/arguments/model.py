@@ -298,10 +298,10 @@ class ArgumentModel:
         decided: list[str] = []
         taken: set[str] = set()
         joint = 1.0
-        found = self.finder.call(state, tool)
+        candidates = self.finder.call(state, tool)
         parameters = self._known_parameters(tool)
-        self.ranker.score_texts(found.views(parameters))
-        filler = CallFiller(self.ranker, found, self.finder.constants)
+        self.ranker.score_texts(candidates.views(parameters))
+        filler = CallFiller(self.ranker, candidates, self.finder.constants)
         for parameter in parameters:
             choice, label = filler.choose(parameter, decided, taken)
             joint *= choice.probability

@@ -178,8 +178,8 @@ class CandidateRanker:
         # One that occurs once would be learned by heart.
         is_seen, is_repeated = np.zeros(BUCKETS, np.bool_), np.zeros(BUCKETS, np.bool_)
 
-        def note(found: Buckets) -> None:
-            ordered = np.sort(found)
+        def note(buckets: Buckets) -> None:
+            ordered = np.sort(buckets)
             is_new = np.ones(len(ordered), np.bool_)
             is_new[1:] = ordered[1:] != ordered[:-1]
             distinct = ordered[is_new]

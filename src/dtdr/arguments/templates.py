@@ -50,11 +50,11 @@ def find_templates(text: str, said: str) -> list[Template]:
         if end >= 0:
             pieces.append((places[at][0], places[end][1]))
         at = max(at, end) + 1
-    found: list[Template] = [(text[:start], text[end:]) for start, end in pieces]
+    templates: list[Template] = [(text[:start], text[end:]) for start, end in pieces]
     if 1 < len(pieces) <= MAX_VALUES:
         edges = [0, *(edge for piece in pieces for edge in piece), len(text)]
-        found.append(tuple(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)))
-    return [template for template in found if any(map(_says_something, template))]
+        templates.append(tuple(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)))
+    return [template for template in templates if any(map(_says_something, template))]
 
 
 def _says_something(words: str) -> bool:

@@ -43,10 +43,10 @@ class TrainingExamples:
         for state, call in iter_calls(demonstrations):
             decided: list[str] = []
             taken: set[str] = set()
-            found = finder.call(state, call.tool)
+            candidates = finder.call(state, call.tool)
             for parameter in parameters_of(call):
                 given = call.arguments.get(parameter, OMITTED)
-                used, label = result._add(finder, found, parameter, given, decided, taken)
+                used, label = result._add(finder, candidates, parameter, given, decided, taken)
                 decided.append(label)
                 taken |= used
         return result
@@ -54,15 +54,15 @@ class TrainingExamples:
     def _add(
         self,
         finder: CandidateFinder,
-        found: CallCandidates,
+        call_candidates: CallCandidates,
         parameter: str,
         given: Any,
         decided: Sequence[str] = (),
         taken: Collection[str] = (),
     ) -> tuple[Set[str], str]:
         """A decision; the calls whose outputs it takes, and its label."""
-        state = found.state
-        candidates = found.find(parameter, decided, taken)
+        state = call_candidates.state
+        candidates = call_candidates.find(parameter, decided, taken)
         form = gold_form(given, state)
         value = resolve_references(given, state.by_id)
         composed = composed_forms(finder.constants, candidates, value)
@@ -75,7 +75,7 @@ class TrainingExamples:
         spans = len(candidates.texts.first)
         made = [one for one in composed if spans + candidates.forms.index(one) in targets]
         if made:
-            self._add_parts(finder, found, parameter, made[0], value)
+            self._add_parts(finder, call_candidates, parameter, made[0], value)
         references = find_references(given)
         used = {one.call for one in references if one.path is None} & state.by_id.keys()
         tools = (state.by_id[one].tool for one in used)
@@ -84,7 +84,7 @@ class TrainingExamples:
     def _add_parts(
         self,
         finder: CandidateFinder,
-        found: CallCandidates,
+        call_candidates: CallCandidates,
         parameter: str,
         form: str,
         value: Any,
@@ -94,26 +94,28 @@ class TrainingExamples:
         if form == OBJECT:
             decided: list[str] = []
             taken: set[str] = set()
-            for name in constants.fields[found.tool, parameter]:
+            for name in constants.fields[call_candidates.tool, parameter]:
                 part = value.get(name, OMITTED)
-                used, label = self._add(finder, found, f"{parameter}/{name}", part, decided, taken)
+                used, label = self._add(
+                    finder, call_candidates, f"{parameter}/{name}", part, decided, taken
+                )
                 decided.append(label)
                 taken |= used
         elif form == OBJECTS:
             slot = f"{parameter}/{ITEM}"
             for number, item in enumerate([*value[:MAX_ITEMS], None]):
-                candidates = found.find(slot, item_labels(found.state, number))
+                candidates = call_candidates.find(slot, item_labels(call_candidates.state, number))
                 targets = candidates.targets(OMITTED if item is None else OBJECT)
                 self.examples.append(Example(candidates.features, targets))
                 if item is not None:
-                    self._add_parts(finder, found, slot, OBJECT, item)
-                    found = found.after({slot: item})
+                    self._add_parts(finder, call_candidates, slot, OBJECT, item)
+                    call_candidates = call_candidates.after({slot: item})
         else:
-            template = find_template(constants, found.tool, parameter, form)
+            template = find_template(constants, call_candidates.tool, parameter, form)
             for number, part in enumerate(read_template(template, value) or ()):
                 slot = value_slot(parameter, template, number)
-                self._add(finder, found, slot, part)
-                found = found.after({slot: part})
+                self._add(finder, call_candidates, slot, part)
+                call_candidates = call_candidates.after({slot: part})
 
 
 def iter_calls(demonstrations: Sequence[Demonstration]) -> Iterator[tuple[RunState, ToolCall]]:

@@ -59,12 +59,12 @@ _COMMANDS = {
 @cache
 def _command(name: str) -> Any:
     module, attribute = _COMMANDS[name]
-    found = getattr(import_module(f"{__name__}.{module}"), attribute)
+    command = getattr(import_module(f"{__name__}.{module}"), attribute)
     alone = typer.Typer(rich_markup_mode=None)
-    if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+    if isinstance(command, typer.Typer):
+        alone.add_typer(command, name=name)
     else:
-        alone.command(name)(found)
+        alone.command(name)(command)
     return typer.main.get_group(alone).commands[name]
 
 

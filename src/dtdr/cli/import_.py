@@ -227,10 +227,10 @@ def import_traces(
             raise InputError("--resume goes on with one file; leave --workers and --engine out")
         task = ImportTask(fmt, settings, None if redactor is None else redactor.rules, skip_bad)
         with engines.open_engine(engine, workers=workers, address=address) as opened:
-            found, tools, left_out = import_logs(files, output, task, opened, force=force)
+            report, tools, left_out = import_logs(files, output, task, opened, force=force)
         if tools_out is not None:
             save_tools(tools_out, tools, force=force)
-        _report(found, left_out, files, output, tools_out, started, as_json)
+        _report(report, left_out, files, output, tools_out, started, as_json)
         return
     bad = BadRecords() if skip_bad else None
     importer = traces.Importer(fmt, reader, settings, redactor=redactor, bad=bad)
@@ -258,7 +258,7 @@ def import_traces(
 
 
 def _report(
-    found: dict[str, Any],
+    report: dict[str, Any],
     bad: BadRecords | None,
     files: list[Path],
     output: Path,
@@ -267,7 +267,7 @@ def _report(
     as_json: bool,
 ) -> None:
     summary = {
-        **found,
+        **report,
         "output": str(output),
         "tools_output": None if tools_out is None else str(tools_out),
         "bytes": sum(map(file_size, files)),

@@ -65,7 +65,7 @@ def load_dataset(
 def dataset_of(
     paths: Sequence[Path],
     demonstrations: list[Demonstration],
-    found: Sequence[Tool],
+    beside: Sequence[Tool],
     tools: Path | None,
 ) -> Dataset:
     """Demonstrations of files as a data set, with the tools of a file or those found beside them.
@@ -79,7 +79,7 @@ def dataset_of(
         name=paths[0].stem,
         title=paths[0].name,
         demonstrations=demonstrations,
-        tools=read_tools(tools) if tools else tuple(found),
+        tools=read_tools(tools) if tools else tuple(beside),
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(paths[0]),
         licence="",

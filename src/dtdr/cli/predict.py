@@ -177,11 +177,11 @@ def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> N
 
 
 def _show_templates(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
-    found = retriever.templates(run, k=top)
+    predicted = retriever.templates(run, k=top)
     if as_json:
-        _print_predictions(retriever, run, templates=found)
-    elif found:
-        _print_plans([one.plan for one in found], [one.similarity for one in found])
+        _print_predictions(retriever, run, templates=predicted)
+    elif predicted:
+        _print_plans([one.plan for one in predicted], [one.similarity for one in predicted])
     else:
         note("no template: no demonstration that shares a word with the query has these calls")
 

@@ -187,8 +187,10 @@ def answer_searches(
             continue
         answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.get("id")}
         try:
-            found = find_tools(mask, block.get("input"), tools, lambda: transcript(body), tool_name)
-            names = [name for name in map(tool_name, found) if name is not None]
+            matches = find_tools(
+                mask, block.get("input"), tools, lambda: transcript(body), tool_name
+            )
+            names = [name for name in map(tool_name, matches) if name is not None]
             answer["content"] = references(names) or search.NOTHING
         except InputError as error:  # the model's mistake, which it can mend
             answer |= {"content": str(error), "is_error": True}

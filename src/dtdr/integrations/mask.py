@@ -181,8 +181,8 @@ class ToolMask:
             asked = self.retriever.rank(text)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("searching by words alone: %s", _reason(error))
-        found = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
-        return tuple(name for name, _ in found)
+        matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
+        return tuple(name for name, _ in matches)
 
     def surprise(
         self, call: CallLike, transcript: Transcript | Callable[[], Transcript]

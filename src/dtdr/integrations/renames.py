@@ -123,8 +123,8 @@ def suggest_renames(
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
     ]
     # A pair that cannot be one tool is not in place.
-    found = [one for one in matched if one is not None and one.probability >= min_probability]
-    return sorted(found, key=lambda pair: (-pair.probability, pair.old))
+    probable = [one for one in matched if one is not None and one.probability >= min_probability]
+    return sorted(probable, key=lambda pair: (-pair.probability, pair.old))
 
 
 def describe_pairs(

@@ -309,6 +309,6 @@ def mean_reciprocal_rank(retriever: Retriever, test: Sequence[Demonstration]) ->
         ]
         for ranking, names in zip(rank_after_calls(retriever, steps), acceptable, strict=True):
             positions = [retriever.index(name) for name in names]
-            found = np.isin(ranking.order, [place for place in positions if place >= 0])
-            reciprocals.append(1 / (1 + int(found.argmax())) if found.any() else 0.0)
+            right = np.isin(ranking.order, [place for place in positions if place >= 0])
+            reciprocals.append(1 / (1 + int(right.argmax())) if right.any() else 0.0)
     return float(np.mean(reciprocals)) if reciprocals else 0.0

@@ -53,7 +53,7 @@ def propose_plans(
         edits: whether plans with a call more or less than the beam's join them.
     """
     beam = BeamSearch(state, longest, may_be_empty=may_be_empty)
-    found = {
+    proposed = {
         tuple(sorted([*made, *(numbers[tool] for tool in key)])): candidate
         for key, candidate in beam.run().items()
     }
@@ -61,14 +61,14 @@ def propose_plans(
     for plan in demonstrated:
         key = tuple(sorted(plan))
         rest = _without(plan, made)
-        if key in found or rest is None or len(rest) > longest or not (rest or may_be_empty):
+        if key in proposed or rest is None or len(rest) > longest or not (rest or may_be_empty):
             continue
         if known.issuperset(rest):
-            found[key] = beam.score([numbers.index(tool) for tool in rest])
+            proposed[key] = beam.score([numbers.index(tool) for tool in rest])
     if not edits:
-        return found
-    return found | edit_plans(
-        found, expected, links, numbers, longest=longest, may_be_empty=may_be_empty
+        return proposed
+    return proposed | edit_plans(
+        proposed, expected, links, numbers, longest=longest, may_be_empty=may_be_empty
     )
 
 
@@ -101,12 +101,12 @@ def edit_plans(
     ]
     sources, edits = dict(_most_probable(beamed, _EDITED)), dict[Multiset, Candidate]()
     for _ in range(_CHANGES):
-        found: dict[Multiset, _Edit] = {}
+        edited: dict[Multiset, _Edit] = {}
         for key, one in sources.items():
             for edit in _changes(key, one, expected, likely, numbers, longest, may_be_empty):
-                if edit.plan not in plans and edit.total > found.get(edit.plan, _NO_EDIT).total:
-                    found[edit.plan] = edit
-        best = sorted(found.values(), key=lambda edit: -edit.total)[:_KEPT]
+                if edit.plan not in plans and edit.total > edited.get(edit.plan, _NO_EDIT).total:
+                    edited[edit.plan] = edit
+        best = sorted(edited.values(), key=lambda edit: -edit.total)[:_KEPT]
         made = {edit.plan: edit.apply(links, numbers, place) for edit in best}
         sources = dict(_most_probable(made.items(), _EDITED))
         edits |= {

@@ -134,22 +134,22 @@ def hold_out(
             else LeftOut(at, None, regression.expect(regression.predict(texts.text.text)), tagger)
         )
         state = fold.start(position)
-        found = proposer.propose(
+        proposed = proposer.propose(
             texts, state, (), numbers, may_be_empty=may_be_empty, left_out=left_out
         )
-        if found is None:
+        if proposed is None:
             continue
-        result.append(HeldOutPlan(len(result), position, fold.start, found, plan))
+        result.append(HeldOutPlan(len(result), position, fold.start, proposed, plan))
         if len(result) % every or not calls:
             continue
         made = int(rng.integers(1, len(calls) + 1))
         for tool, call in zip(tools[:made], calls[:made], strict=True):
             state.call(tool, call)
-        found = proposer.propose(
+        proposed = proposer.propose(
             texts, state, tools[:made], numbers, may_be_empty=True, left_out=left_out
         )
-        if found is not None:
-            under_way.append(replace(result[-1], proposal=found))
+        if proposed is not None:
+            under_way.append(replace(result[-1], proposal=proposed))
     return result, under_way
 
 

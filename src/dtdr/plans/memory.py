@@ -187,5 +187,5 @@ class PlanMemory:
 
 
 def _terms(query: str) -> Hashes:
-    found = words(query[:20_000])[:_MOST_WORDS]
-    return np.unique(features([*found, *(" ".join(pair) for pair in pairwise(found))]))
+    terms = words(query[:20_000])[:_MOST_WORDS]
+    return np.unique(features([*terms, *(" ".join(pair) for pair in pairwise(terms))]))

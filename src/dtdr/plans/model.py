@@ -204,8 +204,8 @@ class PlanModel:
 
         See ``candidates``; none where no plan comes to an end.
         """
-        found = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
-        chosen = list(zip(found.candidates[:k], found.probabilities.tolist(), strict=False))
+        proposal = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
+        chosen = list(zip(proposal.candidates[:k], proposal.probabilities.tolist(), strict=False))
         return self._write(run, vocabulary, chosen, arguments)
 
     def templates(
@@ -223,10 +223,12 @@ class PlanModel:
         See ``candidates``; demonstrations whose plan does not contain the calls that are made
         already are left out.
         """
-        found = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
+        proposal = self.candidates(run, state, vocabulary, may_be_empty=may_be_empty)
         left = {
             tuple(sorted(vocabulary[tool] for tool in one.tools)): (one, probability)
-            for one, probability in zip(found.candidates, found.probabilities.tolist(), strict=True)
+            for one, probability in zip(
+                proposal.candidates, proposal.probabilities.tolist(), strict=True
+            )
         }
         made = Counter(name for name in run.history if name in vocabulary)
         similar: dict[tuple[str, ...], tuple[float, int]] = {}

@@ -125,7 +125,7 @@ class PlanProposer:
             nearest = self.memory.nearest(cosines, left_out.number)
             own, tagger, expected = left_out.plan, left_out.tagger, left_out.expected
         expected = expected.padded(size)
-        found = propose_plans(
+        proposed = propose_plans(
             state,
             made,
             [self.memory.plans[number] for number, _ in nearest[:_DEMONSTRATED]],
@@ -136,15 +136,15 @@ class PlanProposer:
             may_be_empty=may_be_empty,
             edits=self.edits,
         )
-        if not found:
+        if not proposed:
             return None
         place = {name: number for number, name in enumerate(self.tools)}
         given = np.zeros((len({*texts.forms}) if tagger.tools else 0, size))
         given[:, [place[name] for name in tagger.tools]] = tagger.probabilities(texts)
-        features = describe_plans(texts, found, self.memory, nearest, given, expected, own)
+        features = describe_plans(texts, proposed, self.memory, nearest, given, expected, own)
         forms = [*dict.fromkeys(texts.forms)][: len(given)]
         spans = SpanEvidence(forms, given[:, np.asarray(numbers, np.intp)])
-        return Proposal(list(found), list(found.values()), features, spans)
+        return Proposal(list(proposed), list(proposed.values()), features, spans)
 
     # -- changes -------------------------------------------------------------------------------
 

@@ -71,14 +71,14 @@ class PlanRanker:
             penalty = design.penalty * weights
             return value + 0.5 * float(weights @ penalty), design.gradient(error) + penalty
 
-        found = minimize(
+        solution = minimize(
             loss,
             np.zeros(len(design.penalty)),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": _ITERATIONS},
         )
-        return cls(design.mean, design.scale, *design.split(found.x))
+        return cls(design.mean, design.scale, *design.split(solution.x))
 
     @classmethod
     def _by_beam(cls, tools: int) -> Self:

@@ -66,9 +66,9 @@ class SpanTagger:
                 for tool in example.tools.get(form, ()):
                     meant[tool] = meant.get(tool, 0) + 1
         tools = sorted(tool for tool, count in meant.items() if count >= _LEAST_SPANS)
-        found = [row for one in examples for row in one.texts.features] if tools else []
+        rows = [row for one in examples for row in one.texts.features] if tools else []
         hashes, counts = np.unique(
-            np.concatenate(found) if found else np.empty(0, np.uint32), return_counts=True
+            np.concatenate(rows) if rows else np.empty(0, np.uint32), return_counts=True
         )
         hashes = hashes[counts >= _LEAST_FEATURE]
         shape = (len(hashes) + 1, len(tools))

@@ -109,7 +109,7 @@ def read_plan_arguments(
         calls: of the whole plan; arguments may refer to those before their own.
         asked: what the LLM was asked for.
     """
-    parts = {int(found[1]): found[2] for found in _LINE.finditer(answer)}
+    parts = {int(match[1]): match[2] for match in _LINE.finditer(answer)}
     try:
         value = json.loads(answer)
     except (ValueError, RecursionError):

@@ -92,11 +92,11 @@ class Predictor(ToolRanker):
         )
 
     def _look_ahead(self, weights: LookaheadWeights, run: Run, state: StepState) -> Lookahead:
-        found = self._plan_model().candidates(
+        candidates = self._plan_model().candidates(
             run, state, self._names, may_be_empty=self.may_end_at_once
         )
         used = [call.arguments for call in run.calls]
-        return Lookahead(found, len(self._names) - 1, weights, used)
+        return Lookahead(candidates, len(self._names) - 1, weights, used)
 
     # -- search --------------------------------------------------------------------------------
 

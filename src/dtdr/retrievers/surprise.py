@@ -143,10 +143,10 @@ class SurpriseModel:
             for position in fold.positions[::step]:
                 item = demonstrations[position]
                 state = fold.start(position)
-                for call, found in iter_demonstrated(item):
+                for call, pairs in iter_demonstrated(item):
                     ranking = state.rank()
                     tools.append(_oddness(ranking, index[call.tool]))
-                    left_out = (origins.oddness(call.tool, *pair, seen=1) for pair in found)
+                    left_out = (origins.oddness(call.tool, *pair, seen=1) for pair in pairs)
                     values.append([value for value in left_out if value is not None])
                     state.call(index[call.tool], call)
         if len(tools) < LEAST:

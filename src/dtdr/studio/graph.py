@@ -241,9 +241,9 @@ class ToolGraph:
                 graph.add_edge(edge.source, edge.target, weight=known + weight)
         community = [-1] * len(self.names)
         if len(graph):
-            found = nx.community.louvain_communities(graph, seed=0)
-            found = sorted(found, key=lambda members: (-len(members), min(members)))
-            for number, members in enumerate(found):
+            communities = nx.community.louvain_communities(graph, seed=0)
+            communities = sorted(communities, key=lambda members: (-len(members), min(members)))
+            for number, members in enumerate(communities):
                 for node in members:
                     community[node] = number
         return community

@@ -169,9 +169,9 @@ class Studio:
         runs, chosen = self._of(model), _filter(body.filter)
 
         def make() -> schemas.RunsResponse:
-            found = runs.matching(chosen)
-            page = found[body.offset : body.offset + body.limit]
-            return schemas.RunsResponse(total=len(found), runs=[_line(runs, at) for at in page])
+            positions = runs.matching(chosen)
+            page = positions[body.offset : body.offset + body.limit]
+            return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
 
         return await _in_thread(model, make)
 
@@ -345,13 +345,13 @@ def _compare(lab: Lab, body: schemas.CompareRequest) -> schemas.CompareResponse:
     second, other = lab.find(name, body.second)
     difference, reason = None, ""
     try:
-        found = compare(log, other, body.metric)
+        comparison = compare(log, other, body.metric)
         difference = schemas.LabDifference(
-            difference=round(found.difference, 6),
-            low=round(found.low, 6),
-            high=round(found.high, 6),
-            p_value=round(found.p_value, 6),
-            plans=found.plans,
+            difference=round(comparison.difference, 6),
+            low=round(comparison.low, 6),
+            high=round(comparison.high, 6),
+            p_value=round(comparison.p_value, 6),
+            plans=comparison.plans,
         )
     except InputError as error:
         reason = str(error)

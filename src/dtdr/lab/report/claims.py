@@ -90,32 +90,32 @@ def _published(metric: str) -> Figures:
 
 
 def _mrr(results: Results) -> Figures:
-    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    by_set: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for suite in _suites(results, "paper-retrieval"):
         for place, methods in results.by_place(suite).items():
             for splits in methods.values():
                 name = splits[0].header.retriever
-                found[place[0], ""][name] = mean(one.means["mrr"] for one in splits)
-    return found
+                by_set[place[0], ""][name] = mean(one.means["mrr"] for one in splits)
+    return by_set
 
 
 def _fsa(results: Results) -> Figures:
-    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    by_set: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for suite in _suites(results, "paper-retrieval"):
         for run in results.runs(suite, "selections"):
             name = str(run.spec["retriever"])
-            found[run.place[0], str(run.spec["llm"])][name] = accuracy(results, run).value
-    return found
+            by_set[run.place[0], str(run.spec["llm"])][name] = accuracy(results, run).value
+    return by_set
 
 
 def _sr(results: Results) -> Figures:
-    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    by_set: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for suite in _suites(results, "paper-downstream"):
         for run in results.runs(suite, "plans"):
             name = "none" if run.spec["icl"] == "none" else str(run.spec["retriever"])
             key = run.place[0], f"{run.spec['llm']}, {run.spec.get('loop', 'own')} history"
-            found[key][name] = share_of(results.result(run)["records"], "strict").value
-    return found
+            by_set[key][name] = share_of(results.result(run)["records"], "strict").value
+    return by_set
 
 
 def _suites(results: Results, name: str) -> Iterator[str]:

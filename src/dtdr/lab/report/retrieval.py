@@ -73,11 +73,11 @@ Accuracies = Mapping[str, Mapping[str, Proportion]]
 
 def _accuracies(results: Results, suite: str) -> dict[Place, dict[str, dict[str, Proportion]]]:
     """How often an LLM that saw the retrieved tools chose an acceptable one."""
-    found: dict[Place, dict[str, dict[str, Proportion]]] = {}
+    accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
     for run in results.runs(suite, "selections"):
-        models = found.setdefault(run.place, {})
+        models = accuracies.setdefault(run.place, {})
         models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy(results, run)
-    return found
+    return accuracies
 
 
 def _retrieval_table(

@@ -134,14 +134,14 @@ def _encode_parameters(training: TrainingSet) -> csr_array:
     places: list[tuple[int, int]] = []
     values: list[float] = []
     for number, tool in enumerate(training.tools.tools[:-1]):
-        found: dict[int, float] = {}
+        weight_of: dict[int, float] = {}
         for parameter in tool.parameters:
             known, weights = stems.row(stems.columns(text_stems(name_words(parameter.name))))
-            found |= dict(zip(known.tolist(), weights.tolist(), strict=True))
+            weight_of |= dict(zip(known.tolist(), weights.tolist(), strict=True))
             kind = types.setdefault(parameter.type, len(types))
-            found[width + kind] = 0.2
-        places += [(number, column) for column in found]
-        values += found.values()
+            weight_of[width + kind] = 0.2
+        places += [(number, column) for column in weight_of]
+        values += weight_of.values()
     rows, columns = np.array(places, np.intp).reshape(-1, 2).T
     shape = (len(training.tools) - 1, width + len(types))
     return csr_array((np.array(values, np.float32), (rows, columns)), shape=shape)

@@ -33,12 +33,14 @@ from dtdr import datasets
 from dtdr.datasets import Dataset
 from dtdr.datasets.splits import Split, default_split, fixed_split
 from dtdr.demonstrations import Demonstration, as_demonstrations
+from dtdr.encoders import create as create_encoder
 from dtdr.encoders.lexical import words
 from dtdr.errors import InputError
 from dtdr.evaluation.statistics import auroc
 from dtdr.evaluation.tables import Column, Table, share
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.vectors import dense, unit
 
 SETS = {
     "tinyagent": "TinyAgent",
@@ -94,8 +96,19 @@ def judge_of(
     """
     if method == "dtdr-f":
         groups = [item.group for item in train] if grouped else None
-        familiarity = Familiarity.fit([item.query for item in train], groups)
-        return familiarity.score, familiarity.threshold
+        texts = [item.query for item in train]
+        if encoder == "lexical":
+            familiarity = Familiarity.fit(texts, groups)
+            return familiarity.score, familiarity.threshold
+        beside = create_encoder(encoder)
+        familiarity = Familiarity.fit(texts, groups, beside)
+        known = unit(dense(beside.encode(texts)))
+
+        def compare(query: str) -> float:
+            (vector,) = unit(dense(beside.encode([query])))
+            return familiarity.score(query, float((known @ vector).max()))
+
+        return compare, familiarity.threshold
     # Queries are judged by the encoder alone: one epoch of dtdr-l's layer is enough.
     few = {"epochs": 1} if method == "dtdr-l" else {}
     retriever = create(method, encoder=encoder, **few).fit(train)
@@ -165,7 +178,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--smoke", action="store_true", help="dtdr-f only, few queries; seconds")
     parser.add_argument("--method", nargs="+", default=["dtdr-f", "dtdr-c", "dtdr-l"])
-    parser.add_argument("--encoder", default="lexical", help="of dtdr-c and dtdr-l")
+    parser.add_argument(
+        "--encoder", default="lexical", help="of dtdr-c and dtdr-l, beside words of dtdr-f"
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -257,8 +272,9 @@ def table(rows: Sequence[dict[str, Any]], kinds: Sequence[str], encoder: str, se
     ]
     title = "Familiarity of held-out queries: AUROC against those of other sets and gibberish"
     caption = (
-        f"Encoder of dtdr-c and dtdr-l: {encoder}; seed {seed}. False: held-out queries below the "
-        "threshold;\nNoticed: mean over the others of those below; µs: median to judge one query;\n"
+        f"Encoder (of dtdr-f: beside its words): {encoder}; seed {seed}. False: held-out queries "
+        "below the threshold;\nNoticed: mean over the others of those below; µs: median to judge "
+        "one query;\n"
         "sequences: TRAJECT, no tool sequence on both sides."
     )
     return Table(columns, rows, title, caption)

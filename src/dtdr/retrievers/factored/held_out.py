@@ -28,7 +28,8 @@ _NEW_TOOL_STEPS = 3_000
 _UNFAMILIAR_PLANS = 100
 """Plans of each fold whose queries are ranked in unknown words too: a second of a fit."""
 _REWORDED_PLANS, _REWORDED_EPOCHS = 500, 40
-"""Plans of each fold whose queries are ranked with some words unknown, and passes over them."""
+"""Plans of each fold whose queries are ranked with some words unknown, and passes over their steps:
+a second of a fit."""
 
 Rankers: TypeAlias = tuple[CandidateRanker, ...]
 Halves: TypeAlias = tuple[tuple[Rankers, ...], tuple[Rankers, ...]]

@@ -327,25 +327,23 @@ def test_the_address_of_valkey_is_one_too():
 STEPS = ("read_file", "summarize", "find_contact", "send_mail", "weather", "read_file")
 
 
-def walk(numbers, replicas, headers, expected, answers, is_restarted):
-    """Take sessions side by side from their first step to their last, over all replicas in turns.
+def walk(numbers, client, expected, answers, is_restarted):
+    """Take sessions side by side from their first step to their last.
 
-    Half way it waits for the replica that was killed to be there again.
+    Half way it waits for the server that was killed to be there again.
 
     Args:
         numbers: of the sessions.
-        replicas: functions that give those that are there.
-        headers: with the key of all.
+        client: sends each request over a connection of its own.
         expected: rankings by query, step and first tool.
         answers: takes "answered", "repeated" (refused or lost at first), and "wrong".
         is_restarted: when the walk may go on past its half.
     """
 
-    def ask(turn, method, path, body):
+    def ask(path, body):
         for attempt in range(400):
-            served = replicas[(turn + attempt) % len(replicas)]()
             try:
-                answer = served.http.request(method, path, json=body, headers=headers)
+                answer = client.post(path, json=body)
             except httpx2.TransportError:
                 answer = None
             if answer is not None and answer.status_code < 300:
@@ -353,20 +351,19 @@ def walk(numbers, replicas, headers, expected, answers, is_restarted):
                 return answer.json()
             assert answer is None or answer.status_code == 503, answer.text
             time.sleep(0.05)
-        raise AssertionError("no replica answered")
+        raise AssertionError("no server answered")
 
     paths = {}
     for number in numbers:
-        query = f"{QUERY} number {number % 7}"
-        opened = ask(number, "POST", "/v1/sessions", {"query": query})
+        opened = ask("/v1/sessions", {"query": f"{QUERY} number {number % 7}"})
         paths[number] = f"/v1/sessions/{opened['session']}/call"
     for step in range(len(expected[0])):
         if step == len(expected[0]) // 2:
-            assert is_restarted.wait(120), "the killed replica did not come back"
+            assert is_restarted.wait(120), "the killed server did not come back"
         for number, path in paths.items():
             tool = STEPS[(number + step) % len(STEPS)]
             body = {"tools": [tool], "rank": {"top_k": 5}, "idempotency_key": f"{number}-{step}"}
-            answer = ask(number + step, "POST", path, body)
+            answer = ask(path, body)
             right = expected[number % 7][step][number % len(STEPS)]
             if answer["ranking"]["tools"] != right or len(answer["history"]) != step + 1:
                 answers.append("wrong")
@@ -385,7 +382,9 @@ def check_weights(server, key, sessions):
 
 
 def check_failures(fitted, folder, sessions, steps):
-    """A replica killed in the first half and started again, and Redis restarted in the second.
+    """Two servers behind one port: one is killed in the first half and started again in it.
+
+    Redis is restarted in the second half.
 
     Returns:
         How many requests were refused or lost at first.
@@ -406,17 +405,21 @@ def check_failures(fitted, folder, sessions, steps):
     is_restarted = threading.Event()
     server = RedisServer(folder)
     key, entry = create_key(folder / "keys.json")
-    headers = {"x-api-key": key}
     options = ("--sessions", server.url, "--keys", folder / "keys.json", "--quiet", "--watch", "0")
     try:
         with (
             serving.process(fitted, *options) as first,
             serving.process(fitted, *options) as second,
+            serving.balanced([first.url, second.url]) as (url, backends),
+            httpx2.Client(
+                base_url=url,
+                headers={"x-api-key": key},
+                limits=httpx2.Limits(max_keepalive_connections=0),
+                timeout=30,
+            ) as client,
             concurrent.futures.ThreadPoolExecutor(4) as pool,
         ):
-            current = [first, second]
-            replicas = [lambda: current[0], lambda: current[1]]
-            shared = (replicas, headers, expected, answers, is_restarted)
+            shared = (client, expected, answers, is_restarted)
             walks = [pool.submit(walk, range(n, sessions, 4), *shared) for n in range(4)]
 
             def wait_for(share):
@@ -432,14 +435,13 @@ def check_failures(fitted, folder, sessions, steps):
             os.kill(second.process.pid, signal.SIGKILL)
             second.process.wait(30)
             with serving.process(fitted, *options) as third:
-                current[1] = third
+                backends[1] = third.url
                 is_restarted.set()
                 wait_for(0.65)
                 server.stop()
                 time.sleep(0.3)
                 server.start()
                 concurrent.futures.wait(walks)
-                current[1] = first
             for item in walks:
                 item.result()
         assert answers.count("wrong") == 0

@@ -28,6 +28,7 @@ HALF = TRAIN[: len(TRAIN) // 2]
 REST = TRAIN[len(TRAIN) // 2 :]
 FEW, MORE = HALF[:16], REST[:12]
 BOTH = [*FEW, *MORE]
+LIGHT: dict[str, Any] = {"blocks": "history,relations"}  # for what all blocks have alike
 
 
 def block(retriever, name):
@@ -80,7 +81,7 @@ def test_an_update_brings_the_ranking_close_to_a_refit(half):
 
 def test_counts_after_an_update_are_those_of_a_refit(half):
     half.update(REST)
-    refit = DTDRFactored(width=8).fit(TRAIN, TOOLS)
+    refit = DTDRFactored(blocks="relations").fit(TRAIN, TOOLS)
     # An update goes on speaking as if of as many plans as were there at the fit.
     training = refit.model_.blocks.training
     reference = half.model_.blocks.training.reference
@@ -114,7 +115,7 @@ def test_networks_learn_once_enough_demonstrations_have_come(half):
     assert (block(half, "next_tool").network.parameters["output"] != before).any()
 
 
-def test_a_word_that_no_query_held_counts_from_the_first_update_on(half, tmp_path):
+def test_a_word_that_no_query_held_counts_from_the_first_update_on(half, fitted_half, tmp_path):
     query = "Zwirbel the flumph tomorrow 4711"
     before = half.rank(query)
     half.update([one_call("new", "Please zwirbel the flumph 4711", "book_taxi")])
@@ -124,8 +125,7 @@ def test_a_word_that_no_query_held_counts_from_the_first_update_on(half, tmp_pat
     after = half.rank(query)
     assert after.probability("book_taxi") > before.probability("book_taxi")
     # Other requests hardly notice.
-    untouched = DTDRFactored(width=64).fit(HALF, TOOLS)
-    assert mrr(half, TEST[:20]) == pytest.approx(mrr(untouched, TEST[:20]), abs=0.02)
+    assert mrr(half, TEST[:20]) == pytest.approx(mrr(fitted_half, TEST[:20]), abs=0.02)
     half.save(tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").rank(query).scores, after.scores)
 
@@ -279,25 +279,25 @@ def rank_beside_changes(half, least):
 
 def test_failures_are_skipped_or_count_less():
     failed = [replace(item, outcome="failure") for item in MORE]
-    skipping = DTDRFactored(width=8).fit([*FEW, *failed], TOOLS)
+    skipping = DTDRFactored(**LIGHT).fit([*FEW, *failed], TOOLS)
     assert same(
         probabilities(skipping),
-        probabilities(DTDRFactored(width=8).fit(FEW, TOOLS)),
+        probabilities(DTDRFactored(**LIGHT).fit(FEW, TOOLS)),
     )
     assert skipping.training_.skipped_failures == len(failed)
-    weighing = DTDRFactored(width=8, failure_weight=0.25).fit([*FEW, *failed], TOOLS)
+    weighing = DTDRFactored(**LIGHT, failure_weight=0.25).fit([*FEW, *failed], TOOLS)
     expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
     assert weighing.model_.blocks.training.plans.frequency.sum() == pytest.approx(expected)
 
 
 def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
-    fitted = DTDRFactored(width=8, half_life=len(MORE)).fit(FEW, TOOLS)
+    fitted = DTDRFactored(**LIGHT, half_life=len(MORE)).fit(FEW, TOOLS)
     before = fitted.model_.blocks.training.plans
     assert before.weights[-1] == 1
     fitted.update(MORE)
     after = fitted.model_.blocks.training.plans
     assert after.weights[len(FEW) - 1] == pytest.approx(0.5)
-    again = DTDRFactored(width=8, half_life=len(MORE)).fit(BOTH, TOOLS).model_.blocks.training
+    again = DTDRFactored(**LIGHT, half_life=len(MORE)).fit(BOTH, TOOLS).model_.blocks.training
     assert after.weights == pytest.approx(again.plans.weights)
     assert after.frequency == pytest.approx(again.plans.frequency)
     assert (after.frequency < before.frequency + len(MORE) * 4).all()
@@ -308,11 +308,11 @@ def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
     dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(BOTH)]
     half, rest = dated[: len(FEW)], dated[len(FEW) :]
     age = f"{24 * len(rest)}h"
-    fitted = DTDRFactored(width=8, half_life=age).fit(half[::-1], TOOLS)  # in any order
+    fitted = DTDRFactored(**LIGHT, half_life=age).fit(half[::-1], TOOLS)  # in any order
     assert fitted.model_.blocks.training.plans.weights[0] == 1
     fitted.update(rest)
     after = fitted.model_.blocks.training.plans
-    again = DTDRFactored(width=8, half_life=age).fit([*half[::-1], *rest], TOOLS)
+    again = DTDRFactored(**LIGHT, half_life=age).fit([*half[::-1], *rest], TOOLS)
     assert after.weights == pytest.approx(again.model_.blocks.training.plans.weights)
     assert after.weights[0] == pytest.approx(0.5)
     assert after.weights[-1] == 1

@@ -10,9 +10,15 @@ from dtdr.lab.report import build_report
 from dtdr.lab.report.page import to_html, to_markdown
 from dtdr.lab.store import Store
 from tests.command_line import start
-from tests.lab.labs import run, write_data
+from tests.lab.labs import in_this_process, run, write_data
 
 OWN = "tests.lab.own_retrievers"
+
+
+@pytest.fixture
+def one_process():
+    with in_this_process():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,7 @@ def test_a_second_run_computes_nothing(finished):
     assert (again.cached, again.computed) == (8, 0)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_what_was_deleted_is_computed_again_to_the_same_report(finished):
     store, data, _ = finished
     before = both(store)
@@ -50,6 +57,7 @@ def test_what_was_deleted_is_computed_again_to_the_same_report(finished):
     assert both(store) == before
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_damaged_entry_is_computed_again_and_reported(finished):
     store, data, _ = finished
     before = both(store)
@@ -63,6 +71,7 @@ def test_a_damaged_entry_is_computed_again_and_reported(finished):
     assert both(store) == before
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_changed_data_set_is_computed_anew(finished, tmp_path):
     store, _, _ = finished
     again = run(store, write_data(tmp_path, 41))
@@ -89,6 +98,7 @@ def test_a_process_that_dies_costs_its_own_cells_only(finished, tmp_path):
     assert "exit code 9" in found.failed[0][1]
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_failed_run_is_tried_again(finished, tmp_path):
     _, data, _ = finished
     store = Store(tmp_path)
@@ -105,11 +115,13 @@ def test_a_set_with_one_plan_is_refused_before_anything_runs(tmp_path):
     assert "give at least two" in str(caught.value)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_two_plans_are_enough(tmp_path):
     found = run(Store(tmp_path / "cache"), write_data(tmp_path, 2), seeds=1)
     assert not found.failed
 
 
+@pytest.mark.usefixtures("one_process")
 def test_without_descriptions_those_that_need_them_are_left_out(tmp_path):
     data = write_data(tmp_path, described=False)
     found = run(Store(tmp_path / "cache"), data, retrievers=["bm25", "dr"], seeds=1)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -21,27 +19,20 @@ from dtdr.explanation import Explanation
 from dtdr.plan import Plan
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold
-from dtdr.progress import progress_bar
 from dtdr.ranking import Ranking
 from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.factored import calibration, choice, ranker
 from dtdr.retrievers.factored.ageing import Ageing
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
-from dtdr.retrievers.factored.familiarity import Familiarity
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout, StepFeatures
-from dtdr.retrievers.factored.held_out import HeldOut
+from dtdr.retrievers.factored.fitted_blocks import StepFeatures
+from dtdr.retrievers.factored.fitting import FactoredFit, FittedFold, iter_held_out
 from dtdr.retrievers.factored.model import FactoredModel, FactoredQuery, FactoredStepState
 from dtdr.retrievers.factored.reasons import add_reasons
-from dtdr.retrievers.folds import assign_folds
-from dtdr.retrievers.nn import Indices
 from dtdr.retrievers.session import History
 from dtdr.retrievers.training import select_training_data
 from dtdr.tools import Tool, unique_tools
 
-_THREADS = 2
-"""Fits that run side by side; each has its own random numbers, so their order does not matter."""
 _SHAPES = "shapes_of_arrays"
 
 
@@ -85,9 +76,8 @@ class DTDRFactored(Retriever):
     has_folds = True
 
     model_: FactoredModel
-    _folds: list[tuple[Indices, list[FactoredModel]]]
-    """Between learning and ``_held_out`` of one fit: parts of the demonstrations, and models that
-    have not seen them, nor plans with even numbers or those with odd ones."""
+    _folds: Sequence[FittedFold]
+    """Between learning and ``_held_out`` of one fit."""
 
     def __init__(
         self,
@@ -132,114 +122,23 @@ class DTDRFactored(Retriever):
         # Threads of linear algebra would fight with the folds' own over the cores, and another
         # number of them adds in another order: the third decimal of a score would depend on it.
         with threadpool_limits(limits=1):
-            self._install(self._learn(demonstrations))
-
-    def _learn(self, demonstrations: Sequence[Demonstration]) -> FactoredModel:
-        texts = [demonstration.query for demonstration in demonstrations]
-        plans = EncodedPlans.of(
-            demonstrations, self._index, self._ageing.weights(demonstrations, self.training_)
-        )
-        grouped = choice.are_grouped(demonstrations) if self.grouped is None else self.grouped
-        fold = assign_folds(demonstrations, folds=self.folds, grouped=grouped, seed=self.seed)
-        everything = np.arange(len(texts))
-        inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
-        rest = [np.setdiff1d(everything, part) for part in inside]
-        if len(inside) == 1 and not len(rest[0]):
-            inside, rest = [], []
-        # The ranker learns what the blocks of a fold say, so all speak as if of its size.
-        weights = plans.weights
-        reference = float(np.mean([weights[part].sum() for part in rest])) if rest else 0.0
-        steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
-        budget = self._budget(len(plans), grouped)
-        names, runs = self._runs(demonstrations, plans, budget)
-        total = (len(rest) + 1) * len(names)
-
-        layout = Layout(block_types(names))
-        held = HeldOut(layout, len(self.tools_), steps, self.seed)
-        with (
-            progress_bar("learning", total) as advance,
-            ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool,
-        ):
-
-            def fit_blocks(chosen: Indices) -> FittedBlocks:
-                return FittedBlocks.fit(
-                    names,
-                    self.tools_,
-                    [texts[position] for position in chosen],
-                    plans.subset(chosen),
-                    None if runs is None else runs.subset(chosen),
-                    encoder=self.encoder,
-                    width=self.width,
-                    reference=reference,
-                    seed=self.seed,
-                    advance=advance,
-                )
-
-            jobs = [pool.submit(fit_blocks, part) for part in (*rest, everything)]
-            for job, part in zip(jobs, inside, strict=False):
-                held.add(
-                    job.result(),
-                    [texts[at] for at in part],
-                    plans.subset(part),
-                    None if runs is None else runs.subset(part),
-                )
-            trials = self._measure(held, names, budget, pool)
-            taken = self._take(trials, names)
-            if len(taken) < len(names):
-                held.select(Layout(block_types(taken)), *layout.rows_of(names, taken))
-            rankers, told, reworded, new_tools, measured, halves = held.learn(
-                self.ranker_seeds, pool
-            )
-            fitted = [job.result().select(taken) for job in jobs]
-        fitted[-1].warm()
-        self._block_names = tuple(taken)
-        if self.blocks is None or self.grouped is None:
-            made = choice.record(grouped, taken, trials)
-            self.training_ = replace(self.training_, choice=made)
-        groups = [item.group for item in demonstrations] if grouped else None
-        model = FactoredModel(
-            fitted[-1],
-            rankers,
-            new_tools,
-            Familiarity.fit(texts, groups, self.encoder),
-            replace(measured, tokens=calibration.token_costs(self.tools_)),
-            told,
-            reworded,
-        )
-        self._folds = [
-            (
-                part,
-                [
-                    replace(model, blocks=blocks, rankers=named, told_rankers=told)
-                    for named, told in halves
-                ],
-            )
-            for blocks, part in zip(fitted, inside, strict=False)
-        ]
-        return model
-
-    def _budget(self, plans: int, grouped: bool) -> choice.Budget:
-        """What sets of blocks are compared; none where they were named."""
-        if self.blocks is not None:
-            return choice.Budget((), 0)
-        candidates = ranker.count_candidates(len(self.tools_))
-        features = len(Layout(block_types(choice.SETS[0])).names)
-        sets = choice.candidate_sets(grouped=grouped)
-        return choice.plan_budget(self.tune_seconds, plans, candidates, features, sets)
-
-    def _measure(
-        self, held: HeldOut, names: Sequence[str], budget: choice.Budget, pool: Executor
-    ) -> list[choice.Trial]:
-        sets = [tuple(name for name in names if name in blocks) for blocks in budget.sets]
-        distinct = list(dict.fromkeys(sets))
-        return held.measure(distinct, names, budget.steps, pool) if len(distinct) > 1 else []
-
-    def _take(self, trials: Sequence[choice.Trial], names: Sequence[str]) -> Sequence[str]:
-        """The blocks that the model keeps, of those that were fitted."""
-        if trials:
-            return choice.best_of(trials).blocks
-        wanted = DEFAULT.split(",") if self.blocks is None else names
-        return [name for name in names if name in wanted]
+            learned = FactoredFit(
+                self.tools_,
+                self._index,
+                blocks=self.blocks,
+                width=self.width,
+                folds=self.folds,
+                ranker_seeds=self.ranker_seeds,
+                grouped=self.grouped,
+                tune_seconds=self.tune_seconds,
+                encoder=self.encoder,
+                seed=self.seed,
+            ).learn(demonstrations, self._ageing.weights(demonstrations, self.training_))
+        self._install(learned.model)
+        self._block_names = learned.blocks
+        self._folds = learned.folds
+        if learned.choice is not None:
+            self.training_ = replace(self.training_, choice=learned.choice)
 
     def _add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
         known = self.model_.familiarity.with_known(phrases)
@@ -247,30 +146,7 @@ class DTDRFactored(Retriever):
 
     def _held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         folds, self._folds = self._folds, []
-        return _held_out(demonstrations, folds)
-
-    def _runs(
-        self, demonstrations: Sequence[Demonstration], plans: EncodedPlans, budget: choice.Budget
-    ) -> tuple[list[str], EncodedRuns | None]:
-        """The blocks that have something to say, and what is known of runs besides names."""
-        wanted = DEFAULT if self.blocks is None else self.blocks
-        compared = {name for blocks in budget.sets for name in blocks}
-        blocks = block_types(sorted(compared) if compared else wanted)
-        if self.blocks is None:
-            silent = choice.silent_blocks(plans)
-            blocks = tuple(block for block in blocks if block.name not in silent)
-        if any(block.reads_runs for block in blocks):
-            runs = EncodedRuns.of(demonstrations, self._index)
-            if not runs.is_empty:
-                return [block.name for block in blocks], runs
-        names = [block.name for block in blocks if not block.reads_runs]
-        if not names:
-            given = ", ".join(block.name for block in blocks)
-            raise InputError(
-                f"the blocks {given} read outputs and earlier turns, and the demonstrations have "
-                "none; name another block too"
-            )
-        return names, None
+        return iter_held_out(demonstrations, folds)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model
@@ -451,28 +327,6 @@ class DTDRFactored(Retriever):
                 seed=self.seed,
             )
         )
-
-
-def _held_out(
-    demonstrations: Sequence[Demonstration],
-    folds: Sequence[tuple[Indices, Sequence[FactoredModel]]],
-) -> Iterator[HeldOutFold]:
-    """The folds of a fit, each plan with blocks and a ranker that have not seen it."""
-    before = 0
-    for part, halves in folds:
-        number = {position: before + place for place, position in enumerate(part.tolist())}
-        before += len(part)
-
-        def start(
-            position: int,
-            number: Mapping[int, int] = number,
-            halves: Sequence[FactoredModel] = halves,
-        ) -> FactoredStepState:
-            item = demonstrations[position]
-            model = halves[1 - number[position] % 2]
-            return FactoredStepState(model.prepare(item.query, item.before), item.before, model)
-
-        yield HeldOutFold(part.tolist(), start)
 
 
 def _shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

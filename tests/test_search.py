@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dtdr
+from dtdr.cli import run as run_command
 from dtdr.errors import InputError
 from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.integrations.search import read_search
@@ -18,7 +19,6 @@ from dtdr.retrievers.search import ToolSearch
 from dtdr.run import Run
 from dtdr.tools import Tool
 from tests import small_data
-from tests.command_line import dtdr as command
 from tests.integrations.tools import NEW, QUERY, RETRIEVER, broken_mask, mask
 
 ROOT = Path(__file__).parents[1]
@@ -235,13 +235,14 @@ def test_a_search_that_cannot_be_understood_says_why(arguments):
 # -- command line and benchmark --------------------------------------------------------------------
 
 
-def test_the_command_answers_a_search(tmp_path):
+def test_the_command_answers_a_search(tmp_path, capsys):
     RETRIEVER.save(tmp_path / "model")
     given = ["rank", str(tmp_path / "model"), QUERY, "--search", "the weather of a city"]
-    code, out, _ = command(*given, "--json")
-    assert (code, json.loads(out)["tools"][0]["tool"]) == (0, "weather")
-    assert "Tool searched for" in command(*given)[1]
-    assert command(*given, "--why")[0] == 2
+    assert run_command([*given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tools"][0]["tool"] == "weather"
+    assert run_command(given) == 0
+    assert "Tool searched for" in capsys.readouterr().out
+    assert run_command([*given, "--why"]) == 2
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ import pytest
 import dtdr
 from dtdr.arguments.origins import OriginCounts, iter_origins
 from dtdr.calls import ToolCall
+from dtdr.cli import run as run_command
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError, ModelError
 from dtdr.integrations import ToolMask, Transcript
 from dtdr.plan import Plan
 from dtdr.retrievers.surprise import SurpriseModel
 from dtdr.run import Run
-from tests.command_line import dtdr as command
 from tests.helpers import change_config
 from tests.server import serving
 
@@ -230,15 +230,15 @@ def test_the_server_and_its_clients_say_what_the_library_says(retriever, tmp_pat
         assert served.post("/v1/surprise", {"query": "x"}).status_code == 422
 
 
-def test_the_command_judges_a_call(retriever, tmp_path):
+def test_the_command_judges_a_call(retriever, tmp_path, capsys):
     retriever.save(tmp_path / "model")
     given = ["predict", str(tmp_path / "model"), mail(41).query, "--judge"]
-    code, out, _ = command(*given, "get_weather", "--json")
-    assert code == 0
-    assert json.loads(out)["p_value"] < 0.05
-    assert "get_weather: p = 0.0" in command(*given, '{"tool": "get_weather"}')[1]
-    assert command(*given, "{bad")[0] == 2
-    assert command(*given, "get_weather", "--plans")[0] == 2
+    assert run_command([*given, "get_weather", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["p_value"] < 0.05
+    assert run_command([*given, '{"tool": "get_weather"}']) == 0
+    assert "get_weather: p = 0.0" in capsys.readouterr().out
+    assert run_command([*given, "{bad"]) == 2
+    assert run_command([*given, "get_weather", "--plans"]) == 2
 
 
 def test_the_page_says_what_the_code_does(retriever, capsys):

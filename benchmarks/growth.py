@@ -17,7 +17,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -54,13 +53,16 @@ def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, An
     command += ["--json", "--sample", str(given.sample), "--workers", "2"]
     command += ["--retriever", given.retriever, "--no-arguments", "--no-plans"]
     command += ["--engine", given.engine]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, env=environment)
+        _, process.returncode, used = os.wait4(process.pid, 0)  # of this one and its workers alone
+        if process.returncode:
+            raise SystemExit(f"this fit failed: {' '.join(command)}")
+        output.seek(0)
+        fitted = json.loads(output.read())
     seconds = time.perf_counter() - started
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    fitted = json.loads(done.stdout)
     new = held_out(given.held_out)
     return {
         "mrr": mean_reciprocal_rank(load(folder / "model"), new) if new else None,
@@ -68,8 +70,8 @@ def measure(folder: Path, plans: int, given: argparse.Namespace) -> dict[str, An
         "sampled": fitted["sampled"] or fitted["demonstrations"],
         "seconds": seconds,
         "fit": fitted["fit_seconds"],
-        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "mb": after.ru_maxrss / 1024,
+        "cpu": used.ru_utime + used.ru_stime,
+        "mb": used.ru_maxrss / 1024,
         "model": fitted["bytes"] / 1e6,
     }
 
@@ -116,7 +118,7 @@ def main() -> None:
         Column("Exponent", "exponent", _two, numeric=True),
         Column("Peak MB", "mb", count, numeric=True),
         Column("Model MB", "model", _one, numeric=True),
-        *([Column("MRR", "mrr", "{:.3f}".format, numeric=True)] if given.held_out else []),
+        *([Column("MRR", "mrr", "{:.4f}".format, numeric=True)] if given.held_out else []),
     ]
     title = f"dtdr fit --retriever {given.retriever} --sample {given.sample} --workers 2"
     title += f" --engine {given.engine}{', of lines' * given.lines}"

@@ -1,6 +1,6 @@
 """Draws the pictures of the documentation: ``python docs/draw.py``.
 
-Those of runs are of the example log, that of growth is of the first table of scale.md with CPU s.
+Those of runs are of the example log, that of growth is of the tables of scale.md with CPU s.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
 def draw_growth() -> plot.Figure:
     """Processor time by the number of plans, as measured."""
     text = (HERE / "scale.md").read_text(encoding="utf-8")
-    table = text.partition("| plans | learned from | CPU s |")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| ([0-9,]+) \| [0-9,]+ \| ([0-9.]+) \|", table, re.MULTILINE)
-    points = [charts.Point(float(plans.replace(",", "")), float(took)) for plans, took in rows]
+    series = []
+    for name, table in zip(
+        ("learning from 20,000", "counting and sampling alone"),
+        text.split("| plans | learned from | CPU s |")[1:],
+        strict=True,
+    ):
+        cells = table.partition("\n\n")[0]
+        rows = re.findall(r"^\| ([0-9,]+) \| [0-9,]+ \| ([0-9.]+) \|", cells, re.MULTILINE)
+        points = [charts.Point(float(plans.replace(",", "")), float(took)) for plans, took in rows]
+        series.append(charts.Series(name, points))
     chart = charts.line_chart(
-        [charts.Series("counting and sampling", points)],
+        series,
         charts.Axis("Plans", lambda value: f"10^{math.log10(value):.0f}", log=True),
         charts.Axis("CPU seconds", log=True),
         label="CPU seconds by number of plans",

@@ -168,6 +168,27 @@ def test_training_reaches_the_smallest_loss_of_a_convex_problem():
     assert len(epochs) == 60
 
 
+def test_averaged_weights_are_the_mean_over_the_last_steps():
+    def train_for(epochs, averaged):
+        weights = np.zeros((1, 1), np.float32)
+        train(
+            {"weights": weights},
+            lambda chosen: {"weights": weights - np.float32(2)},
+            4,
+            epochs=epochs,
+            batch_size=2,
+            rate=lambda epoch: 0.1,
+            rng=np.random.default_rng(0),
+            weight_decay=0,
+            averaged=averaged,
+        )
+        return float(weights[0, 0])
+
+    last = train_for(4, 0)
+    assert train_for(4, 0.25) == pytest.approx(last - 0.05, abs=0.003)  # two steps of .1
+    assert train_for(4, 0.5) == pytest.approx(last - 0.15, abs=0.01)
+
+
 def test_dropout_drops_its_share_and_keeps_the_mean():
     kept = dropout(np.random.default_rng(9), (300, 100), 0.3)
     assert np.mean(kept == 0) == pytest.approx(0.3, abs=0.01)

@@ -135,9 +135,9 @@ class Adam:
         values -= change
 
 
-def cosine(rate: float, done: float) -> float:
-    """A learning rate that falls along half a cosine, to 5 % when ``done`` reaches 1."""
-    return rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+def cosine(rate: float, done: float, least: float = 0.05) -> float:
+    """A learning rate that falls along half a cosine, to the share ``least`` at ``done`` = 1."""
+    return rate * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
 def no_progress() -> None:
@@ -155,6 +155,7 @@ def train(
     rng: np.random.Generator,
     weight_decay: float = 0.01,
     decoupled: bool = True,
+    averaged: float = 0.0,
     advance: Callable[[], None] = no_progress,
 ) -> None:
     """Train parameters in place on batches in random order.
@@ -169,16 +170,27 @@ def train(
         rng: the order of the examples.
         weight_decay: see ``Adam``.
         decoupled: see ``Adam``.
+        averaged: the parameters end as their mean over this share of the steps, the last ones
+            (stochastic weight averaging, Izmailov et al., 2018); 0: as they are after the last.
         advance: called once an epoch.
     """
     optimiser = Adam(parameters, weight_decay, decoupled=decoupled)
     batches = -(-examples // batch_size)
+    left = int(averaged * epochs * batches)
+    means = {name: np.zeros_like(array) for name, array in parameters.items()} if left else {}
+    first, done = epochs * batches - left, 0
     for epoch in range(epochs):
         advance()
         order = rng.permutation(examples)
         for number in range(batches):
             chosen = order[number * batch_size : (number + 1) * batch_size]
             optimiser.step(gradients(chosen), rate(epoch + number / batches))
+            done += 1
+            if done > first:
+                for name, mean in means.items():
+                    mean += (parameters[name] - mean) * np.float32(1 / (done - first))
+    for name, mean in means.items():
+        parameters[name][:] = mean
 
 
 # -- layers ------------------------------------------------------------------------------------

@@ -38,6 +38,11 @@ _DROPPED = 0.3
 """Half the epochs in batches of 128 with a tenth dropped: .005 and .009 less on two validation
 parts of T-Eval."""
 _RATE = 5e-3
+_AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
+"""The weights are the mean over the second half of the training, at a rate that stays high.
+
+Together with more decay, validation MRR is .0026 higher on T-Eval (six fits), .0005 on TinyAgent
+(four), .006 on TRAJECT by sequence and .0004 on UltraTool (two each)."""
 _CONSTANT = 2e-4
 _OUTSIDE = 1e-5
 """The likeliest tool outside the shortlist is at most so likely."""
@@ -48,6 +53,7 @@ _FEW_STEPS = 3_000
 on situations and learns for a few epochs: on validation folds of tau-bench's airline (140 runs) MRR
 .792, and .741 as other rankers are trained."""
 _TOLD_HIDDEN, _TOLD_EPOCHS = 1, 10
+_TOLD_LEAST_RATE, _TOLD_DECAY = 0.05, 0.01
 _ARRAYS = ("mean", "scale", "skip", "features", "hidden_bias", "output")
 
 
@@ -96,8 +102,10 @@ class CandidateRanker:
         hidden = _MANY_HIDDEN if tools > _ALL_RANKED else _FEW_HIDDEN
         steps, k, width = features.shape
         epochs = max(3, min(epochs, _MAX_PASSES // max(steps, 1)))
+        averaged, least, decay = _AVERAGED, _LEAST_RATE, _DECAY
         if told_prior is not None and steps <= _FEW_STEPS:
             prior, hidden, epochs = told_prior, _TOLD_HIDDEN, _TOLD_EPOCHS
+            averaged, least, decay = 0.0, _TOLD_LEAST_RATE, _TOLD_DECAY
         mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
         # What never varied says nothing, and must not when it varies later.
         scale[scale < _CONSTANT] = 1
@@ -129,8 +137,10 @@ class CandidateRanker:
             steps,
             epochs=epochs,
             batch_size=_BATCH,
-            rate=lambda epoch: cosine(_RATE, epoch / epochs),
+            rate=lambda epoch: cosine(_RATE, epoch / epochs, least),
             rng=rng,
+            weight_decay=decay,
+            averaged=averaged,
         )
         return cls({**network.parameters, "mean": mean, "scale": scale})
 

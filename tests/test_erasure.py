@@ -152,7 +152,7 @@ def run_data(tmp_path):
     return folder
 
 
-FIT = ["--retriever", "dtdr-l", "--set", "epochs=3", "--seed", "3"]
+FIT = ["--retriever", "dtdr-l", "--set", "epochs=3", "--seed", "3", "--workers", "1"]
 
 
 @pytest.mark.parametrize("more", [["--sample", "25", "--keep-counts"], ["--value-runs", "2"]])

@@ -223,4 +223,6 @@ def test_the_benchmark_runs():
     )
     rows = list(map(json.loads, done.stdout.splitlines()))
     assert {row["method"] for row in rows} >= {"nearest, BM25", "templates", "PlanCache"}
-    assert all(0 <= row["hit_rate"] <= 1 and row["queries"] == 20 for row in rows)
+    assert all(0 <= row["hit_rate"] <= 1 for row in rows)
+    (queries,) = {row["queries"] for row in rows}
+    assert queries > 0

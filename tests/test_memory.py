@@ -45,6 +45,14 @@ def test_less_memory_means_fewer_workers_and_a_smaller_sample():
     assert (plans[-1].sample, plans[-1].workers, plans[-1].most_ids) == (SAMPLE, 64, MOST_IDS)
 
 
+def test_a_sample_that_is_held_out_as_a_whole_needs_more_for_each():
+    samples = {gb: plan_memory(int(gb * 1e9), None, None, 2).sample for gb in (1, 2, 2.6, 2.8, 4)}
+    assert samples == {1: 3_030, 2: 8_500, 2.6: 11_500, 2.8: 30_303, 4: 48_484}
+    assert plan_memory(2_700_000_000, 12_000, None, 2).sample == 12_000
+    with pytest.raises(InputError, match=r"a sample of 12,000 takes about 2\.7GB"):
+        plan_memory(2_600_000_000, 12_000, None, 2)
+
+
 def test_what_does_not_go_together_is_said():
     for memory, sample, workers, said in (
         (10**8, None, None, "must be [0-9]+MB or more"),

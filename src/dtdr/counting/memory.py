@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dtdr.counting.passes import MOST_IDS
 from dtdr.errors import InputError
+from dtdr.retrievers.folds import ALL_HELD_OUT
 
 SAMPLE = 100_000
 """Demonstrations that are learned from at most, unless told otherwise."""
@@ -14,14 +15,17 @@ SAMPLE = 100_000
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)i?b?", re.IGNORECASE)
 
-# Measured with plans of the generator over 200 tools, at the peak of the largest process: dtdr-f
-# took 1.05 GB for a sample of 5,000 and 1.58 GB for one of 20,000.
+# Measured with plans of the generator over 200 tools, arguments and plans included, at the peak of
+# the largest process: dtdr-f took 2.64 GB for 12,000, 1.78 for 20,000 and 2.53 for 48,484.
 _BASE = 800_000_000
 """Bytes of the process that learns, and of what it counted, before it learns."""
 _WORKER = 350_000_000
 """Bytes of a process that counts."""
 _LEARNED = 66_000
 """Bytes that a demonstration takes while it is learned from."""
+_HELD_OUT = 200_000
+"""The same where each is held out in turn, beside ``_HELD_OUT_BASE`` bytes."""
+_HELD_OUT_BASE = 300_000_000
 _ID = 30
 """Bytes of the number of an id while they are compared."""
 
@@ -73,6 +77,8 @@ def plan_memory(
         return MemoryPlan(SAMPLE if sample is None else sample, workers, MOST_IDS)
     room = memory - _BASE
     most = room // _LEARNED
+    if memory < _bytes_for(ALL_HELD_OUT):
+        most = min(most, (memory - _HELD_OUT_BASE) // _HELD_OUT)
     if most < 1_000:
         lowest = (_BASE + 1_000 * _LEARNED) // 10**6
         raise InputError(f"--memory must be {lowest:,}MB or more to learn anything")
@@ -80,8 +86,8 @@ def plan_memory(
         raise InputError("--sample 0 learns from all, however many; leave it or --memory out")
     if sample is not None and sample > most:
         raise InputError(
-            f"a sample of {sample:,} takes about {(_BASE + sample * _LEARNED) / 1e9:.1f}GB; give "
-            f"more --memory, or --sample {most}"
+            f"a sample of {sample:,} takes about {_bytes_for(sample) / 1e9:.1f}GB; give more "
+            f"--memory, or --sample {most}"
         )
     fitting = max(1, room // _WORKER)
     if workers is not None and workers > fitting:
@@ -94,3 +100,9 @@ def plan_memory(
         workers or min(cores, fitting),
         min(MOST_IDS, room // 2 // _ID),
     )
+
+
+def _bytes_for(sample: int) -> int:
+    """What learning from a sample takes at most."""
+    held_out = _HELD_OUT_BASE + min(sample, ALL_HELD_OUT) * _HELD_OUT
+    return max(held_out, _BASE + sample * _LEARNED)

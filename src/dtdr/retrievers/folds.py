@@ -10,7 +10,7 @@ from dtdr.demonstrations import Demonstration
 from dtdr.retrievers.nn import Indices
 
 _FEW_PLANS = 20
-_ALL_HELD_OUT = 12_000
+ALL_HELD_OUT = 12_000
 """Demonstrations up to which each is held out once."""
 _HELD_OUT = 6_000
 """How many are held out of more: a ranker has some 40 features to weigh."""
@@ -36,7 +36,7 @@ def assign_folds(
         ]
     distinct = list(dict.fromkeys(names))
     numbers = rng.permutation(len(distinct))
-    if plans <= _ALL_HELD_OUT:
+    if plans <= ALL_HELD_OUT:
         numbers %= min(folds if plans >= _FEW_PLANS else 2, len(distinct))
     else:  # one fold is enough, and a refit without each would take too long
         numbers = np.where(numbers < len(distinct) * _HELD_OUT / plans, 0, -1)

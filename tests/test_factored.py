@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.calls import END
@@ -15,7 +16,7 @@ from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
-from dtdr.retrievers.factored.calibration import isotonic, replace_some_words, replace_words
+from dtdr.retrievers.factored.calibration import replace_some_words, replace_words
 from dtdr.retrievers.factored.choice import silent_blocks
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.fitted_blocks import StepFeatures
@@ -29,6 +30,7 @@ from dtdr.retrievers.factored.query_text import (
 )
 from dtdr.retrievers.factored.ranker import Scorer
 from dtdr.retrievers.factored.retriever import DTDRFactored
+from dtdr.retrievers.factored.ridge import RidgeRegression
 from dtdr.retrievers.folds import assign_folds
 from dtdr.tools import Parameter
 
@@ -214,15 +216,16 @@ def test_stems_join_forms_of_a_word():
     assert stems("Meetings, meeting: a BOOK, books") == ["meet", "meet", "book", "book"]
 
 
-def test_the_map_to_confidence_rises_and_has_few_points():
-    rng = np.random.default_rng(1)
-    values = np.round(rng.random(400), 1)
-    outcomes = (rng.random(400) < values**2).astype(float)
-    points = isotonic(values, outcomes)
-    assert points.shape[1] <= 11
-    assert (np.diff(points[0]) > 0).all()
-    assert (np.diff(points[1]) >= 0).all()
-    assert np.interp(values, *points).mean() == pytest.approx(outcomes.mean())
+def test_weights_of_words_are_those_of_the_primal_ridge_regression():
+    rng = np.random.default_rng(3)
+    words = (rng.random((40, 12)) * (rng.random((40, 12)) < 0.3)).astype(np.float32)
+    called = (rng.random((40, 3)) < 0.3).astype(float)
+    importance = rng.random(40) + 0.5
+    weights = RidgeRegression(csr_array(words), importance).learn(csr_array(called))
+    above = called - np.average(called, axis=0, weights=importance)
+    kernel = words.T @ (words * importance[:, None]) + 0.3 * np.eye(12)
+    expected = np.linalg.solve(kernel, words.T @ (above * importance[:, None]))
+    assert weights == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -490,6 +493,7 @@ def test_held_out_plans_stand_there_again_in_partly_unknown_words(fitted):
     held = HeldOut(model.blocks.layout, len(TOOLS) + 1, 60, 0)
     for _ in range(2):
         held.add(model.blocks, [item.query for item in TRAIN[:12]], plans)
+    held.add_reworded()
     by_plan = {step.plan: step for step in held.steps if step.is_first}
     again = [step for step in held.reworded if step.is_first]
     assert [step.plan for step in again] == list(by_plan) == list(range(24))

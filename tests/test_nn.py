@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from dtdr.retrievers.nn import (
     Adam,
+    Dropout,
     Input,
     Network,
     RowGradient,
@@ -69,12 +70,12 @@ def test_gradients_of_a_network_are_those_of_finite_differences(loss):
     shapes |= {"output": (8, 4), "output_bias": (4,), "skip": (3, 4)}
     # In double precision, which the differences need.
     network = Network({name: rng.normal(0, 0.5, shape) for name, shape in shapes.items()})  # type: ignore[misc]
-    kept = (rng.random((5, 8)) > 0.3) * 1.5
+    dropped = Dropout(rng.random((5, 8)) > 0.3, np.float32(1.5))
 
     def value():
-        return network.gradients(inputs, LOSSES[loss], kept)[0]
+        return network.gradients(inputs, LOSSES[loss], dropped)[0]
 
-    _, gradients = network.gradients(inputs, LOSSES[loss], kept)
+    _, gradients = network.gradients(inputs, LOSSES[loss], dropped)
     assert gradients.keys() == network.parameters.keys()
     for name, gradient in gradients.items():
         array = network.parameters[name]
@@ -142,6 +143,27 @@ def test_matrices_beyond_the_cache_are_moved_as_small_ones_are():
     assert (large[:5] == small).all()
 
 
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_small_arrays_that_move_together_move_as_each_does_alone(decoupled):
+    rng = np.random.default_rng(11)
+    shapes = {"bias": (7,), "weights": (5, 7), "output": (7, 1), "large": (70, 70)}
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    alone = {name: array.copy() for name, array in arrays.items()}
+    every = Adam(arrays, 0.1, decoupled=decoupled)
+    each = {name: Adam({name: array}, 0.1, decoupled=decoupled) for name, array in alone.items()}
+    for number in range(4):
+        gradients: dict[str, Any] = {
+            name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()
+        }
+        if number == 2:  # one of them by rows, for once
+            gradients["weights"] = RowGradient(np.array([1, 3]), gradients["weights"][[1, 3]])
+        every.step(gradients, 0.01)
+        for name, adam in each.items():
+            adam.step({name: gradients[name]}, 0.01)
+    for name, array in arrays.items():
+        assert (array == alone[name]).all()
+
+
 def test_training_reaches_the_smallest_loss_of_a_convex_problem():
     rng = np.random.default_rng(8)
     values, truth = rng.normal(size=(200, 3)).astype(np.float32), np.array([[1.0], [-2], [0.5]])
@@ -190,6 +212,6 @@ def test_averaged_weights_are_the_mean_over_the_last_steps():
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
-    kept = dropout(np.random.default_rng(9), (300, 100), 0.3)
-    assert np.mean(kept == 0) == pytest.approx(0.3, abs=0.01)
-    assert kept.mean() == pytest.approx(1, abs=0.02)
+    dropped = dropout(np.random.default_rng(9), (300, 100), 0.3)
+    assert dropped.kept.mean() == pytest.approx(0.7, abs=0.01)
+    assert dropped.kept.mean() * dropped.factor == pytest.approx(1, abs=0.02)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
+from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_auc_score
 
-from dtdr.calibration import Calibration
+from dtdr.calibration import Calibration, fit_isotonic
 from dtdr.cli import run as command
 from dtdr.errors import InputError
 from dtdr.evaluation import run
@@ -60,6 +61,18 @@ def logged(steps, **header):
             )
         )
     return make_log(made, **header)
+
+
+@pytest.mark.parametrize("decimals", [1, 17])
+@pytest.mark.parametrize("count", [1, 2, 400])
+def test_isotonic_regression_agrees_with_scikit_learn(count, decimals):
+    said, came_true = believed(count, 1)
+    said = np.round(said, decimals)
+    points = fit_isotonic(said, came_true)
+    other = IsotonicRegression(y_min=0, y_max=1).fit(said, came_true)
+    assert points[0] == pytest.approx(other.X_thresholds_)
+    assert points[1] == pytest.approx(other.y_thresholds_)
+    assert np.interp(said, *points).mean() == pytest.approx(came_true.mean())
 
 
 @pytest.mark.parametrize("bins", [1, 5, BINS, 40])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,3 +89,29 @@ class Calibration:
 
 
 NO_CALIBRATION = Calibration()
+
+
+def fit_isotonic(
+    values: Floats | Sequence[float], outcomes: Floats | Sequence[float] | Sequence[bool]
+) -> Floats:
+    """The rising step function nearest to outcomes, by isotonic regression.
+
+    Args:
+        values: shape (n,): scores or probabilities, at least one.
+        outcomes: shape (n,): 1 where what was scored was right.
+
+    Returns:
+        Shape (2, points): both ends of every step, ascending; to be interpolated between.
+    """
+    # A process that loads a model and ranks does not need it.
+    from scipy.optimize import isotonic_regression
+
+    points, place, counts = np.unique(
+        np.asarray(values, np.float64), return_inverse=True, return_counts=True
+    )
+    means = np.bincount(place, np.asarray(outcomes, np.float64)) / counts
+    heights = isotonic_regression(means, weights=counts).x
+    # What lies within a step adds nothing to its ends.
+    is_end = np.ones(len(points), np.bool_)
+    is_end[1:-1] = (heights[1:-1] != heights[:-2]) | (heights[1:-1] != heights[2:])
+    return np.stack([points[is_end], heights[is_end]])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.calibration import fit_isotonic
+
 _DESCRIBED = (0.9, 0.95, 0.98)
 _SLOPE = 1e-3
 """So that of two calls that are right as often, the one that was more probable stays so."""
@@ -36,15 +38,12 @@ class Confidence:
         """
         if len(shares) < _LEAST_CALLS:
             return None
-        from sklearn.isotonic import IsotonicRegression
-
-        fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(shares, exact)
-        points = fitted.X_thresholds_.astype(np.float64)
+        points, heights = fit_isotonic(shares, exact)
         place = np.maximum(np.searchsorted(points, shares, side="right") - 1, 0)
         calls = np.bincount(place, minlength=len(points))
         right = np.bincount(place, np.array(exact, np.float64), len(points))
-        chances = (1 - _SLOPE) * fitted.y_thresholds_ + _SLOPE * points
-        return cls(np.stack([points, chances, calls, right]).astype(np.float64))
+        chances = (1 - _SLOPE) * heights + _SLOPE * points
+        return cls(np.stack([points, chances, calls, right]))
 
     def probability(self, share: float) -> float:
         """How often a call was right that has this score."""

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.calibration import fit_isotonic
 from dtdr.demonstrations import Demonstration
 from dtdr.plans.beam import Multiset, StepState
 from dtdr.plans.expected import ExpectedCalls
@@ -234,8 +235,6 @@ def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floa
     """
     if len(shares) < _FEW:
         return None
-    from sklearn.isotonic import IsotonicRegression
-
     probabilities: list[float] = []
     is_right: list[bool] = []
     for every, plan in zip(shares, held_out, strict=True):
@@ -243,9 +242,7 @@ def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floa
         for number in np.argsort(-every, kind="stable")[:CALIBRATED].tolist():
             probabilities.append(float(every[number]))
             is_right.append(number == right)
-    curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    curve.fit(probabilities, is_right)
-    return np.stack([curve.X_thresholds_, curve.y_thresholds_]).astype(np.float64)
+    return fit_isotonic(probabilities, is_right)
 
 
 def orders_better(

@@ -17,6 +17,9 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 _CHUNK = 32_768
 """Numbers that a step of Adam works on at once, so that they stay in a core's own cache. A whole
 matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
+_SMALL = 4_096
+"""Arrays of at most so many numbers move together: on the four of a ranker, a call of numpy costs
+more than what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,12 @@ class Adam:
         self._matrices = {name for name, array in parameters.items() if array.ndim > 1}
         self._first = {name: np.zeros_like(array) for name, array in self._parameters.items()}
         self._second = {name: np.zeros_like(array) for name, array in self._parameters.items()}
+        self._join_small()
         self._weight_decay = weight_decay
         self._decoupled = decoupled
         widest = max((array.shape[1] for array in self._parameters.values()), default=1)
         # New temporaries are cleared by the system at every step.
-        self._spare = np.empty((3, max(_CHUNK, widest)), np.float32)
+        self._spare = np.empty((5, max(_CHUNK, widest)), np.float32)
         self.steps = 0
 
     def step(self, gradients: Gradients, rate: float) -> None:
@@ -80,15 +84,30 @@ class Adam:
         # The two bias corrections as one factor on the rate and one on epsilon.
         root = math.sqrt(1 - 0.999**self.steps)
         size, tiny = rate * root / (1 - 0.9**self.steps), 1e-8 * root
+        moved = {
+            name: gradient
+            for name, gradient in gradients.items()
+            if name in self._small and isinstance(gradient, np.ndarray)
+        }
+        if moved and len(moved) == len(self._small):
+            self._move_small(moved, (rate, size, tiny, self._weight_decay))
+        else:
+            moved = {}
         for name, gradient in gradients.items():
+            if name in moved:
+                continue
             array, first, second = self._parameters[name], self._first[name], self._second[name]
             decay = self._weight_decay if name in self._matrices else 0.0
             rows = max(1, _CHUNK // max(1, array.shape[1]))
             if isinstance(gradient, RowGradient) and self._decoupled:
                 for start in range(0, len(gradient.rows), rows):
                     part = gradient.rows[start : start + rows]
-                    values, one, two = array[part], first[part], second[part]
                     change = gradient.values[start : start + rows]
+                    # The mode spares numpy a copy; all rows exist.
+                    values, one, two = (
+                        whole.take(part, axis=0, out=self._part(number, change), mode="clip")
+                        for number, whole in enumerate((array, first, second), 2)
+                    )
                     self._move(values, change, one, two, (rate, size, tiny, decay))
                     array[part], first[part], second[part] = values, one, two
                 continue
@@ -105,6 +124,47 @@ class Adam:
                     (rate, size, tiny, decay),
                 )
 
+    def _join_small(self) -> None:
+        """Let the moments of small arrays stand in one vector each, those of matrices first."""
+        names = [name for name, array in self._parameters.items() if array.size <= _SMALL]
+        names.sort(key=lambda name: name not in self._matrices)
+        sizes = [self._parameters[name].size for name in names]
+        ends = np.cumsum(sizes, dtype=np.intp).tolist()
+        self._small = {
+            name: slice(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True)
+        }
+        self._decaying = sum(sizes[at] for at, name in enumerate(names) if name in self._matrices)
+        # Values, their gradient, and its moments.
+        self._joined = np.zeros((4, sum(sizes)), np.float32)
+        for name, span in self._small.items():
+            shape = self._parameters[name].shape
+            self._first[name], self._second[name] = (
+                moment[span].reshape(shape) for moment in self._joined[2:]
+            )
+
+    def _move_small(
+        self, gradients: Mapping[str, Matrix], settings: tuple[float, float, float, float]
+    ) -> None:
+        """One step of all small arrays, as each would make it by itself."""
+        values, gradient, first, second = self._joined
+        parameters = self._parameters
+        np.concatenate([parameters[name].ravel() for name in self._small], out=values)
+        np.concatenate([gradients[name].ravel() for name in self._small], out=gradient)
+        rate, size, tiny, decay = settings
+        matrices = slice(self._decaying)
+        if decay and self._decoupled:
+            values[matrices] *= np.float32(1 - rate * decay)
+        elif decay:
+            gradient[matrices] += values[matrices] * np.float32(decay)
+        self._move(values, gradient, first, second, (rate, size, tiny, 0.0))
+        for name, span in self._small.items():
+            parameters[name].reshape(-1)[:] = values[span]
+
+    def _part(self, number: int, like: Matrix) -> Matrix:
+        """A spare array of the shape of another."""
+        part: Matrix = self._spare[number, : like.size].reshape(like.shape)
+        return part
+
     def _move(
         self,
         values: Matrix,
@@ -114,7 +174,7 @@ class Adam:
         settings: tuple[float, float, float, float],
     ) -> None:
         rate, size, tiny, decay = settings
-        change, scaled = (spare[: values.size].reshape(values.shape) for spare in self._spare[:2])
+        change, scaled = self._part(0, values), self._part(1, values)
         if decay and self._decoupled:
             values *= np.float32(1 - rate * decay)
         elif decay:
@@ -177,7 +237,8 @@ def train(
     optimiser = Adam(parameters, weight_decay, decoupled=decoupled)
     batches = -(-examples // batch_size)
     left = int(averaged * epochs * batches)
-    means = {name: np.zeros_like(array) for name, array in parameters.items()} if left else {}
+    averages = sum(array.size for array in parameters.values()) if left else 0
+    mean, latest = np.zeros((2, averages), np.float32)
     first, done = epochs * batches - left, 0
     for epoch in range(epochs):
         advance()
@@ -187,10 +248,14 @@ def train(
             optimiser.step(gradients(chosen), rate(epoch + number / batches))
             done += 1
             if done > first:
-                for name, mean in means.items():
-                    mean += (parameters[name] - mean) * np.float32(1 / (done - first))
-    for name, mean in means.items():
-        parameters[name][:] = mean
+                np.concatenate([array.ravel() for array in parameters.values()], out=latest)
+                latest -= mean
+                latest *= np.float32(1 / (done - first))
+                mean += latest
+    if left:
+        ends = np.cumsum([array.size for array in parameters.values()])
+        for array, part in zip(parameters.values(), np.split(mean, ends[:-1]), strict=True):
+            array[:] = part.reshape(array.shape)
 
 
 # -- layers ------------------------------------------------------------------------------------
@@ -232,36 +297,40 @@ class Network:
         self,
         inputs: Mapping[str, Input],
         loss: Callable[[Matrix], tuple[float, Matrix]],
-        mask: Matrix | None = None,
+        dropped: Dropout | None = None,
     ) -> tuple[float, dict[str, Matrix | RowGradient]]:
         """Loss and gradients of a batch.
 
         Args:
             inputs: by name; the first one feeds the skip connection too.
             loss: of outputs of shape (examples, outputs): the mean loss and its gradient.
-            mask: shape (examples, width), multiplied with the hidden layer: dropout.
+            dropped: units of the hidden layer, of shape (examples, width), that are left out.
         """
         values = self.parameters
-        compact = {name: _compact(item.values) for name, item in inputs.items()}
-        before: Any = None
+        # Inputs whose rows belong to the same examples are added up before these take them.
+        sums: dict[int, tuple[Indices | None, Matrix]] = {}
         for name, item in inputs.items():
-            columns, matrix = compact[name]
-            product = matrix @ (values[name] if columns is None else values[name][columns])
-            if item.owner is not None:
-                product = product.take(item.owner, axis=0)
-            before = product if before is None else np.add(before, product, out=before)
+            product = item.values @ values[name]
+            if id(item.owner) in sums:
+                product += sums[id(item.owner)][1]
+            sums[id(item.owner)] = (item.owner, product)
+        before: Any = None
+        for owner, product in sums.values():
+            each = product if owner is None else product.take(owner, axis=0)
+            before = each if before is None else np.add(before, each, out=before)
         before += values["hidden_bias"]
         # The rectifier and dropout as one factor, for both directions.
-        factor = np.greater(before, 0, out=np.empty_like(before), casting="unsafe")
-        if mask is not None:
-            factor *= mask
+        active = before > 0
+        if dropped is not None:
+            active &= dropped.kept
+        factor = np.multiply(active, np.float32(1) if dropped is None else dropped.factor)
         hidden = np.multiply(before, factor, out=before)
         outputs = hidden @ values["output"]
         if "output_bias" in values:
             outputs += values["output_bias"]
-        first = next(iter(inputs))
+        first = next(iter(inputs.values())).values
         if "skip" in values:
-            outputs += compact[first][1] @ values["skip"]
+            outputs += first @ values["skip"]
         total, error = loss(outputs)
         output = values["output"]
         # A product of one column costs three times as much.
@@ -274,12 +343,13 @@ class Network:
         if "output_bias" in values:
             gradients["output_bias"] = _column_sums(error)
         if "skip" in values:
-            gradients["skip"] = compact[first][1].T @ error
+            gradients["skip"] = first.T @ error
+        arrived = {
+            key: back if owner is None else _by_owner(back, owner, len(product))
+            for key, (owner, product) in sums.items()
+        }
         for name, item in inputs.items():
-            columns, matrix = compact[name]
-            arrived = back if item.owner is None else _by_owner(back, item.owner, matrix.shape[0])
-            gradient = np.asarray(matrix.T @ arrived)
-            gradients[name] = gradient if columns is None else RowGradient(columns, gradient)
+            gradients[name] = linear_gradient(item.values, arrived[id(item.owner)])
         return total, gradients
 
 
@@ -318,14 +388,27 @@ def _by_owner(values: Matrix, owner: Indices, rows: int) -> Matrix:
     return sums
 
 
-def dropout(rng: np.random.Generator, shape: tuple[int, int], share: float) -> Matrix:
-    """Factors of a hidden layer: 0 for about ``share`` of them, the others scaled up.
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Units of a hidden layer that are left out of one step of training.
+
+    Attributes:
+        kept: shape (examples, width): whether each stays.
+        factor: on those that stay, so that the mean does.
+    """
+
+    kept: npt.NDArray[np.bool_]
+    factor: np.float32
+
+
+def dropout(rng: np.random.Generator, shape: tuple[int, int], share: float) -> Dropout:
+    """Leave out about ``share`` of the units.
 
     The share is rounded to 1/256: random bytes cost a quarter of random numbers.
     """
     drawn = np.frombuffer(rng.bytes(shape[0] * shape[1]), np.uint8).reshape(shape)
     cut = round(share * 256)
-    return (drawn >= cut).astype(np.float32) * np.float32(256 / (256 - cut))
+    return Dropout(drawn >= cut, np.float32(256 / (256 - cut)))
 
 
 # -- losses ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.calibration import Calibration, Floats
+from dtdr.calibration import Calibration, fit_isotonic
 from dtdr.selection import count_tokens
 from dtdr.tools import Tool
 
@@ -19,23 +19,6 @@ _REPLACED = (0.1, 0.9)
 """Share of the words that are replaced."""
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 """Without vowels they are no word of any language that has them."""
-
-
-def isotonic(values: Floats, outcomes: Floats) -> Floats:
-    """The rising step function nearest to outcomes, by scikit-learn's isotonic regression.
-
-    Args:
-        values: shape (n,): probabilities.
-        outcomes: shape (n,): 1 where the tool was acceptable.
-
-    Returns:
-        Shape (2, points): both ends of every step, ascending; to be interpolated between.
-    """
-    # A process that loads a model and ranks does not import scikit-learn.
-    from sklearn.isotonic import IsotonicRegression
-
-    fitted = IsotonicRegression().fit(values, outcomes)
-    return np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
 
 
 Judged = tuple[float, float, bool]
@@ -54,8 +37,8 @@ def calibrate(judged: Sequence[Judged], unfamiliar: Sequence[Judged] = ()) -> Ca
     unknown = None
     if unfamiliar:
         _, probabilities, outcomes = np.array(unfamiliar, np.float64).T
-        unknown = isotonic(probabilities, outcomes)
-    return Calibration(np.sort(acceptable), isotonic(best, right), unknown)
+        unknown = fit_isotonic(probabilities, outcomes)
+    return Calibration(np.sort(acceptable), fit_isotonic(best, right), unknown)
 
 
 def replace_words(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Self
 
@@ -191,6 +191,8 @@ class FittedBlocks:
             blocks.append(block.fit(training))
             advance()
         replay = ReplayBuffer(np.arange(len(plans)), queries, runs)
+        # A copy does not keep what only fitting needed.
+        training = replace(training)
         return cls(training, blocks, replay.sample(np.random.default_rng(seed), REPLAY))
 
     def select(self, names: Sequence[str]) -> FittedBlocks:

@@ -88,6 +88,23 @@ class HeldOutStep:
         return float(row[right].max(initial=0.0)), float(row[best]), bool(right[best])
 
 
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """Plans, and blocks that have not seen them.
+
+    Attributes:
+        fitted: the blocks.
+        texts: the queries.
+        plans: theirs.
+        numbers: shape (plans,): of the plans.
+    """
+
+    fitted: FittedBlocks
+    texts: Sequence[str]
+    plans: EncodedPlans
+    numbers: Indices
+
+
 class HeldOut:
     """Steps of plans that the blocks have not seen.
 
@@ -102,6 +119,7 @@ class HeldOut:
         self._layout, self._tools, self._seed = layout, tools, seed
         self._new_tool_share = _NEW_TOOL_STEPS / max(steps, 1) if layout.new_tool_names else 0.0
         self._rng = np.random.default_rng(seed)
+        self._folds: list[_Fold] = []
         self._new_tools: list[tuple[Matrix, Matrix, Matrix]] = []
         self._unfamiliar: list[HeldOutStep] = []
         self.reworded: list[HeldOutStep] = []
@@ -124,17 +142,36 @@ class HeldOut:
         first = (self.steps[-1].plan + 1) if self.steps else 0
         self._may_end_at_once |= bool((plans.lengths == 0).any())
         every = np.arange(first, first + len(plans))
+        self._folds.append(_Fold(fitted, texts, plans, every))
         self._add(fitted, texts, plans, runs, every, self.steps)
         if runs is not None:
             self._add(fitted, texts, plans, None, every, self.steps)
-        some = np.arange(0, len(plans), -(-len(plans) // _REWORDED_PLANS) or 1)
-        meant = [texts[at] for at in some.tolist()]
-        reworded = [calibration.replace_some_words(text, self._words_rng) for text in meant]
-        self._add(fitted, reworded, plans.subset(some), None, every[some], self.reworded, meant)
-        # The same queries in words that nobody knows, to learn how often that goes wrong.
-        some = np.arange(0, len(plans), max(1, len(plans) // _UNFAMILIAR_PLANS))
-        unknown = [calibration.replace_words(texts[at]) for at in some.tolist()]
-        self._add(fitted, unknown, plans.subset(some), None, every[some], self._unfamiliar)
+
+    def add_reworded(self) -> None:
+        """The steps of some of these plans in words that are partly or all unknown.
+
+        Those of the latter say how often a query that nothing is known of goes wrong.
+        """
+        for fold in self._folds:
+            count = len(fold.plans)
+            some = np.arange(0, count, -(-count // _REWORDED_PLANS) or 1)
+            meant = [fold.texts[at] for at in some.tolist()]
+            reworded = [calibration.replace_some_words(text, self._words_rng) for text in meant]
+            self._add_some(fold, some, reworded, self.reworded, meant)
+            some = np.arange(0, count, max(1, count // _UNFAMILIAR_PLANS))
+            unknown = [calibration.replace_words(fold.texts[at]) for at in some.tolist()]
+            self._add_some(fold, some, unknown, self._unfamiliar)
+
+    def _add_some(
+        self,
+        fold: _Fold,
+        some: Indices,
+        texts: Sequence[str],
+        steps: list[HeldOutStep],
+        meant: Sequence[str] | None = None,
+    ) -> None:
+        plans, numbers = fold.plans.subset(some), fold.numbers[some]
+        self._add(fold.fitted, texts, plans, None, numbers, steps, meant)
 
     def _add(
         self,
@@ -160,8 +197,8 @@ class HeldOut:
             if runs is not None and not step.is_told:
                 continue  # it comes again, told names only
             table, view = step.write(), step.query.view
-            columns = np.arange(plans.tools) if view.tools is None else view.tools
-            right = np.isin(columns, each.acceptable)
+            right = np.zeros(view.size, np.bool_)
+            right[view.columns(each.acceptable)] = True
             if steps is self.steps and view.size > 2 and self._rng.random() < self._new_tool_share:
                 example = new_tools.example(self._rng, step, np.flatnonzero(right[:-1]))
                 self._new_tools.append(example)
@@ -227,24 +264,24 @@ class HeldOut:
             trials.append(Trial(blocks, means, len(steps)))
         return trials
 
-    def select(self, layout: Layout, rows: Indices, new_rows: Indices) -> None:
+    def select(self, names: Sequence[str], blocks: Sequence[str]) -> None:
         """Go on with the features of some blocks alone.
 
         Args:
-            layout: theirs.
-            rows: of a table, the row of ones last.
-            new_rows: of features of new tools, with that of ones.
+            names: of all blocks of the layout, in its order.
+            blocks: names of those that remain.
         """
-        self._layout = layout
-        for steps in (self.steps, self.reworded, self._unfamiliar):
-            steps[:] = [
-                replace(
-                    step,
-                    table=step.table[rows],
-                    described=step.described[new_rows] if len(step.new) else step.described,
-                )
-                for step in steps
-            ]
+        rows, new_rows = self._layout.rows_of(names, blocks)
+        self._layout = Layout(block_types(blocks))
+        self._folds = [replace(fold, fitted=fold.fitted.select(blocks)) for fold in self._folds]
+        self.steps = [
+            replace(
+                step,
+                table=step.table[rows],
+                described=step.described[new_rows] if len(step.new) else step.described,
+            )
+            for step in self.steps
+        ]
         self._new_tools = [
             (features[:, new_rows[:-1]], right, weights)
             for features, right, weights in self._new_tools
@@ -264,17 +301,17 @@ class HeldOut:
             [pool.submit(self._ranker, steps, self._seed + number) for number in range(rankers)]
             for steps in _by_kind(self.steps)
         ]
-        halves, reworded, unfamiliar_steps = map(
-            _halves, (self.steps, self.reworded, self._unfamiliar)
-        )
+        halves = _halves(self.steps)
         checks = [
             [pool.submit(self._ranker, steps, self._seed) for steps in _by_kind(half)]
             for half in halves
         ]
+        scorer = pool.submit(self._new_tool_scorer)
+        self.add_reworded()  # while the pool learns from the others
+        reworded, unfamiliar_steps = map(_halves, (self.reworded, self._unfamiliar))
         in_other_words = [
             pool.submit(self._ranker, half, self._seed, _REWORDED_EPOCHS) for half in reworded
         ]
-        scorer = pool.submit(self._new_tool_scorer)
         named, told = map(_results, jobs)
         judged: list[calibration.Judged] = []
         unfamiliar: list[calibration.Judged] = []

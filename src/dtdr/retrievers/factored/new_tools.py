@@ -203,7 +203,9 @@ def example(
         step: just written.
         right: columns of the acceptable tools, the end of plan left out.
     """
-    others = np.setdiff1d(np.arange(step.query.view.size - 1), right)
+    is_other = np.ones(step.query.view.size - 1, np.bool_)
+    is_other[right] = False
+    others = is_other.nonzero()[0]
     drawn = others
     if len(others) + len(right) > _DRAWN:
         drawn = rng.choice(others, max(_DRAWN - len(right), 1), replace=False)

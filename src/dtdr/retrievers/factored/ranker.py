@@ -99,7 +99,7 @@ class CandidateRanker:
             epochs: passes over the steps at most.
         """
         rng = np.random.default_rng(seed)
-        hidden = _MANY_HIDDEN if tools > _ALL_RANKED else _FEW_HIDDEN
+        hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
         steps, k, width = features.shape
         epochs = max(3, min(epochs, _MAX_PASSES // max(steps, 1)))
         averaged, least, decay = _AVERAGED, _LEAST_RATE, _DECAY
@@ -109,7 +109,7 @@ class CandidateRanker:
         mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
         # What never varied says nothing, and must not when it varies later.
         scale[scale < _CONSTANT] = 1
-        inputs = ((features - mean) / scale).astype(np.float32)
+        inputs = np.ascontiguousarray((features - mean) / scale, np.float32)
         network = Network(
             {
                 "features": rng.standard_normal((width, hidden), np.float32)
@@ -127,9 +127,9 @@ class CandidateRanker:
                 total, error = marginal_cross_entropy(scores.reshape(-1, k), right[chosen])
                 return total, error.reshape(-1, 1)
 
-            rows = inputs[chosen].reshape(-1, width)
-            mask = dropout(rng, (len(rows), hidden), _DROPPED)
-            return network.gradients({"features": Input(rows)}, loss, mask)[1]
+            rows = inputs.take(chosen, axis=0).reshape(-1, width)
+            dropped = dropout(rng, (len(rows), hidden), _DROPPED)
+            return network.gradients({"features": Input(rows)}, loss, dropped)[1]
 
         train(
             network.parameters,
@@ -232,9 +232,14 @@ class StepScorers:
         return self._first if is_first else self._told
 
 
+def uses_shortlist(tools: int) -> bool:
+    """Whether a ranker sees only some of so many tools at a step."""
+    return tools > _ALL_RANKED
+
+
 def count_candidates(tools: int) -> int:
     """How many of so many tools a ranker sees at a step."""
-    return tools if tools <= _ALL_RANKED else _SHORTLIST
+    return _SHORTLIST if uses_shortlist(tools) else tools
 
 
 def shortlist(layout: Layout, table: Matrix) -> tuple[Indices | None, Matrix]:
@@ -243,7 +248,7 @@ def shortlist(layout: Layout, table: Matrix) -> tuple[Indices | None, Matrix]:
     Returns:
         None where the ranker sees all tools; and shape (tools,), on the scale of a log probability.
     """
-    if table.shape[1] <= _ALL_RANKED:
+    if not uses_shortlist(table.shape[1]):
         return None, table[0]
     order: Matrix = layout.shortlist @ table
     return order.argpartition(len(order) - _SHORTLIST)[-_SHORTLIST:], order

@@ -18,34 +18,55 @@ _MAX_PLANS = 3_000
 """Plans that weights are learned from: the dual problem is cubic in them."""
 
 
-def learn_weights(
-    queries: csr_array, targets: csr_array, importance: npt.NDArray[np.float64], seed: int = 0
-) -> Weights:
-    """Weights of words for how far each target is above its mean; shape (words, targets).
+class RidgeRegression:
+    """Weights of words for how far each target is above its mean.
 
-    Solved in the dual, plans being fewer than words.
+    Solved in the dual, plans being fewer than words; one factor serves all targets.
 
     Args:
         queries: shape (plans, words).
-        targets: shape (plans, targets).
         importance: shape (plans,): how much each plan counts, above 0.
         seed: which plans are taken where there are too many.
     """
-    plans = queries.shape[0]
-    chosen = np.arange(plans)
-    if plans > _MAX_PLANS:
-        chosen = np.sort(np.random.default_rng(seed).choice(plans, _MAX_PLANS, replace=False))
-    rows, counts = csr_array(queries[chosen]), importance[chosen]
-    above = targets[chosen].toarray() - targets.T @ importance / importance.sum()
-    kernel = (rows @ rows.T).toarray().astype(np.float64) + np.diag(_RIDGE / counts)
-    weights: Weights = (rows.T @ np.linalg.solve(kernel, above)).astype(np.float16)
-    return weights
+
+    def __init__(
+        self, queries: csr_array, importance: npt.NDArray[np.float64], seed: int = 0
+    ) -> None:
+        # A process that loads a model and ranks does not need it.
+        from scipy.linalg import cho_factor
+
+        plans = queries.shape[0]
+        self._chosen = np.arange(plans)
+        if plans > _MAX_PLANS:
+            drawn = np.random.default_rng(seed).choice(plans, _MAX_PLANS, replace=False)
+            self._chosen = np.sort(drawn)
+        self._rows, self._importance = csr_array(queries[self._chosen]), importance
+        kernel = (self._rows @ self._rows.T).toarray().astype(np.float64)
+        kernel[np.diag_indices_from(kernel)] += _RIDGE / importance[self._chosen]
+        self._factor = cho_factor(kernel, overwrite_a=True, check_finite=False)
+
+    def learn(self, targets: csr_array) -> Weights:
+        """Weights for some targets.
+
+        Args:
+            targets: shape (plans, targets).
+
+        Returns:
+            Shape (words, targets).
+        """
+        from scipy.linalg import cho_solve
+
+        importance = self._importance
+        above = targets[self._chosen].toarray() - targets.T @ importance / importance.sum()
+        solved = cho_solve(self._factor, above, overwrite_b=True, check_finite=False)
+        weights: Weights = (self._rows.T @ solved).astype(np.float16)
+        return weights
 
 
 def correct_weights(
     weights: Weights, queries: csr_array, targets: csr_array, mean: Matrix
 ) -> Weights:
-    """The weights of ``learn_weights`` after further plans, one at a time.
+    """The weights of ``RidgeRegression`` after further plans, one at a time.
 
     Kaczmarz's projection with the same ridge: each plan moves the weights of its words as far as
     it takes to predict its targets, were it the only one.

@@ -24,7 +24,7 @@ from dtdr.retrievers.factored.blocks.base import (
 from dtdr.retrievers.factored.blocks.descriptions import best_of_others
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.query_features import QueryFeatures
-from dtdr.retrievers.factored.ridge import correct_weights, insert_rows, learn_weights, pick_columns
+from dtdr.retrievers.factored.ridge import correct_weights, insert_rows, pick_columns
 from dtdr.retrievers.factored.tool_texts import DENSE_VALUES
 from dtdr.retrievers.nn import Indices, Matrix
 
@@ -91,15 +91,8 @@ class Alignment(Block):
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Learn the weights of words."""
-        return cls(
-            learn_weights(
-                training.queries.word_vectors,
-                _count_used(training.plans, training.seen),
-                training.plans.weights,
-                training.seed,
-            ),
-            training,
-        )
+        used = _count_used(training.plans, training.seen)
+        return cls(training.word_regression.learn(used), training)
 
     def update(self, update: PlanUpdate) -> Block:
         """Learn from each further plan, and anew where all plans are at hand."""

@@ -31,7 +31,7 @@ from dtdr.retrievers.factored.query_features import (
     QueryFeaturizer,
     ReplayBuffer,
 )
-from dtdr.retrievers.factored.ridge import Weights
+from dtdr.retrievers.factored.ridge import RidgeRegression, Weights
 from dtdr.retrievers.factored.tool_texts import ToolTexts
 from dtdr.retrievers.nn import Indices, Matrix
 
@@ -81,6 +81,11 @@ class TrainingSet:
         """Factor on weighted counts of plans."""
         total = float(self.plans.weights.sum())
         return self.reference / max(total, 1e-9) if self.reference else 1.0
+
+    @cached_property
+    def word_regression(self) -> RidgeRegression:
+        """Of what plans call on the words and pairs of words of their queries."""
+        return RidgeRegression(self.queries.word_vectors, self.plans.weights, self.seed)
 
     @cached_property
     def frequency(self) -> Matrix:
@@ -137,6 +142,11 @@ class View:
     places: dict[int, int] | None
     seen: Indices | None
     new: Indices
+
+    def columns(self, tools: Sequence[int]) -> list[int]:
+        """The columns of those of the tools that are in view."""
+        places = self.places
+        return list(tools) if places is None else [places[tool] for tool in tools if tool in places]
 
     def of(self, values: Matrix) -> Matrix:
         """The part in view of values whose last axis is that of all tools."""

@@ -26,10 +26,10 @@ from dtdr.retrievers.factored.query_features import (
     Row,
 )
 from dtdr.retrievers.factored.ridge import (
+    RidgeRegression,
     Weights,
     correct_weights,
     insert_rows,
-    learn_weights,
     pick_columns,
 )
 from dtdr.retrievers.nn import Indices, Matrix
@@ -62,13 +62,8 @@ class ExpectedCalls(Block):
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Learn the weights of words."""
-        weights = learn_weights(
-            cls._vectors(training.queries, training.featurizer),
-            _counts(training.plans.called, training.seen),
-            training.plans.weights,
-            training.seed,
-        )
-        return cls(weights, training)
+        counts = _counts(training.plans.called, training.seen)
+        return cls(cls._regression(training).learn(counts), training)
 
     def update(self, update: PlanUpdate) -> Block:
         """Learn from each further plan, and anew where all plans are at hand."""
@@ -78,6 +73,11 @@ class ExpectedCalls(Block):
         counts = _counts(update.plans.called, training.seen)
         vectors = self._vectors(update.queries, training.featurizer)
         return type(self)(correct_weights(self.weights, vectors, counts, _mean(training)), training)
+
+    @classmethod
+    def _regression(cls, training: TrainingSet) -> RidgeRegression:
+        """Of what plans call on ``_vectors``."""
+        return training.word_regression
 
     @classmethod
     def _vectors(cls, queries: EncodedQueries, featurizer: QueryFeaturizer) -> csr_array:

@@ -18,6 +18,7 @@ from dtdr.retrievers.factored.query_features import (
     QueryFeaturizer,
     Row,
 )
+from dtdr.retrievers.factored.ridge import RidgeRegression
 from dtdr.retrievers.nn import stack_rows
 
 _BUCKETS = 2_048
@@ -34,6 +35,11 @@ class Subwords(ExpectedCalls):
     name = "subwords"
     about = "parts of words that ask for it"
     names = ("parts_left", "parts_likely", "parts_left_at_end")
+
+    @classmethod
+    def _regression(cls, training: TrainingSet) -> RidgeRegression:
+        vectors = cls._vectors(training.queries, training.featurizer)
+        return RidgeRegression(vectors, training.plans.weights, training.seed)
 
     @classmethod
     def _vectors(cls, queries: EncodedQueries, featurizer: QueryFeaturizer) -> csr_array:

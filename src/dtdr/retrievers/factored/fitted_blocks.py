@@ -210,26 +210,23 @@ class FittedBlocks:
         for block in self.blocks:
             block.warm(most)
 
-    def prepare(
-        self, text: str, context: Context = NO_CONTEXT, encoded: str | None = None
-    ) -> PreparedQuery:
+    def prepare(self, query: str | QueryFeatures, context: Context = NO_CONTEXT) -> PreparedQuery:
         """Everything that depends on the query and what came before it alone.
 
         Args:
-            text: the query.
+            query: its text, or what was read of it.
             context: what came before it.
-            encoded: what a further encoder reads instead of it.
         """
-        features = self.training.featurizer.read(text, encoded)
+        features = self.training.featurizer.read(query) if isinstance(query, str) else query
         memo: dict[str, Matrix] = {}
         view, rest = self._in_view(features, memo)
-        query = Query(features, view, memo, context)
+        whole = Query(features, view, memo, context)
         table = np.zeros((len(self.layout.names) + 1, view.size), np.float32)
         table[-1] = 1
         begins = []
         layout = self.layout
         for block, rows, new in zip(self.blocks, layout.rows, layout.new_tool_rows, strict=True):
-            begin = block.start(query, table[rows])
+            begin = block.start(whole, table[rows])
             if begin is not None:
                 begins.append((begin, rows, new))
         return PreparedQuery(features, view, table, begins, rest, context is not NO_CONTEXT)

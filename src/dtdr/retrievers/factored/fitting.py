@@ -23,6 +23,7 @@ from dtdr.retrievers.factored.familiarity import Familiarity
 from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout
 from dtdr.retrievers.factored.held_out import HeldOut
 from dtdr.retrievers.factored.model import FactoredModel, FactoredStepState
+from dtdr.retrievers.factored.synonyms import Synonyms, read_groups
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.nn import Indices
 from dtdr.tools import Tool
@@ -73,6 +74,7 @@ class FactoredFit:
     grouped: bool | None
     tune_seconds: float | None
     encoder: Encoder | None
+    synonyms: str | None
     seed: int
 
     def learn(
@@ -151,6 +153,7 @@ class FactoredFit:
             replace(measured, tokens=calibration.token_costs(self.tools)),
             told,
             reworded,
+            None if self.synonyms is None else Synonyms.fit(read_groups(self.synonyms), texts),
         )
         halved = [
             (

@@ -189,7 +189,8 @@ class HeldOut:
                 plan, done = each.plan, 0
                 context = NO_CONTEXT if runs is None else runs.contexts[plan]
                 encoded = texts[plan] if meant is None else meant[plan]
-                step = StepFeatures(fitted, fitted.prepare(texts[plan], context, encoded))
+                features = fitted.training.featurizer.read(texts[plan], encoded)
+                step = StepFeatures(fitted, fitted.prepare(features, context))
             for place in range(done, len(each.history)):
                 outcome = NO_OUTCOME if runs is None else runs.outcomes[plan][place]
                 step.call(each.history[place], outcome)

@@ -30,6 +30,7 @@ from dtdr.retrievers.factored.observations import (
 from dtdr.retrievers.factored.query_features import QueryFeatures
 from dtdr.retrievers.factored.query_text import SURFACE_FEATURES
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
+from dtdr.retrievers.factored.synonyms import Synonyms, WordForms
 from dtdr.retrievers.factored.updates import apply_update, change_tools
 from dtdr.retrievers.nn import Matrix
 from dtdr.retrievers.vectors import rule_out_end, unit
@@ -63,6 +64,8 @@ class FactoredModel:
             where the demonstrations tell names only.
         reworded_rankers: what weighs the features of queries that are worded otherwise than the
             demonstrations; empty in models of earlier versions.
+        synonyms: what such queries say in the words of the demonstrations; None where that was
+            switched off, and in models of earlier versions.
     """
 
     blocks: FittedBlocks
@@ -72,6 +75,7 @@ class FactoredModel:
     calibration: Calibration
     told_rankers: tuple[CandidateRanker, ...] = ()
     reworded_rankers: tuple[CandidateRanker, ...] = ()
+    synonyms: Synonyms | None = None
 
     def __post_init__(self) -> None:
         vars(self)["calibration"] = replace(
@@ -110,12 +114,22 @@ class FactoredModel:
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> FactoredQuery:
         """All that is computed once a query, after what came before it."""
         context = read_context(query, before, self._index) if self.blocks.reads_runs else NO_CONTEXT
-        prepared = self.blocks.prepare(query, context)
-        familiarity = self._familiarity(prepared.features)
+        featurizer = self.blocks.training.featurizer
+        features = featurizer.read(query)
+        familiarity = self._familiarity(features)
         is_reworded = familiarity < self.familiarity.usual
+        if is_reworded and self.synonyms is not None:
+            said = self.synonyms.rewrite(query, self._forms)
+            if said != query:
+                features = featurizer.read_instead(said, features)
+        prepared = self.blocks.prepare(features, context)
         return FactoredQuery(
             replace(prepared, is_reworded=True) if is_reworded else prepared, familiarity
         )
+
+    @cached_property
+    def _forms(self) -> WordForms:
+        return WordForms(self.blocks.training.featurizer.words)
 
     def _familiarity(self, query: QueryFeatures) -> float:
         similarity = 0.0
@@ -209,6 +223,7 @@ class FactoredModel:
             ),
             **new_tools.arrays(self.new_tools),
             **self.familiarity.arrays(),
+            **({} if self.synonyms is None else self.synonyms.arrays()),
             **calibration.arrays(self.calibration),
         }
 
@@ -244,6 +259,7 @@ class FactoredModel:
             calibration.restore(arrays, tools),
             told,
             reworded,
+            Synonyms.restore(arrays),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from dtdr.errors import ModelError
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Hashes, pair_hashes
 from dtdr.retrievers.factored.query_text import (
+    SURFACE_FEATURES,
     QueryText,
     ShapeEncoder,
     StemEncoder,
@@ -182,15 +183,13 @@ class QueryFeaturizer:
         if self.encoder is None:
             return features
         further = dense(self.encoder.encode([encoded or query]))[0]
-        surface = np.concatenate([features.surface, further])
-        return QueryFeatures(
-            features.text,
-            features.terms,
-            features.stems,
-            features.words,
-            features.vector,
-            surface,
-        )
+        return replace(features, surface=np.concatenate([features.surface, further]))
+
+    def read_instead(self, query: str, features: QueryFeatures) -> QueryFeatures:
+        """A query that says what another said; a further encoder has read that one."""
+        read = self._read(query)
+        further = features.surface[SURFACE_FEATURES:]
+        return replace(read, surface=np.concatenate([read.surface, further]))
 
     def _read(self, query: str) -> QueryFeatures:
         text = QueryText.of(query)

@@ -16,7 +16,7 @@ from dtdr.encoders.lexical import LexicalEncoder, normalise
 from dtdr.encoders.lexical import words as words_of
 
 # A quotation longer than this is not a title, name or address; the bound keeps matching linear.
-_QUOTED = re.compile(
+QUOTED = re.compile(
     r"\"[^\"]{0,500}\"|“[^”]{0,500}”|(?<!\w)'[^']{0,500}'(?!\w)",
 )
 _FILE = re.compile(r"\.\w{2,5}$")
@@ -84,7 +84,7 @@ def shape_terms(shape: list[str]) -> list[str]:
 
 def _mark_shapes(text: str, tokens: list[str]) -> list[str]:
     if '"' in text or "'" in text or "“" in text:
-        marked = _QUOTED.sub(
+        marked = QUOTED.sub(
             lambda match: " QFILE " if _FILE.search(match.group()[1:-1]) else " QSTR ", text
         )
         tokens = _TOKENS.findall(marked)

@@ -20,7 +20,9 @@ _SIMILAR = 5
 _TERMS = 4
 
 
-def add_reasons(explanation: Explanation, model: FactoredModel, step: StepFeatures) -> Explanation:
+def add_reasons(
+    explanation: Explanation, model: FactoredModel, step: StepFeatures, query: str
+) -> Explanation:
     """The explanation with contributions and similar demonstrations.
 
     A block is left out by giving its features, of every tool, the means that they had in training,
@@ -30,6 +32,9 @@ def add_reasons(explanation: Explanation, model: FactoredModel, step: StepFeatur
     names = model.names
     tool, rival = names.index(explanation.tool), names.index(explanation.rival)
     values, note = _contributions(model, step, tool, rival)
+    text = step.query.features.text.text
+    if not query.startswith(text):  # of a long query only the beginning is read
+        note = f'{note} Ranked by what the query says in words of the demonstrations: "{text}"'
     contributions = []
     means, described = _means(model, step)
     for number, (block, value) in enumerate(zip(model.blocks.blocks, values, strict=False)):

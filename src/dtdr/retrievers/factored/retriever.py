@@ -29,6 +29,7 @@ from dtdr.retrievers.factored.fitted_blocks import StepFeatures
 from dtdr.retrievers.factored.fitting import FactoredFit, FittedFold, iter_held_out
 from dtdr.retrievers.factored.model import FactoredModel, FactoredQuery, FactoredStepState
 from dtdr.retrievers.factored.reasons import add_reasons
+from dtdr.retrievers.factored.synonyms import ENGLISH
 from dtdr.retrievers.session import History
 from dtdr.retrievers.training import select_training_data
 from dtdr.tools import Tool, unique_tools
@@ -64,6 +65,9 @@ class DTDRFactored(Retriever):
             ``"30d"`` (s, m, h, d, w), for demonstrations that all have one. None: all count alike.
         encoder: a further encoder whose vectors stand beside the words, such as ``"minilm"``; words
             and pairs of words are always used.
+        synonyms: groups of words that mean about the same, by which a query that is worded
+            otherwise than the demonstrations is said in their words: ``"english"``, the path of a
+            file like ``synonyms_english.txt``, or None. Kept with the model.
         seed: of weights, folds and order of examples.
 
     Raises:
@@ -91,6 +95,7 @@ class DTDRFactored(Retriever):
         failure_weight: float = 0.0,
         half_life: float | str | None = None,
         encoder: str | Encoder = "lexical",
+        synonyms: str | None = ENGLISH,
         seed: int = 0,
     ) -> None:
         check_at_least(1, width=width, ranker_seeds=ranker_seeds)
@@ -112,6 +117,7 @@ class DTDRFactored(Retriever):
         chosen = self._choose_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
+        self.synonyms = synonyms
         self.seed = seed
 
     # -- fitting -------------------------------------------------------------------------------
@@ -132,6 +138,7 @@ class DTDRFactored(Retriever):
                 grouped=self.grouped,
                 tune_seconds=self.tune_seconds,
                 encoder=self.encoder,
+                synonyms=self.synonyms,
                 seed=self.seed,
             ).learn(demonstrations, self._ageing.weights(demonstrations, self.training_))
         self._install(learned.model)
@@ -286,7 +293,7 @@ class DTDRFactored(Retriever):
     ) -> Explanation:
         if not isinstance(state, FactoredStepState):
             raise TypeError(f"dtdr-f does not rank by a {type(state).__name__}")
-        return add_reasons(explanation, self.model_, state.features)
+        return add_reasons(explanation, self.model_, state.features, query)
 
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""

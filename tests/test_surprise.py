@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import dtdr
-from dtdr.arguments.origins import OriginCounts, iter_origins
+from dtdr.arguments.origins import OriginCounts, iter_demonstrated, iter_origins
 from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
 from dtdr.demonstrations import Demonstration, Message
@@ -144,7 +145,8 @@ def test_it_is_saved_renamed_and_refused_where_it_was_not_learned(retriever, tmp
 
 
 def test_an_origin_never_seen_of_a_parameter_is_odder_the_more_was_seen():
-    few, many = (OriginCounts.of(DEMONSTRATIONS[:size]) for size in (6, 60))
+    calls = [list(iter_demonstrated(item)) for item in DEMONSTRATIONS[:60]]
+    few, many = (OriginCounts.of(chain(*calls[:size])) for size in (6, 60))
     for origin in ("output of get_weather", "other"):
         first = few.oddness("send_mail", "to", origin)
         second = many.oddness("send_mail", "to", origin)

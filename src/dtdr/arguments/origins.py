@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -130,13 +130,12 @@ class OriginCounts:
     counts: Mapping[tuple[str, str], Mapping[str, int]]
 
     @classmethod
-    def of(cls, demonstrations: Sequence[Demonstration]) -> Self:
-        """The counts of all calls of demonstrations."""
+    def of(cls, calls: Iterable[tuple[ToolCall, Sequence[tuple[str, str]]]]) -> Self:
+        """The counts of calls with the origins of their values."""
         counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for item in demonstrations:
-            for call, origins in iter_demonstrated(item):
-                for name, origin in origins:
-                    counts[call.tool, name][origin] += 1
+        for call, origins in calls:
+            for name, origin in origins:
+                counts[call.tool, name][origin] += 1
         return cls(dict(counts))
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -135,20 +136,25 @@ class SurpriseModel:
             folds: parts of them, with retrievers that have not seen them.
             index: positions of the tools in the vocabulary.
         """
-        origins = OriginCounts.of(demonstrations)
         step = max(1, math.ceil(len(demonstrations) / MOST_PLANS))
+        starts = {at: fold.start for fold in folds for at in fold.positions[::step]}
+        calls = {at: list(iter_demonstrated(demonstrations[at])) for at in starts}
+        origins = OriginCounts.of(
+            chain.from_iterable(
+                calls[at] if at in calls else iter_demonstrated(item)
+                for at, item in enumerate(demonstrations)
+            )
+        )
         tools: list[float] = []
         values: list[list[float]] = []
-        for fold in folds:
-            for position in fold.positions[::step]:
-                item = demonstrations[position]
-                state = fold.start(position)
-                for call, pairs in iter_demonstrated(item):
-                    ranking = state.rank()
-                    tools.append(_oddness(ranking, index[call.tool]))
-                    left_out = (origins.oddness(call.tool, *pair, seen=1) for pair in pairs)
-                    values.append([value for value in left_out if value is not None])
-                    state.call(index[call.tool], call)
+        for position, start in starts.items():
+            state = start(position)
+            for call, pairs in calls[position]:
+                ranking = state.rank()
+                tools.append(_oddness(ranking, index[call.tool]))
+                left_out = (origins.oddness(call.tool, *pair, seen=1) for pair in pairs)
+                values.append([value for value in left_out if value is not None])
+                state.call(index[call.tool], call)
         if len(tools) < LEAST:
             return None
         of_tools = np.sort(np.array(tools))

@@ -116,14 +116,7 @@ def judge(
             if (injected := inject_argument(item, place, said, rng)) is not None:
                 run, changed = injected
                 yield "argument", retriever.surprise(changed, run), 0.0
-            session.call(
-                call.tool,
-                call.arguments,
-                output=call.output,
-                status=call.status,
-                step=call.step,
-                id=call.id,
-            )
+            session.call(call)
 
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:

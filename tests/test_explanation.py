@@ -117,7 +117,7 @@ def test_runs_that_are_told_of_are_explained_by_their_own_ranker():
     demonstration = demonstrations[0]
     session = retriever.session(demonstration.query, before=demonstration.before)
     for call in demonstration.plan.calls[:2]:
-        session.call(call.tool, call.arguments, output=call.output, status=call.status)
+        session.call(call)
         explanation = session.rank().explain()
         total = sum(item.adds for item in explanation.contributions)
         assert total == pytest.approx(log_odds(explanation), abs=1e-3)

@@ -209,6 +209,21 @@ def test_a_call_that_is_not_one_leaves_a_session_as_it_was(names_only, call, wor
     assert (session.rank().probabilities == before).all()
 
 
+def test_a_whole_call_says_what_its_parts_say(reader):
+    call = ToolCall("a", "read_file", {"path": "q3.pdf"}, {"pages": 3}, "error", 2)
+    whole = reader.session(QUERY).call("summarize").call(call)
+    parts = reader.session(QUERY).call("summarize")
+    parts.call("read_file", {"path": "q3.pdf"}, output={"pages": 3}, status="error", step=2, id="a")
+    assert whole.run.calls == parts.run.calls
+    assert reader.started[0].calls == reader.started[1].calls
+    for told in ({"arguments": {}}, {"output": ""}, {"status": "ok"}, {"step": 0}, {"id": "b"}):
+        with pytest.raises(InputError, match="give it alone"):
+            whole.call(ToolCall("b", "log"), **told)
+    with pytest.raises(InputError, match="share the id"):
+        whole.call(call)
+    assert whole.run.history == ("summarize", "read_file")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

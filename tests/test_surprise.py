@@ -107,7 +107,7 @@ def test_p_values_are_calibrated_on_calls_like_the_demonstrations(retriever):
             session = retriever.session(item.query)
             for call in item.plan.calls:
                 values.append(session.surprise(call).p_value)
-                session.call(call.tool, call.arguments, output=call.output, id=call.id)
+                session.call(call)
     known = np.array([value for value in values if value is not None])
     assert len(known) > 100
     for level in (0.05, 0.1, 0.2):

@@ -89,7 +89,7 @@ class Run:
 
     def call(
         self,
-        tool: str,
+        tool: str | ToolCall,
         arguments: Mapping[str, Any] | None = None,
         *,
         output: Any = None,
@@ -100,7 +100,7 @@ class Run:
         """Add a call.
 
         Args:
-            tool: its name.
+            tool: its name, or the whole call, which is added as it is.
             arguments: by parameter; references to outputs of earlier calls are allowed.
             output: what it returned, any JSON value or text, as in a demonstration: a text that
                 holds a JSON object or list is read, and what is long is cut (``bound_output``).
@@ -113,9 +113,14 @@ class Run:
             The call as it was added.
 
         Raises:
-            InputError: there is no tool name, the id is taken, the arguments are not an object
-                the status is not one, or the output cannot be written as JSON.
+            InputError: there is no tool name, the id is taken, the arguments are not an object,
+                the status is not one, the output cannot be written as JSON, or a whole call comes
+                with something else.
         """
+        if isinstance(tool, ToolCall):
+            if any(item is not None for item in (arguments, output, status, step, id)):
+                raise InputError(f"the call of {tool.tool!r} has its own details; give it alone")
+            return self._add(tool)
         if id is None:
             number = len(self.calls) + 1
             while str(number) in self._ids:

@@ -228,9 +228,7 @@ def rank_microseconds_median(
             _ = session.rank().order
             times.append(time.perf_counter() - started)
             if call is not None:
-                session.call(
-                    call.tool, call.arguments, output=call.output, status=call.status, id=call.id
-                )
+                session.call(call)
     return statistics.median(times) * 1e6 if times else None
 
 

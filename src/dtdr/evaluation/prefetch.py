@@ -105,14 +105,7 @@ def _steps(retriever: Retriever, item: Demonstration) -> list[_Step]:
         )
         steps.append(_Step(predicted, (_text(call.tool, call.arguments, by_id), call.tool)))
         by_id[call.id] = call
-        session.call(
-            call.tool,
-            call.arguments,
-            output=call.output,
-            status=call.status,
-            step=call.step,
-            id=call.id,
-        )
+        session.call(call)
     return steps
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 
 from dtdr.arguments.model import ArgumentModel
 from dtdr.arguments.prediction import CallPrediction
@@ -69,27 +68,13 @@ class Predictor(ToolRanker):
         """
         model = self._snapshot()
         run = as_run(query, before=before).copy()  # the session adds to it
-        fill = None if model.arguments_ is None else model.arguments_.fill
-        state = model._start(run.query, run.before)
-        plans = None if model.plans_ is None else model._predict_plans
         weights = LookaheadWeights() if model.plans_ is None else model.plans_.lookahead
         if lookahead is not None:
             if lookahead and model.plans_ is None:
                 raise InputError(NO_PLANS)
             share = max(weights.share, SHARE) if lookahead else 0.0
             weights = weights._replace(share=share)
-        look_ahead = partial(model._look_ahead, weights) if weights.share else None
-        return Session(
-            run,
-            state,
-            model._index,
-            model._explain,
-            model._search_beside,
-            fill,
-            plans,
-            look_ahead,
-            model._judge,
-        )
+        return Session(model, run, weights)
 
     def _look_ahead(self, weights: LookaheadWeights, run: Run, state: StepState) -> Lookahead:
         candidates = self._plan_model().candidates(

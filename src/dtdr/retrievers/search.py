@@ -37,9 +37,6 @@ STOP_WORDS = frozenset((
 ))  # fmt: skip
 """Words of a search that say nothing about the tool wanted."""
 
-SearchTools = Callable[[str, Ranking, int, "Collection[str] | None"], "list[tuple[str, float]]"]
-"""Searches with a text, beside a run's ranking, for so many tools among those of these names."""
-
 
 class WordIndex:
     """BM25 (Robertson and Zaragoza, 2009) over documents, by the package bm25s.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
+from dtdr.arguments.model import ArgumentModel
 from dtdr.arguments.prediction import CallPrediction
 from dtdr.arguments.state import RunState
 from dtdr.calls import END, Status, ToolCall, kind_of
@@ -15,10 +16,10 @@ from dtdr.demonstrations import Message
 from dtdr.errors import InputError, check_at_least
 from dtdr.explanation import Explanation
 from dtdr.plans.beam import StepState
-from dtdr.plans.lookahead import Lookahead
+from dtdr.plans.lookahead import Lookahead, LookaheadWeights
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.ranking import Ranking
-from dtdr.retrievers.search import SEARCH_LIMIT, SearchTools
+from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.retrievers.surprise import Surprise
 from dtdr.run import CallLike, Run, as_run
 
@@ -39,15 +40,6 @@ Explain = Callable[
     [str, Sequence[Message | ToolCall], Sequence[str | ToolCall], str, str | None], Explanation
 ]
 """Explains the probability of a tool against another, after a query, what came before and calls."""
-
-PredictPlans = Callable[[Run, StepState, int], list[PlanPrediction]]
-"""Predicts the k most probable plans of a run, given its state; the state is not changed."""
-
-JudgeCall = Callable[[ToolCall, Run, Ranking], Surprise]
-"""Says how odd a call is after a run, given the ranking of its next step."""
-
-LookAhead = Callable[[Run, StepState], Lookahead]
-"""The plans of a run, given its state, that its next steps are seen from."""
 
 NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
 NO_SURPRISE = (
@@ -108,6 +100,29 @@ class Prepared:
         return ranking
 
 
+class SessionModel(Protocol):
+    """What a session asks of its model, which refuses what it was not fitted for."""
+
+    _index: dict[str, int]
+
+    @property
+    def _explain(self) -> Explain: ...
+
+    def _start(self, query: str, before: Sequence[Message | ToolCall]) -> StepState: ...
+
+    def _look_ahead(self, weights: LookaheadWeights, run: Run, state: StepState) -> Lookahead: ...
+
+    def _search_beside(
+        self, text: str, ranking: Ranking | None, k: int, among: Collection[str] | None
+    ) -> list[tuple[str, float]]: ...
+
+    def _judge(self, call: ToolCall, run: Run, ranking: Ranking) -> Surprise: ...
+
+    def _argument_model(self) -> ArgumentModel: ...
+
+    def _predict_plans(self, run: Run, state: StepState, k: int) -> list[PlanPrediction]: ...
+
+
 class Session:
     """One query and the calls made for it; the query is encoded once.
 
@@ -119,62 +134,40 @@ class Session:
     >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
 
     Args:
+        model: what ranks; it stays as it is.
         run: the query, what came before it and the calls made so far; the session adds to it.
-        state: of this query and what came before it, before the first call.
-        index: positions of the known tools.
-        explain: explains a ranking.
-        search: searches for tools beside a ranking.
-        fill: fills the arguments of a tool; None where they were not learned.
-        plans: predicts whole plans; None where they were not learned.
-        look_ahead: the plans that steps are seen from; None ranks each step by itself.
-        judge: says how odd a call is.
+        lookahead: how much the plans count that steps are seen from.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        state: StepState,
-        index: Mapping[str, int],
-        explain: Explain,
-        search: SearchTools,
-        fill: FillCall | None = None,
-        plans: PredictPlans | None = None,
-        look_ahead: LookAhead | None = None,
-        judge: JudgeCall | None = None,
-    ) -> None:
+    def __init__(self, model: SessionModel, run: Run, lookahead: LookaheadWeights) -> None:
         self.query = run.query
+        self._model = model
         self._run = run
-        self._state = state
-        self._index = index
-        self._explain = explain
-        self._fill = fill
-        self._plans = plans
-        self._look_ahead = look_ahead
-        self._search = search
-        self._judge = judge
+        self._state = model._start(run.query, run.before)
+        self._weights = lookahead
         self._ahead: Lookahead | None = None  # from the first ranking on
         self._filled: RunState | None = None  # what arguments are filled from, once asked for
         self._called: list[str | ToolCall] = list(run.calls)
         self._names: list[str] = []
         self._lock = Lock()
         for call in run.calls:
-            state.call(index.get(call.tool, UNKNOWN), details_of(call))
+            self._state.call(model._index.get(call.tool, UNKNOWN), details_of(call))
 
     @property
     def history(self) -> tuple[str, ...]:
         """Names called so far, oldest first; tools that are not known are left out."""
         names = (call if isinstance(call, str) else call.tool for call in self._called)
-        return tuple(name for name in names if name in self._index)
+        return tuple(name for name in names if name in self._model._index)
 
     @property
     def run(self) -> Run:
         """The query, what came before it and the calls so far; to be read, not changed."""
         with self._lock:
-            return self._written_run()
+            return self._write_run()
 
     def call(
         self,
-        tool: str,
+        tool: str | ToolCall,
         arguments: Mapping[str, Any] | None = None,
         *,
         output: Any = None,
@@ -185,7 +178,7 @@ class Session:
         """Tell the session that a tool was called, and as much of the call as is known.
 
         Args:
-            tool: its name.
+            tool: its name, or the whole call, which is added as it is.
             arguments: by parameter.
             output: what it returned, any JSON value or text; of a long one, 2,000 characters count.
             status: what became of it; without it, the output says whether it is ``empty``.
@@ -196,10 +189,12 @@ class Session:
             InputError: the name is not text, or something else of the call is not valid (see
                 ``Run.call``); the session is as it was.
         """
-        if not isinstance(tool, str):
-            raise InputError(f"a call needs the name of a tool, not {kind_of(tool)}")
+        name = tool.tool if isinstance(tool, ToolCall) else tool
+        if not isinstance(name, str):
+            raise InputError(f"a call needs the name of a tool, not {kind_of(name)}")
         has_details = (
-            arguments is not None
+            tool is not name
+            or arguments is not None
             or output is not None
             or status is not None
             or step is not None
@@ -207,17 +202,17 @@ class Session:
         )
         with self._lock:
             call = None
-            if has_details or not tool.isascii():
-                call = self._written_run().call(
+            if has_details or not name.isascii():
+                call = self._write_run().call(
                     tool, arguments, output=output, status=status, step=step, id=id
                 )
             else:  # writing a call takes longer than some retrievers rank a step
-                self._names.append(tool)
-            self._called.append(call or tool)
-            position = self._index.get(tool, UNKNOWN)
+                self._names.append(name)
+            self._called.append(call or name)
+            position = self._model._index.get(name, UNKNOWN)
             self._state.call(position, call and details_of(call))
             if self._ahead is not None:
-                self._ahead.call(position, arguments)
+                self._ahead.call(position, call and call.arguments)
         return self
 
     def rank(self) -> Ranking:
@@ -225,7 +220,7 @@ class Session:
         with self._lock:
             ranking = self._rank()
             called = tuple(self._called)
-        ranking.explainer = partial(self._explain, self.query, self._run.before, called)
+        ranking.explainer = partial(self._model._explain, self.query, self._run.before, called)
         return ranking
 
     def search(
@@ -236,7 +231,7 @@ class Session:
         Raises:
             InputError: the text is empty, or k is below 1.
         """
-        return self._search(text, self.rank(), k, among)
+        return self._model._search_beside(text, self.rank(), k, among)
 
     def surprise(self, call: CallLike) -> Surprise:
         """How odd a call is at this step, before it is told; see ``Retriever.surprise``.
@@ -244,11 +239,9 @@ class Session:
         Raises:
             InputError: the model was fitted without plans, or it is not a call.
         """
-        if self._judge is None:
-            raise InputError(NO_SURPRISE)
         (made,) = as_run(self.query, [call]).calls
         with self._lock:
-            return self._judge(made, self._written_run(), self._state.rank())
+            return self._model._judge(made, self._write_run(), self._state.rank())
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Retriever.fill``.
@@ -256,10 +249,8 @@ class Session:
         Raises:
             InputError: the model was fitted without arguments.
         """
-        if self._fill is None:
-            raise InputError(NO_ARGUMENTS)
         with self._lock:
-            return self._fill(tool, self._known())
+            return self._model._argument_model().fill(tool, self._update_state())
 
     def next_calls(self, k: int = 3) -> list[CallPrediction]:
         """The next calls, with arguments and where they come from; see ``Retriever.next_calls``.
@@ -267,22 +258,21 @@ class Session:
         Raises:
             InputError: the model was fitted without arguments, or k is below 1.
         """
-        if self._fill is None:
-            raise InputError(NO_ARGUMENTS)
         with self._lock:
-            return predict_calls(self._rank(), self._known(), self._fill, k)
+            fill = self._model._argument_model().fill
+            return predict_calls(self._rank(), self._update_state(), fill, k)
 
     def _rank(self) -> Ranking:
         ranking = self._state.rank()
-        if self._look_ahead is None:
+        if not self._weights.share:
             return ranking
         if self._ahead is None:
-            self._ahead = self._look_ahead(self._written_run(), self._state)
+            self._ahead = self._model._look_ahead(self._weights, self._write_run(), self._state)
         return self._ahead.rank(ranking)
 
-    def _known(self) -> RunState:
+    def _update_state(self) -> RunState:
         """What arguments are filled from; what follows from the query is worked out once."""
-        run = self._written_run()
+        run = self._write_run()
         if self._filled is None:
             self._filled = RunState(run.query, run.before)
         self._filled.add_calls_of(run)
@@ -294,12 +284,10 @@ class Session:
         Raises:
             InputError: the model was fitted without plans, or k is below 1.
         """
-        if self._plans is None:
-            raise InputError(NO_PLANS)
         with self._lock:
-            return self._plans(self._written_run(), self._state, k)
+            return self._model._predict_plans(self._write_run(), self._state, k)
 
-    def _written_run(self) -> Run:
+    def _write_run(self) -> Run:
         """The run, with the calls that were told by name alone."""
         for name in self._names:
             if name and name != END:  # the end of plan is not a call

@@ -26,7 +26,7 @@ from pyarrow import parquet
 
 from dtdr import Demonstration
 from dtdr.datasets.synthetic import generate, tools, words
-from dtdr.jsonl import save_demonstrations, save_tools
+from dtdr.demonstration_files import save_demonstrations, save_tools
 
 TOOLS = 200
 HELD_OUT = 10_000

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from dtdr import Demonstration, datasets, read_demonstrations
 from dtdr.datasets.synthetic import generate
+from dtdr.demonstration_files import save_demonstrations
 from dtdr.errors import InputError
-from dtdr.jsonl import save_demonstrations
 
 PLANS = 39_874
 MEGABYTES = 734

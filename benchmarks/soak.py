@@ -35,8 +35,8 @@ from rich.console import Console
 
 import dtdr
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import read_demonstrations
 from dtdr.evaluation.tables import Column, Table, count
-from dtdr.jsonl import read_demonstrations
 
 WARM_MINUTES = 5
 GROWTH = 0.05

@@ -13,8 +13,8 @@ from dtdr.datasets.base import find_file
 from dtdr.datasets.download import download
 from dtdr.datasets.splits import read_split
 from dtdr.datasets.statistics import measure
+from dtdr.demonstration_files import read_tools
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
-from dtdr.jsonl import read_tools
 
 
 def run(*arguments):

@@ -6,9 +6,9 @@ import pytest
 from dtdr import Run, load
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.cli import run
+from dtdr.demonstration_files import write_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluation.calls import score_calls
-from dtdr.jsonl import write_demonstrations
 from tests.command_line import is_one_sentence
 from tests.whole_calls import DEMONSTRATIONS, TOOLS
 

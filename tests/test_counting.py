@@ -24,11 +24,12 @@ from dtdr.counting.counts import PER_TOOL, merge_all, number_of
 from dtdr.counting.unique_ids import UniqueIds
 from dtdr.datasets import load
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import read_demonstrations, save_demonstrations, save_tools
 from dtdr.demonstrations import Demonstration
 from dtdr.encoders.lexical import words
 from dtdr.engines import ProcessEngine
 from dtdr.errors import DtdrError, InputError
-from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations, save_tools
+from dtdr.jsonl import BadRecords
 from dtdr.plan import Plan
 from dtdr.retrievers.factored.familiarity import hash_runs, phrase_hashes
 from dtdr.retrievers.training import TrainingData
@@ -82,7 +83,7 @@ def test_counts_merge_in_any_order_to_the_same_bytes(draw, number):
         other = parts.pop(draw.randrange(len(parts)))
         parts.append(one.merge(other))
     assert parts[0].to_bytes() == whole.to_bytes()
-    assert parts[0].chosen().tolist() == whole.chosen().tolist()
+    assert parts[0].choose().tolist() == whole.choose().tolist()
 
 
 def test_what_is_counted_is_what_is_there():
@@ -94,19 +95,19 @@ def test_what_is_counted_is_what_is_there():
     assert (counts.total, counts.skipped) == (len(SOME), len(SOME) - len(usable))
     assert counts.empty == sum(not item.plan.calls for item in usable)
     learned = TrainingData(50, 0, "5e", 1)
-    training = counts.training(learned)
+    training = counts.describe_training(learned)
     assert (training.demonstrations, training.sampled) == (len(usable), 50)
     assert training.empty_plans == counts.empty
     other, _ = Counts(50).count([*SOME[:-1], Demonstration("x", "Another query", Plan(()))])
-    hashes = {training.sha256, other.training(learned).sha256}
-    hashes.add(counts.training(TrainingData(50, 0, "5f", 1)).sha256)
+    hashes = {training.sha256, other.describe_training(learned).sha256}
+    hashes.add(counts.describe_training(TrainingData(50, 0, "5f", 1)).sha256)
     assert len(hashes) == 3
 
 
 def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
-    sizes = [set(Counts(size).count(SOME)[0].chosen().tolist()) for size in (10, 100, 400)]
+    sizes = [set(Counts(size).count(SOME)[0].choose().tolist()) for size in (10, 100, 400)]
     assert sizes[0] < sizes[1] < sizes[2]
-    other = set(Counts(100, seed=1).count(SOME)[0].chosen().tolist())
+    other = set(Counts(100, seed=1).count(SOME)[0].choose().tolist())
     assert len(other & {number_of(item.id, 1) for item in SOME}) == len(other)
     drawn = [
         {item.id for item in SOME if number_of(item.id, seed) in chosen}
@@ -367,7 +368,7 @@ def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
     assert merged.phrases is None
     assert merged.to_bytes() == reduce(Counts.merge, reversed(parts)).to_bytes()
     model = dtdr.fit(SOME[:50], retriever="dtdr-l")
-    model.record_counts(merged.training(model.training_), merged.phrases)
+    model.record_counts(merged.describe_training(model.training_), merged.phrases)
     assert model.training_.demonstrations == merged.total - merged.skipped
 
 

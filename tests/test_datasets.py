@@ -14,8 +14,9 @@ from dtdr.calls import iter_references
 from dtdr.datasets import t_eval, tinyagent, traject_bench, ultratool
 from dtdr.datasets.base import object_records
 from dtdr.datasets.splits import default_split
+from dtdr.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, read_demonstrations, save_demonstrations
+from dtdr.jsonl import BadRecords
 from dtdr.plan import Plan
 
 

@@ -11,10 +11,10 @@ pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 from dtdr import erasure, load
 from dtdr.cli import run
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import read_demonstrations, save_demonstrations, save_tools
 from dtdr.erasure import erase_groups
 from dtdr.errors import InputError
 from dtdr.feedback import FileLog
-from dtdr.jsonl import read_demonstrations, save_demonstrations, save_tools
 from dtdr.learning import Trainer, Versions
 from dtdr.server import Settings, create_app
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_fitted_again_is_refused_before_anything_is_erased(
     assert run([*erase[:1], str(run_data / "a.jsonl"), *erase[2:]]) == 2
     assert "learned from 60 demonstrations, and these files hold 30" in capsys.readouterr().err
     versions = Versions(model)
-    with versions.locked():
+    with versions.lock():
         assert run(erase) == 2
     assert "another dtdr learn is at work" in capsys.readouterr().err
     assert run([*fit, "--split", "group"]) == 0
@@ -230,12 +230,12 @@ def test_versions_are_forgotten_and_the_log_is_not_learned_twice(run_data, tmp_p
     Trainer(model, FileLog(log))
     first = versions.history()[-1]
     assert first.log == str(log.resolve())
-    (begun,) = versions.kept()
+    (begun,) = versions.list_names()
     learned = dataclasses.replace(first, position=str(log.stat().st_size), version="000002")
     versions.add(learned)
     assert run(["erase", str(run_data), "--group", "ann", "--model", str(model), "--refit"]) == 0
-    assert begun not in versions.kept()
-    assert versions.kept() == ["000003"]
+    assert begun not in versions.list_names()
+    assert versions.list_names() == ["000003"]
     last = versions.history()[-1]
     assert last.position == str(log.stat().st_size) < learned.position
     trainer = Trainer(model, FileLog(log))

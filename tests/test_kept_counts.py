@@ -12,9 +12,10 @@ import dtdr
 from dtdr.cli import run
 from dtdr.counting import Counts, KeptCounts, draw_sample, parts, passes
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import save_demonstrations, save_tools
 from dtdr.engines import ProcessEngine
 from dtdr.errors import OutputError
-from dtdr.jsonl import BadRecords, save_demonstrations, save_tools
+from dtdr.jsonl import BadRecords
 
 ONE = ProcessEngine(1)
 GROUPS = ("ann", "bob", "", "eve")

@@ -189,7 +189,7 @@ def test_versions_are_kept_listed_and_rolled_back_by_name(model, tmp_path, capsy
         assert trainer.step().change is not None
         checksums.append(checksum_of(model))
     assert len(set(checksums)) == 4
-    assert Versions(model).kept() == ["000003", "000004"]
+    assert Versions(model).list_names() == ["000003", "000004"]
     assert run(["learn", str(model), "--roll-back", "000001"]) == 2
     assert "those kept are: 000003, 000004" in capsys.readouterr().err
     assert run(["learn", str(model), "--roll-back", "000003"]) == 0
@@ -249,7 +249,7 @@ def test_a_log_that_was_replaced_is_noticed(model, tmp_path):
 
 
 def test_one_trainer_works_at_a_time(model, tmp_path, capsys):
-    with Versions(model).locked():
+    with Versions(model).lock():
         assert run(["learn", str(model), str(tmp_path / "f.jsonl"), "--once"]) == 2
     assert "another dtdr learn" in capsys.readouterr().err
 

@@ -11,8 +11,8 @@ from dtdr.cli import run
 from dtdr.counting.memory import SAMPLE, parse_size, plan_memory
 from dtdr.counting.passes import MOST_IDS
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import save_demonstrations, save_tools
 from dtdr.errors import InputError
-from dtdr.jsonl import save_demonstrations, save_tools
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
 from dtdr.datasets.synthetic import generate
+from dtdr.demonstration_files import save_demonstrations
 from dtdr.errors import DtdrError, InputError
-from dtdr.jsonl import BadRecords, save_demonstrations
+from dtdr.jsonl import BadRecords
 from dtdr.parquet import write_parquet
 from dtdr.retrievers import create
 from tests import strategies

@@ -473,10 +473,10 @@ def test_the_nearest_demonstration_shares_the_most_words():
     queries = ["mail the report to Ann", "open the map of Rome", "mail the invoice to Bob"]
     memory = PlanMemory.fit(queries, [(0,), (1,), (0, 2)])
     cosines = memory.cosines("open the map of Rome")
-    (first, cosine), *_ = memory.nearest(cosines)
+    (first, cosine), *_ = memory.find_nearest(cosines)
     assert first == 1
     assert cosine == pytest.approx(1, abs=1e-3)
-    assert 1 not in [number for number, _ in memory.nearest(cosines, leave_out=1)]
+    assert 1 not in [number for number, _ in memory.find_nearest(cosines, leave_out=1)]
     longer = memory.with_plans(["call the bank"], [(3,)])
     assert longer.multisets[(3,)] == 1
     assert len(memory.plans) == 3
@@ -501,7 +501,7 @@ def test_the_parts_of_a_query_say_which_tools_are_called_how_often():
     first, second = both.by_part
     assert first[0] > 2 * second[0]
     assert second[2] > 2 * first[2]
-    padded = expected.padded(6)
+    padded = expected.pad(6)
     assert (padded.log_odds[5], padded.mismatch(5, 3)) == (0, 0)
     assert padded.by_part.shape == (1, 6)
     restored = PartRegression.restore(regression.arrays(), 4)

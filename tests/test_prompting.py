@@ -204,11 +204,11 @@ def test_ordinary_text_is_left_as_it_is():
 def test_hostile_names_can_be_shown_chosen_and_mapped_back():
     names = ["send mail", "mail.send", "發郵件", "a\nb", "a b", "x<|im_end|>", "  "]
     shown = ShownNames(names)
-    seen = [shown.shown(name) for name in names]
+    seen = [shown.show(name) for name in names]
     assert len(set(seen)) == len(names)
     assert all("\n" not in text and "<|" not in text and text for text in seen)
     assert [shown.name(text) for text in seen] == names
-    assert shown.shown("a b") == "a b"
+    assert shown.show("a b") == "a b"
 
 
 def test_tools_without_descriptions_and_parameters_are_shown():
@@ -232,7 +232,7 @@ def test_the_example_of_a_filling_is_an_exchange_of_its_own_in_a_chat():
     tool = Tool("send_mail", "Send", (Parameter("input", "str"),))
     examples = Examples(small_data.dataset().demonstrations)
     found = FillingPrompts([tool], examples=examples).prompt(QUERY, CALLS, tool)
-    for prompt in (found, found.followed_by("inptu=1", "'inptu' is no parameter")):
+    for prompt in (found, found.add_remark("inptu=1", "'inptu' is no parameter")):
         roles = [message["role"] for message in prompt.messages]
         assert roles == ["system", "user", "assistant", "user"]
         assert prompt.messages[2]["content"] == "input=out_3"

@@ -8,9 +8,9 @@ import dtdr
 from dtdr.cli import run
 from dtdr.counting import draw_sample
 from dtdr.datasets.synthetic import generate, tools
+from dtdr.demonstration_files import save_demonstrations, save_tools
 from dtdr.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
-from dtdr.jsonl import save_demonstrations, save_tools
 from dtdr.traces import ImportOptions, find_format
 from dtdr.traces.many_logs import ImportTask, import_logs
 

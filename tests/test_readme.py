@@ -5,7 +5,7 @@ import sys
 
 import dtdr
 from dtdr.datasets.synthetic import generate
-from dtdr.jsonl import save_demonstrations
+from dtdr.demonstration_files import save_demonstrations
 from tests.conftest import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

@@ -238,7 +238,7 @@ def test_the_nearest_cluster_is_the_one_scikit_learn_predicts(sparse):
     np.testing.assert_allclose(clusters.centres, reference.cluster_centers_, atol=1e-5)
     np.testing.assert_array_equal(labels, reference.labels_)
     rows = [(np.arange(12), row) for row in new] if sparse else list(new)
-    found = [clusters.nearest(row, 3) for row in rows]
+    found = [clusters.find_nearest(row, 3) for row in rows]
     assert [three[0] for three in found] == reference.predict(queries).tolist()
     distances = reference.transform(queries)
     np.testing.assert_array_equal(found, np.argsort(distances, axis=1)[:, :3])
@@ -248,7 +248,7 @@ def test_every_cluster_has_a_query_even_when_queries_repeat():
     vectors = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
     clusters, labels = Clusters.fit(vectors, 12)
     assert len(clusters.centres) == len(set(labels.tolist())) <= 12
-    assert [clusters.nearest(row, 1)[0] for row in vectors] == labels.tolist()
+    assert [clusters.find_nearest(row, 1)[0] for row in vectors] == labels.tolist()
 
 
 def test_the_papers_dtdr_c_with_one_cluster_and_order_one_is_dr():

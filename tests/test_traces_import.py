@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dtdr.demonstration_files import read_demonstrations, read_tools
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords, read_demonstrations, read_tools
+from dtdr.jsonl import BadRecords
 from dtdr.traces import (
     FORMATS,
     Importer,

@@ -6,7 +6,7 @@ import pytest
 
 from dtdr.cli import run
 from dtdr.datasets.synthetic import generate
-from dtdr.jsonl import read_demonstrations, save_demonstrations
+from dtdr.demonstration_files import read_demonstrations, save_demonstrations
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from dtdr.api import fit, load
 from dtdr.calls import ToolCall
+from dtdr.demonstration_files import read_demonstrations, read_tools
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import DtdrError
-from dtdr.jsonl import read_demonstrations, read_tools
 from dtdr.plan import Plan
 from dtdr.ranking import Ranking
 from dtdr.retrievers.session import Session

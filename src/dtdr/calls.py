@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeGuard, get_args
 
 import msgspec
@@ -214,6 +214,17 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
             yield ToolCall(str(number), value)
         else:
             yield {"id": str(number), **value}
+
+
+def renumber_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """The calls of a plan with ids from 1, as runs give them, and their references by these."""
+    ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
+    return [
+        msgspec.structs.replace(
+            call, id=ids[call.id], arguments=rename_references(call.arguments, ids)
+        )
+        for call in calls
+    ]
 
 
 def check_pointers(calls: Iterable[ToolCall], earlier: Iterable[ToolCall] = ()) -> None:

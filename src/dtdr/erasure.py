@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dtdr import json_codec, parquet
 from dtdr.errors import InputError
-from dtdr.files import replacing_file
-from dtdr.jsonl import bounded_lines, longest_line, too_long
+from dtdr.files import replace_file
+from dtdr.jsonl import iter_bounded_lines, longest_line, too_long
 from dtdr.shards import find_shards
 
 
@@ -44,21 +44,21 @@ def erase_groups(
     for file in files:
         if not file.is_file():
             raise InputError(f"{file} is not a file of this machine; erase where it is stored")
-    found = []
+    erasures = []
     for file in files:
         is_parquet = file.suffix == parquet.SUFFIX
         flags = list(_rows_to_keep(file, groups) if is_parquet else _lines_to_keep(file, groups))
-        found.append(FileErasure(file, flags.count(False), flags.count(True)))
-    for item in found:
+        erasures.append(FileErasure(file, flags.count(False), flags.count(True)))
+    for item in erasures:
         if item.erased and not dry_run:
             _rewrite(item.file, groups)
-    return found
+    return erasures
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     limit = longest_line()
     with file.open("rb") as stream:
-        for number, (line, _) in enumerate(bounded_lines(stream.readline, limit), start=1):
+        for number, (line, _) in enumerate(iter_bounded_lines(stream.readline, limit), start=1):
             if line is None:
                 raise InputError(f"{file}:{number}: {too_long(limit)}")
             yield number, line
@@ -75,7 +75,7 @@ def _is_kept(file: Path, number: int, line: bytes, groups: Collection[str]) -> b
         record = json_codec.loads(line)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{file}:{number}: not a line of JSON, so that nobody can tell whose it is; mend or "
+            f"{file}:{number}: not a line of JSON, so that nobody can tell whose it is; fix or "
             "delete it first"
         ) from error
     return not isinstance(record, dict) or str(record.get("group", "")) not in groups
@@ -91,7 +91,7 @@ def _rows_to_keep(file: Path, groups: Collection[str]) -> Iterator[bool]:
 
 
 def _rewrite(file: Path, groups: Collection[str]) -> None:
-    with replacing_file(file) as stream:
+    with replace_file(file) as stream:
         if file.suffix == parquet.SUFFIX:
             with file.open("rb") as source:
                 parquet.copy_rows(source, stream.buffer, list(_rows_to_keep(file, groups)))

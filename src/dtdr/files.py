@@ -47,7 +47,7 @@ def read_regular_file(path: str | Path, limit: int) -> bytes:
 
 
 @contextlib.contextmanager
-def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
+def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
     """Open a text file that takes the place of ``path`` only when the block ends without error.
 
     Raises:
@@ -74,7 +74,7 @@ def replacing_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def replacing_folder(path: str | Path) -> Iterator[Path]:
+def replace_folder(path: str | Path) -> Iterator[Path]:
     """Give a temporary folder that takes the place of ``path`` when the block ends without error.
 
     Whoever calls it has made sure that what is there may be lost. A link to a folder stays, and

@@ -110,7 +110,7 @@ class Transport(_Sender):
         content = _Content(request)
         with (
             _errors(content),
-            _until(content.deadline),
+            _set_deadline(content.deadline),
             self._open().stream(**_keywords(request, content.seconds)) as response,
         ):
             if not content.begin(response):
@@ -238,7 +238,7 @@ def _errors(content: _Content) -> Iterator[None]:
 
 
 @contextmanager
-def _until(deadline: float) -> Iterator[None]:
+def _set_deadline(deadline: float) -> Iterator[None]:
     token = _deadline.set(deadline)
     try:
         yield
@@ -265,7 +265,9 @@ class _Backend(httpcore2.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
-        stream = super().connect_tcp(host, port, _remaining(timeout), local_address, socket_options)
+        stream = super().connect_tcp(
+            host, port, _remaining_seconds(timeout), local_address, socket_options
+        )
         return _Stream(stream)
 
 
@@ -280,18 +282,20 @@ class _Stream(httpcore2.NetworkStream):
         return self._stream.get_extra_info(info)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _remaining(timeout))
+        return self._stream.read(max_bytes, _remaining_seconds(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _remaining(timeout))
+        self._stream.write(buffer, _remaining_seconds(timeout))
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _remaining(timeout)))
+        return _Stream(
+            self._stream.start_tls(ssl_context, server_hostname, _remaining_seconds(timeout))
+        )
 
 
-def _remaining(timeout: float | None) -> float | None:
+def _remaining_seconds(timeout: float | None) -> float | None:
     deadline = _deadline.get(None)
     if deadline is None:
         return timeout

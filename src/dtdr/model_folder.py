@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import InputError, ModelError, OutputError
-from dtdr.files import read_regular_file, replacing_file, replacing_folder
+from dtdr.files import read_regular_file, replace_file, replace_folder
 from dtdr.tools import Tool
 
 P = TypeVar("P")
@@ -80,7 +80,7 @@ class Part(Protocol):
     """What is learned beside the ranking, and saved with it."""
 
     def config(self) -> dict[str, Any]:
-        """What is no array, as JSON."""
+        """What is not an array, as JSON."""
 
     def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
         """What is, by name."""
@@ -160,7 +160,7 @@ def write(
         ) from error
     if problem := _too_large(content):
         raise OutputError(f"cannot write {folder}: its config.json {problem}; use fewer tools")
-    with replacing_folder(folder) as temporary:
+    with replace_folder(folder) as temporary:
         (temporary / "model.safetensors").write_bytes(tensors)
         (temporary / "config.json").write_bytes(content)
 
@@ -186,7 +186,7 @@ def mark_erased(folder: str | Path, demonstrations: int) -> None:
     training = config["training_data"]
     training["erased"] = training.get("erased", 0) + demonstrations
     config["config_sha256"] = config_checksum(config)
-    with replacing_file(Path(folder) / "config.json") as stream:
+    with replace_file(Path(folder) / "config.json") as stream:
         stream.write(json.dumps(config, ensure_ascii=False, indent=1) + "\n")
 
 

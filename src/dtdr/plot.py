@@ -19,7 +19,7 @@ from dtdr.calls import END
 from dtdr.demonstrations import DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluation import charts
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 
 if TYPE_CHECKING:
     from dtdr.evaluation.run_log import RunLog
@@ -46,7 +46,7 @@ class Figure:
         Raises:
             OutputError: the file exists and ``force`` is False, or it cannot be written.
         """
-        with replacing_file(path, force=force) as stream:
+        with replace_file(path, force=force) as stream:
             stream.write(self.svg)
 
     def _repr_html_(self) -> str:
@@ -202,9 +202,7 @@ def rankings(retriever: Retriever, run: Run, *, tools: int = 4) -> Figure:
             )
             row += 1
         if number < len(run.calls):
-            call = run.calls[number]
-            known = {} if call.status == "unknown" else {"status": call.status}
-            session.call(call.tool, call.arguments, output=call.output, step=call.step, **known)
+            session.call(run.calls[number])
     height = 22 * row + 40
     parts.append(
         f'<text class="tick start" x="12" y="{height - 10}">in colour: what was called next</text>'

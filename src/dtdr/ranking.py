@@ -200,7 +200,7 @@ class Ranking:
         return selected
 
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
-        """Why a tool has its probability: what speaks for it, against the next best.
+        """Why a tool has its probability: what sets it apart from the next best.
 
         Computed when it is asked for, from the retriever as it was when it ranked. Of ``dtdr-f``
         what each block adds, and the nearest demonstrations; of ``dtdr-c`` and ``dr`` what

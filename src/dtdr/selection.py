@@ -16,7 +16,7 @@ Positions = npt.NDArray[np.intp]
 
 COVERAGE = 0.95
 """Default where the retriever was calibrated: one step in twenty may lack every acceptable tool,
-an error that no LLM can mend, so it must stay well below the LLM's own."""
+an error that no LLM can correct, so it must stay well below the LLM's own."""
 
 TOP_K = 5
 """Default where the retriever has neither calibration nor threshold."""

@@ -117,7 +117,7 @@ def _remote_shards(url: str) -> list[Shard]:
         else:
             return [_remote_shard(system, path, url)]
     except Exception as error:
-        raise _unreachable(url, error) from error
+        raise _explain_unreachable(url, error) from error
     scheme = url.partition("://")[0]
     return [
         _remote_shard(system, item, f"{scheme}://{item.lstrip('/')}")
@@ -130,7 +130,7 @@ def _remote_shard(system: Any, path: str, name: str) -> Shard:
         try:
             stream: IO[bytes] = system.open(path, "rb")
         except Exception as error:
-            raise _unreachable(name, error) from error
+            raise _explain_unreachable(name, error) from error
         return io.BufferedReader(_RemoteFile(stream, name), _BUFFER_BYTES)
 
     return Shard(name, open_file)
@@ -165,7 +165,7 @@ class _RemoteFile(io.RawIOBase):
         try:
             content = self._stream.read(len(buffer))
         except Exception as error:
-            raise _unreachable(self._name, error) from error
+            raise _explain_unreachable(self._name, error) from error
         buffer[: len(content)] = content
         return len(content)
 
@@ -184,7 +184,7 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
-def _unreachable(url: str, error: Exception) -> InputError:
+def _explain_unreachable(url: str, error: Exception) -> InputError:
     """Storage drivers raise whatever they like: each is one sentence."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"cannot read {url}: no such file or folder")

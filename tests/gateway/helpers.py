@@ -102,7 +102,7 @@ async def gateway_client(
     """A gateway in this process before servers in theirs, and a client of it."""
     chosen = GatewayOptions(policy=policy or few(), **(options or {}))
     gateway = Gateway(model, specs, chosen)
-    async with gateway.running(), client_of(gateway, mode=mode, **client) as connected:
+    async with gateway.run(), client_of(gateway, mode=mode, **client) as connected:
         yield connected, gateway
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dtdr.datasets.synthetic import generate, tools
-from dtdr.jsonl import save_demonstrations, save_tools
+from dtdr.demonstration_files import save_demonstrations, save_tools
 from dtdr.lab.pool import compute
 from dtdr.lab.resolve import Options
 from dtdr.lab.run import Summary, run_lab

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import dtdr
+from dtdr.demonstration_files import read_demonstrations
 from dtdr.errors import InputError, OutputError
 from dtdr.feedback import DuplicateError, FileLog
-from dtdr.jsonl import read_demonstrations
 from dtdr.server import create_app
 from dtdr.server.models import _apply_updates, _UpdateRequest
 from tests import small_data

@@ -126,18 +126,13 @@ def test_a_run_can_be_played_into_a_session(studio, ask, model, runs):
 
 
 def test_ids_of_a_run_are_counted_from_one_and_references_follow():
-    from dtdr import Demonstration, Plan, ToolCall
-    from dtdr.studio.routes import numbered_calls
+    from dtdr.calls import ToolCall, renumber_calls
 
-    plan = Plan(
-        (
-            ToolCall("a", "find", {"who": "Ann"}),
-            ToolCall("z", "mail", {"to": [{"$ref": "a", "path": "/mail"}], "all": {"x": "a"}}),
-        )
-    )
-    calls = numbered_calls(Demonstration("1", "q", plan))
-    assert [item["id"] for item in calls] == ["1", "2"]
-    assert calls[1]["arguments"] == {"to": [{"$ref": "1", "path": "/mail"}], "all": {"x": "a"}}
+    find = ToolCall("a", "find", {"who": "Ann"})
+    mail = ToolCall("z", "mail", {"to": [{"$ref": "a", "path": "/mail"}], "all": {"x": "a"}})
+    calls = renumber_calls([find, mail])
+    assert [call.id for call in calls] == ["1", "2"]
+    assert calls[1].arguments == {"to": [{"$ref": "1", "path": "/mail"}], "all": {"x": "a"}}
 
 
 def test_why_is_that_of_the_library(ask, model):

@@ -102,7 +102,7 @@ def choose_value(
         return Choice(UNKNOWN, unknown)
     form = max(totals, key=totals.__getitem__)
     share = totals[form]
-    used = _used_output(candidates, totals, around)
+    used = _find_used_output(candidates, totals, around)
     if used is not None:
         written = around.get(AROUND + used, 0.0)
         if totals.get(used, 0.0) < _LEAST_PLAIN * written:
@@ -144,7 +144,7 @@ def choose_value(
     )
 
 
-def _used_output(
+def _find_used_output(
     candidates: Candidates, totals: Mapping[str, float], around: Mapping[str, float]
 ) -> str | None:
     """The output that the value is, or holds, where that is more probable than that none is."""

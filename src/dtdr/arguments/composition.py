@@ -47,7 +47,7 @@ def find_template(constants: Constants, tool: str, parameter: str, form: str) ->
     return next(one for one in templates if template_form(one) == wanted)
 
 
-def composed_forms(constants: Constants, candidates: Candidates, value: Any) -> list[str]:
+def compose_forms(constants: Constants, candidates: Candidates, value: Any) -> list[str]:
     """As what a demonstrated value may be put together, all of whose parts stand somewhere.
 
     Args:
@@ -73,7 +73,7 @@ class CallFiller:
 
     Args:
         ranker: weighs candidates.
-        found: finds them.
+        candidates: finds them.
         constants: fields and templates.
     """
 

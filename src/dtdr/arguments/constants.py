@@ -265,7 +265,7 @@ class _Counts:
         """One more run."""
         values = self._seen.of_run(item)
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
-        said = "\n".join(_said(item.query, item.before))
+        said = "\n".join(_iter_texts(item.query, item.before))
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
@@ -274,7 +274,7 @@ class _Counts:
             for parameter, value in call.arguments.items():
                 self.given[call.tool][parameter] += 1
                 self._add_value(values, (call.tool, parameter), value, said)
-            said = "\n".join((said, *_returned(call)))
+            said = "\n".join((said, *_iter_output_texts(call)))
 
     def _add_value(
         self, values: RunValues, key: Parameter, value: Any, said: str, depth: int = 0
@@ -328,17 +328,17 @@ def _template_key(template: Template) -> str:
     return _TEMPLATE + template_form(template)
 
 
-def _said(query: str, before: Sequence[Message | ToolCall]) -> Iterator[str]:
+def _iter_texts(query: str, before: Sequence[Message | ToolCall]) -> Iterator[str]:
     """What stands in a run before its first call, casefolded."""
     yield query.casefold()
     for one in before:
         if isinstance(one, Message):
             yield one.content.casefold()
         else:
-            yield from _returned(one)
+            yield from _iter_output_texts(one)
 
 
-def _returned(call: ToolCall) -> Iterator[str]:
+def _iter_output_texts(call: ToolCall) -> Iterator[str]:
     """The texts that a call returned, casefolded."""
     if call.output is not None:
         for _, leaf in output_leaves(call.output):

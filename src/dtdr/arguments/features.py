@@ -149,7 +149,7 @@ class Mention(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def _folded_constant(form: str) -> tuple[str, frozenset[str]]:
+def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
     """A canonical form as it is looked for in texts, and the stems of its words."""
     text = form.removesuffix(".0")
     words = re.findall(r"[^\W_]{3,}", text)
@@ -165,7 +165,7 @@ def find_mention(texts: RunTexts, anchors: Anchors, form: str, used: Collection[
         form: the constant's canonical form.
         used: tokens that arguments took.
     """
-    folded, stems = _folded_constant(form)
+    folded, stems = _fold_constant(form)
     places = texts.folded.find(folded)
     if not places:
         is_part = not texts.stem_set.isdisjoint(stems)
@@ -246,7 +246,7 @@ def output_features(
         ]
         place = strongest[name]
         if place >= 0 and anchors.strongest >= 0:
-            away = _rounded(place - anchors.strongest)
+            away = _round_distance(place - anchors.strongest)
             names += [f"rm {name} {away}", f"rn {away} {bool(uses)}"]
         if past.anchor is not None:
             place = past.anchor[0]
@@ -275,7 +275,7 @@ def output_features(
                 f"rd {name} {one} {two}",
                 f"re {one}",
                 f"rf {head}",
-                f"rg {name} {_rounded(first - state.last_token)}",
+                f"rg {name} {_round_distance(first - state.last_token)}",
                 f"rh {name} {two}",
                 f"ri {name} {texts.neighbour(first, -3)}",
                 f"rj {name} {anchors.before[first]}",
@@ -305,7 +305,7 @@ def _use_features(producer: str, uses: int, by_same: bool, is_taken: bool) -> Ha
     )
 
 
-def _rounded(distance: int) -> str:
+def _round_distance(distance: int) -> str:
     sign = "0" if distance == 0 else "+" if distance > 0 else "-"
     return f"{sign}{min(4, abs(distance).bit_length())}"
 

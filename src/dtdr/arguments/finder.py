@@ -73,10 +73,10 @@ class CandidateFinder:
         """
         return CallCandidates(state, tool, self)
 
-    def announced(self, state: RunState) -> list[str]:
+    def find_announced(self, state: RunState) -> list[str]:
         """The tool that each token of a run's texts announces."""
         if self not in state.memo:
-            state.memo[self] = self.associations.announced(state.texts)
+            state.memo[self] = self.associations.find_announced(state.texts)
         announced: list[str] = state.memo[self]
         return announced
 
@@ -203,7 +203,7 @@ class CallCandidates:
             row_of.append(_LIST_ROW)
             kind_of.append(len(kinds))
             kinds.append("list")
-        for form, name, own_row in self._composed(parameter):
+        for form, name, own_row in self._iter_composed(parameter):
             values.append(None)
             forms.append(form)
             sources.append(Source("unknown"))
@@ -283,7 +283,7 @@ class CallCandidates:
             _dates_of(texts) if is_date else {},
         )
 
-    def _composed(self, parameter: str) -> Iterator[tuple[str, str, int]]:
+    def _iter_composed(self, parameter: str) -> Iterator[tuple[str, str, int]]:
         """The forms of what is put together part by part, their kinds and rows."""
         constants, key = self._constants, (self.tool, parameter)
         if key in constants.fields:
@@ -328,7 +328,7 @@ class CallCandidates:
                     self.tool,
                     self._view.anchors,
                     {name: view.anchors.strongest for name, view in views.items()},
-                    self._finder.announced(self.state),
+                    self._finder.find_announced(self.state),
                 ),
                 self.state.calls[-MAX_OUTPUTS:],
                 strict=True,

@@ -87,7 +87,7 @@ class Associations:
         """The arrays to save."""
         return dict(zip(("words", "tools", "weights"), self._arrays, strict=True))
 
-    def announced(self, texts: RunTexts) -> list[str]:
+    def find_announced(self, texts: RunTexts) -> list[str]:
         """The tool that each token announces most strongly; empty where it announces none."""
         tools: list[str] = []
         for stem, quoted in zip(texts.stems, texts.is_quoted.tolist(), strict=True):

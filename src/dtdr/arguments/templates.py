@@ -106,7 +106,7 @@ def _pattern(template: Template) -> re.Pattern[str]:
 
 
 def fill_template(template: Template, values: Sequence[Any]) -> Any:
-    """The text, or ``{"$join": …}`` where a value is a reference; None where one is no text."""
+    """The text, or ``{"$join": …}`` where a value is a reference; None where one is not text."""
     if any(is_reference(value) for value in values):
         parts: list[Any] = [template[0]]
         for value, words in zip(values, template[1:], strict=True):

@@ -176,7 +176,7 @@ def _quotations(
         opens = close is not None and (
             tokens[index] not in "'‘" or index == 0 or ends[index - 1] < starts[index]
         )
-        end = _closing(tokens, starts, ends, index, close) if opens and close else -1
+        end = _find_closing(tokens, starts, ends, index, close) if opens and close else -1
         if end > index + 1:
             inside: tuple[int, ...] = (end - 1,)
             if tokens[end - 1] in ",." and end > index + 2:
@@ -191,7 +191,7 @@ def _quotations(
     return number, spans
 
 
-def _closing(
+def _find_closing(
     tokens: tuple[str, ...], starts: list[int], ends: list[int], opening: int, mark: str
 ) -> int:
     for index in range(opening + 1, min(len(tokens), opening + MAX_QUOTATION)):

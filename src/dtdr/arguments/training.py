@@ -10,7 +10,7 @@ from dtdr.arguments.batch import Example, MemberExample
 from dtdr.arguments.candidates import LIST, OBJECT, OBJECTS, OMITTED, gold_form
 from dtdr.arguments.composition import (
     MAX_ITEMS,
-    composed_forms,
+    compose_forms,
     find_template,
     item_labels,
     value_slot,
@@ -65,7 +65,7 @@ class TrainingExamples:
         candidates = call_candidates.find(parameter, decided, taken)
         form = gold_form(given, state)
         value = resolve_references(given, state.by_id)
-        composed = composed_forms(finder.constants, candidates, value)
+        composed = compose_forms(finder.constants, candidates, value)
         targets = candidates.targets(form, composed)
         self.examples.append(Example(candidates.features, targets))
         if LIST in candidates.forms:

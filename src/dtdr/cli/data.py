@@ -11,14 +11,14 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.inputs import load_dataset, open_data, report_bad
 from dtdr.cli.output import console, print_json
-from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import (
-    BadRecords,
+from dtdr.demonstration_files import (
     read_demonstrations,
     read_tools,
     save_demonstrations,
     save_tools,
 )
+from dtdr.errors import InputError, OutputError
+from dtdr.jsonl import BadRecords
 from dtdr.progress import track
 
 if TYPE_CHECKING:

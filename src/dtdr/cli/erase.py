@@ -73,17 +73,17 @@ def erase(
         for folder in models if refit and not dry_run else ():
             if number or read_config(folder)["training_data"].get("erased"):
                 refits.append(Refit.of(folder, sum(item.erased + item.kept for item in expected)))
-                stack.enter_context(refits[-1].locked())
+                stack.enter_context(refits[-1].lock())
         if not dry_run:
             for folder in models:  # first: after a break, a model is marked once too often
                 if number:
                     mark_erased(folder, number)
             _drop_counts(models, expected)
-        found = erase_groups(data, group, dry_run=dry_run)
+        erasures = erase_groups(data, group, dry_run=dry_run)
         if not as_json:
-            _tell(found, dry_run=dry_run)
+            _tell(erasures, dry_run=dry_run)
         refitted = [one.run(data) for one in refits]
-    erased = sum(item.erased for item in found)
+    erased = sum(item.erased for item in erasures)
     marked = [folder for folder in models if erased and not dry_run and not refit]
     if as_json:
         print_json(
@@ -92,7 +92,7 @@ def erase(
                 "dry_run": dry_run,
                 "files": [
                     {"file": str(item.file), "erased": item.erased, "kept": item.kept}
-                    for item in found
+                    for item in erasures
                     if item.erased
                 ],
                 "marked": list(map(str, marked)),
@@ -113,13 +113,13 @@ def erase(
         note("models that learned from them still hold what they learned; fit them again")
 
 
-def _tell(found: list[FileErasure], *, dry_run: bool) -> None:
-    changed = [item for item in found if item.erased]
+def _tell(erasures: list[FileErasure], *, dry_run: bool) -> None:
+    changed = [item for item in erasures if item.erased]
     for item in changed:
         typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
     verb = "would be erased" if dry_run else "erased"
     erased = sum(item.erased for item in changed)
-    typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(found):,} files")
+    typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(erasures):,} files")
 
 
 def _drop_counts(models: list[Path], expected: list[FileErasure]) -> None:

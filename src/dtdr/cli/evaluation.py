@@ -169,7 +169,7 @@ class Evaluation:
             OutputError: the file is there and ``force`` is False, or it cannot be written.
         """
         from dtdr.evaluation.charts import reliability_chart
-        from dtdr.files import replacing_file
+        from dtdr.files import replace_file
 
         panels = []
         for log, reliability in zip(self.logs, self._reliabilities, strict=True):
@@ -181,5 +181,5 @@ class Evaluation:
             panels.append((name, reliability.bins, reliability.ece))
         if not panels:
             raise InputError("there is no run with confidence to draw")
-        with replacing_file(path, force=force) as stream:
+        with replace_file(path, force=force) as stream:
             stream.write(reliability_chart(panels, title=self.subject.title))

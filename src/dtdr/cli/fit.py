@@ -307,6 +307,6 @@ def learn(
     record = dict(told)
     if drawn is not None:
         counts = drawn.counts
-        chosen.record_counts(counts.training(chosen.training_), counts.phrases)
+        chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)
         record |= {"sample": counts.size, "seed": counts.seed}
     chosen.record_options(record)

@@ -182,7 +182,7 @@ def import_traces(
     Example: dtdr import openai-chat requests.jsonl -o demonstrations.jsonl
     """
     from dtdr import traces
-    from dtdr.jsonl import read_demonstrations, save_demonstrations, save_tools
+    from dtdr.demonstration_files import read_demonstrations, save_demonstrations, save_tools
     from dtdr.parquet import SUFFIX
     from dtdr.progress import track
     from dtdr.traces.many_logs import ImportTask, import_logs

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtdr.cli.output import note
+from dtdr.demonstration_files import DemonstrationFile, read_tools
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, DemonstrationFile, read_tools
+from dtdr.jsonl import BadRecords
 from dtdr.plan import Plan
 from dtdr.run import Run
 from dtdr.tools import Tool

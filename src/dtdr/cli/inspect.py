@@ -98,7 +98,7 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
             }
             for tool, names in arguments["constants"].items()
             for name, about in names.items()
-            if (values := _held(about))
+            if (values := _list_values(about))
         ] + [
             {
                 "tool": printable(today.get(tool, tool)),
@@ -112,7 +112,7 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
         raise ModelError("the model's record of arguments is damaged; fit it again") from error
 
 
-def _held(about: dict[str, Any]) -> list[str]:
+def _list_values(about: dict[str, Any]) -> list[str]:
     """The values of one argument, words around values, and the fields of objects."""
     values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
     values += [

@@ -97,14 +97,14 @@ def learn(
         return
     if log is None:
         raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
+    from dtdr.demonstration_files import read_demonstrations
     from dtdr.feedback import open_log
-    from dtdr.jsonl import read_demonstrations
 
     options = LearnOptions(batch, seconds, share, tolerance, keep)
     feedback = open_log(log, name or model.resolve().name)
     given = [] if held_out is None else list(read_demonstrations(held_out))
     show = _serve_metrics(metrics)
-    with Versions(model).locked():
+    with Versions(model).lock():
         trainer = Trainer(model, feedback, options, given)
         said = ""
         while True:
@@ -163,7 +163,7 @@ def _list_versions(versions: Any, as_json: bool) -> None:
     from dtdr.evaluation.tables import Column, Table
     from dtdr.learning.versions import checksum_of
 
-    kept = set(versions.kept())
+    kept = set(versions.list_names())
     served = checksum_of(versions.model)
     history = versions.history()
     rows = [

@@ -138,6 +138,6 @@ def make_selection(top: int | None, threshold: float | None, coverage: float | N
 
 def read_examples(path: Path | None) -> list[Demonstration]:
     """The demonstrations that prompts take their examples from."""
-    from dtdr.jsonl import read_demonstrations
+    from dtdr.demonstration_files import read_demonstrations
 
     return [] if path is None else list(read_demonstrations(path))

@@ -69,7 +69,7 @@ def rank(
     ] = None,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Say what speaks for the best tool, against the next best."),
+        typer.Option("--why", help="Say why the best tool is ranked before the next best."),
     ] = False,
     tool: Annotated[
         str | None,

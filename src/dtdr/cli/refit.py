@@ -128,14 +128,14 @@ class Refit:
         return self.retriever.training_
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep ``dtdr learn`` off the model.
 
         Raises:
             InputError: it is at work on it.
         """
         if self.versions.folder.is_dir():
-            with self.versions.locked():
+            with self.versions.lock():
                 yield
         else:
             yield

@@ -174,7 +174,7 @@ def serve(
     run(
         settings,
         more=more,
-        listening=lambda address: note(f"listening on {address} (page: {address}/{page})"),
+        on_listening=lambda address: note(f"listening on {address} (page: {address}/{page})"),
     )
 
 

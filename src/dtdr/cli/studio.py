@@ -56,13 +56,13 @@ def studio(
         models=named_models(models), port=port, log_requests=False, read_only=not learn
     )
 
-    def listening(address: str) -> None:
+    def show_page(address: str) -> None:
         page = f"{address}/studio"
         note(f"the studio is at {page} (Ctrl-C ends it)")
         if open_browser:
             webbrowser.open(page)
 
-    serve(settings, more=studio_endpoints(data, lab), listening=listening)
+    serve(settings, more=studio_endpoints(data, lab), on_listening=show_page)
 
 
 def studio_endpoints(data: Path | None, lab: Path | None) -> Sequence[Endpoint]:
@@ -71,7 +71,7 @@ def studio_endpoints(data: Path | None, lab: Path | None) -> Sequence[Endpoint]:
     Raises:
         InputError: the runs cannot be read, or the folder holds no lab.
     """
-    from dtdr.jsonl import read_demonstrations
+    from dtdr.demonstration_files import read_demonstrations
     from dtdr.lab.store import Store
     from dtdr.studio.lab import Lab
     from dtdr.studio.routes import Studio

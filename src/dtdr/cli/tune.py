@@ -123,7 +123,7 @@ def tune(
         result,
         f"{dataset_label(data_set)}, {retriever}, {icl.value}, {len(records)} held-out steps",
     )
-    given = _given_options(icl.value, top, threshold, coverage, data, llm_context)
+    given = _prompt_options(icl.value, top, threshold, coverage, data, llm_context)
     console().print(
         f"Use: dtdr plan MODEL QUERY --llm {quote(llm)} {' '.join([*given, *advised])}",
         markup=False,
@@ -153,7 +153,7 @@ def _weight(result: CellResult) -> float:
     return fusion.weight * fusion.temperature
 
 
-def _given_options(
+def _prompt_options(
     icl: str,
     top: int | None,
     threshold: float | None,

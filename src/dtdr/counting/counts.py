@@ -156,7 +156,7 @@ class Counts:
             phrases=None if phrases is None or len(phrases) > MOST_PHRASES else phrases,
         )
 
-    def chosen(self) -> Numbers:
+    def choose(self) -> Numbers:
         """Numbers of the sample, rising: the lowest of all, and the lowest of each rare tool.
 
         A sample of another size holds this one or is held by it.
@@ -164,7 +164,7 @@ class Counts:
         extra = [number for lowest in self.rare.values() for number in lowest]
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
 
-    def training(self, learned: TrainingData) -> TrainingData:
+    def describe_training(self, learned: TrainingData) -> TrainingData:
         """What a model says that it learned from.
 
         Args:

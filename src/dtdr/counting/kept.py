@@ -14,7 +14,7 @@ import numpy as np
 
 from dtdr.counting.counts import Counts, Numbers
 from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 from dtdr.jsonl import longest_line
 
 _SUFFIX = ".counts"
@@ -96,7 +96,7 @@ class KeptCounts:
         }
         blocks = (json.dumps(record).encode(), numbers.tobytes(), counts.phrases.tobytes())
         body = b"".join(len(block).to_bytes(_LENGTH, "little") + block for block in blocks)
-        with replacing_file(self._path(name)) as stream:
+        with replace_file(self._path(name)) as stream:
             stream.buffer.write(hashlib.sha256(body).digest() + body)
 
     def prune(self, names: Collection[str]) -> None:

@@ -17,18 +17,11 @@ from dtdr.counting.counts import Counts, Numbers, merge_all, number_of
 from dtdr.counting.kept import KeptCounts
 from dtdr.counting.parts import Part, find_parts, hash_part, open_part
 from dtdr.counting.unique_ids import UniqueIds
+from dtdr.demonstration_files import convert_record, iter_records, read_tools, record_id
 from dtdr.demonstrations import Demonstration
 from dtdr.engines import Engine, ProcessEngine
 from dtdr.errors import InputError, nothing_to_learn
-from dtdr.jsonl import (
-    BadRecords,
-    convert_record,
-    iter_records,
-    leave_out,
-    longest_line,
-    read_tools,
-    record_id,
-)
+from dtdr.jsonl import BadRecords, leave_out, longest_line
 from dtdr.tools import Tool
 
 logger = logging.getLogger("dtdr")
@@ -156,9 +149,8 @@ def _read_records(
             continue
         try:
             yield convert_record(record)
-        except (InputError, RecursionError) as error:
-            deep = isinstance(error, RecursionError)
-            leave_out(f"{place}: {'nested too deeply' if deep else error}", bad)
+        except InputError as error:
+            leave_out(f"{place}: {error}", bad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +180,13 @@ def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Coll
     except InputError as error:
         leave_out(str(error), bad)
         return Collected([], bad, is_whole=False)
-    found: list[tuple[int, Demonstration]] = []
+    numbered: list[tuple[int, Demonstration]] = []
     for place, number, record in records:
         try:
-            found.append((number, convert_record(record)))
-        except (InputError, RecursionError) as error:
-            deep = isinstance(error, RecursionError)
-            leave_out(f"{place}: {'nested too deeply' if deep else error}", bad)
-    return Collected(found, bad)
+            numbered.append((number, convert_record(record)))
+        except InputError as error:
+            leave_out(f"{place}: {error}", bad)
+    return Collected(numbered, bad)
 
 
 def _find_records(
@@ -208,7 +199,7 @@ def _find_records(
     """
     if part.groups is None:
         wanted = set(chosen.tolist())
-        lenient = BadRecords()  # what is no record was counted, or refused, by the first pass
+        lenient = BadRecords()  # what is not a record was counted, or refused, by the first pass
         for place, record in iter_records(open_part(part), lenient):
             try:
                 number = number_of(record_id(record), seed)
@@ -318,22 +309,22 @@ def draw_sample(
         )
     if counts.total == counts.skipped:
         raise nothing_to_learn(counts.skipped)
-    chosen = counts.chosen()
-    found: list[tuple[int, Demonstration]] = []
+    chosen = counts.choose()
+    numbered: list[tuple[int, Demonstration]] = []
     left_out, is_whole = 0, True
     for one in engine.map(collect_part, whole, chosen, seed, skip_bad, label="Sampling"):
-        found += one.demonstrations
+        numbered += one.demonstrations
         left_out += one.bad.count
         is_whole &= one.is_whole
         if bad is not None:
             bad.update(one.bad)
-    if is_whole and len(found) + left_out != len(chosen):
+    if is_whole and len(numbered) + left_out != len(chosen):
         raise InputError(
             "the data changed while they were read: not all that was counted is still there; try "
             "again when nobody writes them"
         )
-    found.sort(key=lambda pair: pair[0])
-    demonstrations = [item for _, item in found]
+    numbered.sort(key=lambda pair: pair[0])
+    demonstrations = [item for _, item in numbered]
     beside = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
     tools = beside / "tools.json"
     described = read_tools(tools) if tools.is_file() else ()

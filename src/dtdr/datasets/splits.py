@@ -12,7 +12,7 @@ from pathlib import Path
 from dtdr.datasets.base import Dataset, canonical_name, data_folders, member
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 
 TEST_SHARE = 0.3
 """Share of the demonstrations that test (paper, Section Experimental Setup)."""
@@ -88,7 +88,7 @@ def save_split(
     Raises:
         OutputError: the file exists and ``force`` is False, or it cannot be written.
     """
-    with replacing_file(path, force=force) as stream:
+    with replace_file(path, force=force) as stream:
         json.dump(
             {
                 "dataset": dataset,

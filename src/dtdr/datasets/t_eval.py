@@ -9,9 +9,10 @@ from typing import Any
 
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Source, member, object_records
+from dtdr.demonstration_files import convert_records
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, convert_records
+from dtdr.jsonl import BadRecords
 from dtdr.plan import Plan
 from dtdr.tools import Parameter, Tool
 

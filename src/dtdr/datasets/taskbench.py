@@ -13,9 +13,10 @@ from typing import Any
 
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Hub, Published, Read, Source, member, read_json
+from dtdr.demonstration_files import convert_records
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
+from dtdr.jsonl import BadRecords, iter_json_lines
 from dtdr.parquet import SUFFIX, iter_rows
 from dtdr.plan import Plan
 from dtdr.tools import Parameter, Tool

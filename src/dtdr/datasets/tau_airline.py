@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtdr.datasets.base import Source, member
+from dtdr.demonstration_files import convert_records
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, convert_records, iter_json_lines, leave_out
+from dtdr.jsonl import BadRecords, iter_json_lines, leave_out
 from dtdr.tools import Tool
 
 if TYPE_CHECKING:

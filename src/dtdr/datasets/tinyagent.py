@@ -11,9 +11,9 @@ from typing import Any
 
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Hub, Published, Read, Source, member, object_records
+from dtdr.demonstration_files import convert_records, read_tools
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import convert_records, read_tools
 from dtdr.plan import Plan
 from dtdr.tools import Tool
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from dtdr.calls import Status, ToolCall
 from dtdr.datasets.base import Source, member
+from dtdr.demonstration_files import convert_records
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
+from dtdr.jsonl import BadRecords, iter_json_lines
 from dtdr.outputs import is_empty
 from dtdr.plan import Plan
 from dtdr.tools import Parameter, Tool

@@ -9,8 +9,9 @@ from typing import Any
 from dtdr.calls import ToolCall
 from dtdr.datasets.base import Source, member
 from dtdr.datasets.taskbench import node_links, read_tool_descriptions
+from dtdr.demonstration_files import convert_records
 from dtdr.demonstrations import Demonstration
-from dtdr.jsonl import BadRecords, convert_records, iter_json_lines
+from dtdr.jsonl import BadRecords, iter_json_lines
 from dtdr.plan import Plan
 
 

@@ -77,7 +77,7 @@ class EndpointEncoder(Encoder):
         retries: int = 5,
         backoff: float = 0.5,
     ) -> None:
-        self.url = _checked_url(url)
+        self.url = _check_url(url)
         if encoding not in get_args(Encoding):
             raise InputError(f"encoding is {encoding!r}; it must be 'float' or 'base64'")
         if batch_size < 1 or (dimension is not None and dimension < 1):
@@ -277,7 +277,7 @@ def _default_variables(url: str) -> tuple[str, ...]:
     return (KEY_VARIABLE, OPENAI_VARIABLE) if is_openai else (KEY_VARIABLE,)
 
 
-def _checked_url(url: str) -> str:
+def _check_url(url: str) -> str:
     parts = parse_address(url)
     if parts is None:
         raise InputError("url must be one such as 'http://localhost:8080/v1'")

@@ -171,7 +171,7 @@ class MiniLMEncoder(Encoder):
             path = _packaged_path(kind)
             expected = self._expected[kind] or _PACKAGED[kind][2]
         else:
-            path = _found_in(folder, _WEIGHTS if kind == "weights" else _TOKENIZER)
+            path = _find_file(folder, _WEIGHTS if kind == "weights" else _TOKENIZER)
             expected = self._expected[kind] or ""
         try:
             with path.open("rb") as stream:
@@ -258,7 +258,7 @@ def _packaged_path(kind: str) -> Path:
     return path
 
 
-def _found_in(folder: Path, names: Sequence[str]) -> Path:
+def _find_file(folder: Path, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name

@@ -147,7 +147,7 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str
         parts += [_text("tick", across(tick), bottom + 17, x.show(tick))]
     parts += [_line("axis", LEFT, bottom, right, bottom)]
     parts += [_text("title", (LEFT + right) / 2, HEIGHT - 8, x.title)]
-    parts += [_upright("title", 13, (TOP + bottom) / 2, y.title)]
+    parts += [_write_upright("title", 13, (TOP + bottom) / 2, y.title)]
     for number, one in enumerate(series):
         path = " ".join(f"{across(p.x)},{up(p.y)}" for p in one.points)
         dash = ' stroke-dasharray="5 4"' if one.dashed else ""
@@ -279,8 +279,8 @@ def _panel(name: str, bins: Sequence[Bin], error: float) -> list[str]:
     return [
         *parts,
         _text("title", left + _PLOT / 2, _PANEL[1] - 12, "Confidence"),
-        _upright("title", 16, top + _PLOT / 2, "Best tool acceptable (share)"),
-        _upright("title", 16, floor - _COUNTS / 2, "Steps"),
+        _write_upright("title", 16, top + _PLOT / 2, "Best tool acceptable (share)"),
+        _write_upright("title", 16, floor - _COUNTS / 2, "Steps"),
     ]
 
 
@@ -325,7 +325,7 @@ def _text(kind: str, x: float, y: float, text: str, whole: str = "") -> str:
     return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}{title}</text>'
 
 
-def _upright(kind: str, x: float, y: float, text: str) -> str:
+def _write_upright(kind: str, x: float, y: float, text: str) -> str:
     turn = f"translate({x:g} {y:g}) rotate(-90)"
     return f'<text class="{kind}" transform="{turn}">{escape(text)}</text>'
 

@@ -180,11 +180,11 @@ def reliability_of(log: RunLog) -> Reliability:
         tuple(bins),
         expected_calibration_error(bins) if bins else None,
         tuple(item for item in coverages if item is not None),
-        _unfamiliar(log),
+        _unfamiliar_share(log),
     )
 
 
-def _unfamiliar(log: RunLog) -> float | None:
+def _unfamiliar_share(log: RunLog) -> float | None:
     """Share of plans, not of steps: a query is one whatever the number of its steps."""
     threshold = log.header.familiarity_threshold
     is_known = ~np.isnan(log.familiarity)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dtdr.errors import InputError, other_version
 from dtdr.evaluation.run_log import COVERAGES, DIGITS, Floats, RunHeader, RunLog
-from dtdr.files import read_regular_file, replacing_file
+from dtdr.files import read_regular_file, replace_file
 
 FORMAT = "dtdr-run"
 FORMAT_VERSION = 3
@@ -57,7 +57,7 @@ def write_run_log(path: str | Path, log: RunLog, *, force: bool = False) -> None
         arrays[column.name] = values.astype(column.stored)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
-    with replacing_file(path, force=force) as stream:
+    with replace_file(path, force=force) as stream:
         stream.buffer.write(content.getbuffer())
 
 
@@ -202,24 +202,26 @@ def _problem(log: RunLog) -> str:
                 and log.set_sizes.shape == (count, sizes)
             ),
         ),
-        ("'plan' is out of range", lambda: _within(log.plan, 0, len(log.plan_ids) - 1)),
+        ("'plan' is out of range", lambda: _is_within(log.plan, 0, len(log.plan_ids) - 1)),
         ("'step' is out of range", lambda: bool((log.step >= 0).all())),
-        ("'called' is out of range", lambda: _within(log.called, 0, names - 1)),
+        ("'called' is out of range", lambda: _is_within(log.called, 0, names - 1)),
         (
             "'acceptable' must name a tool",
-            lambda: _within(log.acceptable, -1, names - 1) and bool((log.accepted > 0).all()),
+            lambda: _is_within(log.acceptable, -1, names - 1) and bool((log.accepted > 0).all()),
         ),
-        ("'ranks' is out of range", lambda: _within(log.ranks, 0, tools)),
+        ("'ranks' is out of range", lambda: _is_within(log.ranks, 0, tools)),
         (
             "'in_log' marks what is not acceptable",
-            lambda: _within(log.in_log, 0, 1) and not log.in_log[log.acceptable < 0].any(),
+            lambda: _is_within(log.in_log, 0, 1) and not log.in_log[log.acceptable < 0].any(),
         ),
-        ("'head' is out of range", lambda: _within(log.head, -1, tools - 1)),
+        ("'head' is out of range", lambda: _is_within(log.head, -1, tools - 1)),
         (
             "a probability is not from 0 to 1",
-            lambda: _within(log.probabilities, 0, 1) and _within(log.head_probabilities, 0, 1),
+            lambda: (
+                _is_within(log.probabilities, 0, 1) and _is_within(log.head_probabilities, 0, 1)
+            ),
         ),
-        ("'confidence' is not from 0 to 1", lambda: _within(log.confidence[~unknown], 0, 1)),
+        ("'confidence' is not from 0 to 1", lambda: _is_within(log.confidence[~unknown], 0, 1)),
         ("'familiarity' is not a finite number", lambda: not np.isinf(log.familiarity).any()),
         (
             "a step is there twice",
@@ -229,7 +231,7 @@ def _problem(log: RunLog) -> str:
     return next((problem for problem, is_right in checks if not is_right()), "")
 
 
-def _within(values: npt.NDArray[Any], low: float, high: float) -> bool:
+def _is_within(values: npt.NDArray[Any], low: float, high: float) -> bool:
     return bool(((values >= low) & (values <= high)).all())
 
 

@@ -63,7 +63,7 @@ class RedisLog(FeedbackLog):
     def read(self, position: str, limit: int) -> list[Entry]:
         """The next entries; see ``FeedbackLog``."""
         with explain_errors("logs of feedback", self._address):
-            found = self._client.xrange(
+            entries = self._client.xrange(
                 self._name, min=f"({position}" if position else "-", count=limit
             )
         return [
@@ -72,7 +72,7 @@ class RedisLog(FeedbackLog):
                 parse(fields.get(b"demonstration", b"")),
                 int(identifier.split(b"-")[0]) / 1_000,
             )
-            for identifier, fields in found
+            for identifier, fields in entries
         ]
 
     def order(self, position: str) -> tuple[int, ...]:

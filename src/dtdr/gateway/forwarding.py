@@ -46,7 +46,7 @@ async def forward(
         MCPError: the upstream's own error.
         UnavailableError: the upstream is away, or went away before it answered.
     """
-    sent = {**forwarded_params(context), **changed}
+    sent = {**select_params(context), **changed}
     progress = _progress_to(context)
     upstream.callers.append(context)
     try:
@@ -62,7 +62,7 @@ async def forward(
     return without_server_stamp(result)
 
 
-def forwarded_params(context: Context) -> dict[str, Any]:
+def select_params(context: Context) -> dict[str, Any]:
     """A request's parameters without what belongs to the client's own hop."""
     params = dict(context.params or {})
     meta = params.pop("_meta", None)

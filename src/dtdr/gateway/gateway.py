@@ -126,7 +126,7 @@ class Gateway:
         return self.learns or self.ranker.reads_calls or self.prefetcher is not None or judges
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncIterator[None]:
         """Keep the servers connected while the block runs; yields when each was tried."""
         try:
             async with anyio.create_task_group() as tasks:

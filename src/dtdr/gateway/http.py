@@ -83,7 +83,7 @@ async def serve_http(
 
     # uvicorn would raise the signal again and end the process before the last runs are recorded.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    async with gateway.running(), anyio.create_task_group() as tasks:
+    async with gateway.run(), anyio.create_task_group() as tasks:
         tasks.start_soon(on_signals, stop, signal.SIGINT, signal.SIGTERM)
         logger.info("serving http://%s:%d%s", host, port, path)
         await server.serve()

@@ -48,7 +48,7 @@ class PassThrough:
     ) -> RawResult:
         """Every server's resources; of a URI that several have, the first server's."""
         offers = await self._gather("resources/list", "resources", "resources")
-        resources = _distinct(offers, "uri")
+        resources = _take_first(offers, "uri")
         self._uri_owners.update({uri: upstream for uri, (upstream, _) in resources.items()})
         return {"resources": [item for _, item in resources.values()]}
 
@@ -57,7 +57,7 @@ class PassThrough:
     ) -> RawResult:
         """Every server's resource templates."""
         offers = await self._gather("resources/templates/list", "resourceTemplates", "resources")
-        templates = _distinct(offers, "uriTemplate")
+        templates = _take_first(offers, "uriTemplate")
         self._templates.update({text: upstream for text, (upstream, _) in templates.items()})
         return {"resourceTemplates": [item for _, item in templates.values()]}
 
@@ -133,7 +133,7 @@ class PassThrough:
             owner = next((name for text, name in self._templates.items() if _fits(text, uri)), None)
         if owner is not None:
             return [self._gateway.upstreams[owner]]
-        return self._able("resources")
+        return self._find_able("resources")
 
     async def _each_reader(
         self, uri: str, act: Callable[[Subscriptions, str], Awaitable[None]]
@@ -150,7 +150,7 @@ class PassThrough:
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's prompts, under names that differ."""
-        return {"prompts": await self._named_prompts()}
+        return {"prompts": await self._list_named_prompts()}
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> RawResult:
         """A server's prompt.
@@ -175,14 +175,14 @@ class PassThrough:
             offers = await self._gather(
                 "resources/templates/list", "resourceTemplates", "resources"
             )
-            for text, (name, _) in _distinct(offers, "uriTemplate").items():
+            for text, (name, _) in _take_first(offers, "uriTemplate").items():
                 self._templates[text] = name
         owner = self._templates.get(params.ref.uri)
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource template: {params.ref.uri}")
         return await self._forward(context, self._gateway.upstreams[owner])
 
-    async def _named_prompts(self) -> list[dict[str, Any]]:
+    async def _list_named_prompts(self) -> list[dict[str, Any]]:
         offers = await self._gather("prompts/list", "prompts", "prompts")
         return [{**item, "name": name} for name, _, item in self._prompt_names.assign(offers)]
 
@@ -190,7 +190,7 @@ class PassThrough:
         try:
             owner = self._prompt_names.owner(name)
             if owner is None:
-                await self._named_prompts()
+                await self._list_named_prompts()
                 owner = self._prompt_names.owner(name)
         except AmbiguousNameError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
@@ -207,7 +207,7 @@ class PassThrough:
         lowest = lowest_level(gateway.clients)
         async with anyio.create_task_group() as tasks:
             for upstream in gateway.upstreams.values():
-                tasks.start_soon(_quietly, upstream, lowest)
+                tasks.start_soon(_try_log_level, upstream, lowest)
         return {}
 
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
@@ -215,7 +215,7 @@ class PassThrough:
         for upstream in self._gateway.upstreams.values():
             await upstream.roots_changed()
 
-    def _able(self, capability: str) -> list[Upstream]:
+    def _find_able(self, capability: str) -> list[Upstream]:
         return [
             upstream
             for upstream in self._gateway.upstreams.values()
@@ -226,7 +226,7 @@ class PassThrough:
         self, method: str, key: str, capability: str
     ) -> dict[str, list[dict[str, Any]]]:
         """A list of every server that has one; a server that fails leaves only its own out."""
-        able = self._able(capability)
+        able = self._find_able(capability)
         offers: dict[str, list[dict[str, Any]]] = {upstream.name: [] for upstream in able}
 
         async def ask(upstream: Upstream) -> None:
@@ -268,14 +268,14 @@ def _require_room(state: ClientState, uris: Sequence[str]) -> None:
         raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
 
 
-async def _quietly(upstream: Upstream, level: types.LoggingLevel) -> None:
+async def _try_log_level(upstream: Upstream, level: types.LoggingLevel) -> None:
     try:
         await upstream.subscriptions.set_log_level(level)
     except (MCPError, UnavailableError) as error:
         logger.info("upstream %r: %s", upstream.name, error)
 
 
-def _distinct(
+def _take_first(
     offers: Mapping[str, list[dict[str, Any]]], key: str
 ) -> dict[str, tuple[str, dict[str, Any]]]:
     """``(upstream, item)`` by the value of a key; the first of each stays."""

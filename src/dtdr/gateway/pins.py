@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -113,7 +113,7 @@ class Pins:
         if self._path is None or self._is_saved:
             return
         self._is_saved = True
-        with replacing_file(self._path) as stream:
+        with replace_file(self._path) as stream:
             json.dump(self._digests, stream, indent=1, sort_keys=True)
             stream.write("\n")
 

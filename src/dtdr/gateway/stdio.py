@@ -30,12 +30,12 @@ CHUNK = 1 << 16
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
-    async with gateway.running(), anyio.create_task_group() as tasks:
+    async with gateway.run(), anyio.create_task_group() as tasks:
 
-        async def terminated(number: int) -> None:
+        async def terminate(number: int) -> None:
             tasks.cancel_scope.cancel()
 
-        tasks.start_soon(on_signals, terminated, signal.SIGTERM)
+        tasks.start_soon(on_signals, terminate, signal.SIGTERM)
         server = GatewayServer(gateway)
         async with standard_streams() as (read, write):
             await server.run(read, write, server.create_initialization_options())

@@ -15,7 +15,7 @@ from dtdr.errors import InputError
 from dtdr.gateway.catalog import AmbiguousNameError
 from dtdr.gateway.clients import INTENT_KEY, MAX_TEXT, ClientState, Context
 from dtdr.gateway.connection import RawResult, UnavailableError
-from dtdr.gateway.forwarding import forward, forwarded_params
+from dtdr.gateway.forwarding import forward, select_params
 from dtdr.gateway.gateway import HEAD_START, Gateway
 from dtdr.integrations import search
 from dtdr.outputs import parse_output
@@ -131,7 +131,7 @@ class ToolHandlers:
         """The result of the call where exactly it was made early."""
         if self._gateway.prefetcher is None:
             return None
-        sent = forwarded_params(context)
+        sent = select_params(context)
         arguments = sent.get("arguments") or {}
         is_plain = sent.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping)
         name = self._gateway.catalog.name_of(*owner)

@@ -192,7 +192,7 @@ def answer_searches(
             )
             names = [name for name in map(tool_name, matches) if name is not None]
             answer["content"] = references(names) or search.NOTHING
-        except InputError as error:  # the model's mistake, which it can mend
+        except InputError as error:  # the model's mistake, which it can correct
             answer |= {"content": str(error), "is_error": True}
         answers.append(answer)
     return answers

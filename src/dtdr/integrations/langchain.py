@@ -130,7 +130,7 @@ def _search_tool(mask: ToolMask) -> BaseTool:
             chosen = find_tools(
                 mask, asked, available, lambda: transcript(messages), tool_name, definition
             )
-        except InputError as error:  # the model's mistake, which it can mend
+        except InputError as error:  # the model's mistake, which it can correct
             return str(error)
         described = [
             {"name": item.name, "description": item.description, "parameters": item.args}

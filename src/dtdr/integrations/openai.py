@@ -19,9 +19,9 @@ from dtdr.integrations.requests import (
     check_list,
     check_names,
     check_tools,
+    find_loadable,
     find_tools,
     hint_text,
-    loadable,
     loads,
     select_tools,
     transcript_of,
@@ -176,7 +176,7 @@ def with_additional_tools(
     Raises:
         InputError: two tools share a name.
     """
-    waiting = loadable(mask, tool_names(tools))
+    waiting = find_loadable(mask, tool_names(tools))
     definitions = {name: tool for tool in tools if (name := tool_name(tool)) in waiting}
     answers = [
         position
@@ -251,7 +251,7 @@ def _search(
     """The tools that one search brings up, and the same as a text."""
     try:
         chosen = find_tools(mask, arguments, tools, lambda: transcript(body), tool_name)
-    except InputError as error:  # the model's mistake, which it can mend
+    except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
     described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
     answer = search.write_answer(described, len(chosen), len(tools))

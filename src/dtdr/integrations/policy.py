@@ -30,7 +30,7 @@ class ToolPolicy(Selection):
     The bounds are those of ``Selection``, with three differences: without any, at least the five
     best tools are shown; ``token_budget`` counts the tools that are shown in any case first; and
     for a query unlike the demonstrations ``fallback`` sets ``top_k`` aside, too, so that an agent
-    is never left with a handful of tools of which nothing speaks for any.
+    is never left with a handful of tools that nothing recommends.
     Whatever is given: tools that were called, and tools that the retriever does not know, are
     shown, and so is at least one tool that it does know. The end of plan is not a tool here.
 

@@ -198,7 +198,7 @@ def hint_text(selection: ToolSelection, *, weighted: bool = False) -> str:
     )
 
 
-def loadable(mask: ToolMask, names: Collection[str]) -> frozenset[str]:
+def find_loadable(mask: ToolMask, names: Collection[str]) -> frozenset[str]:
     """The tools that wait to be loaded: those that the retriever knows, less those always shown."""
     known = frozenset(mask.retriever.vocabulary).intersection(names)
     return known.difference(mask.policy.always_include)
@@ -235,7 +235,7 @@ def loads(
         InputError: two tools share a name.
     """
     names = check_names(map(name_of, tools))
-    waiting = loadable(mask, names)
+    waiting = find_loadable(mask, names)
     points = [*answers, len(messages)]
     transcripts: list[Transcript] = []
 

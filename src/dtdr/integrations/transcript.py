@@ -151,7 +151,7 @@ class Transcript:
             query = "\n".join(text for text in texts if text).strip()
             if turns != "whole-query":
                 calls = []
-            made = [_rankable(call) for call in turn.calls if call.tool and call.tool != END]
+            made = [_make_rankable(call) for call in turn.calls if call.tool and call.tool != END]
             if not last_only:
                 # The calls of one answer were asked for together, before any of them was made.
                 starts = [
@@ -166,7 +166,7 @@ class Transcript:
             if turns != "whole-query":
                 before += [Message("user", turn.query)] if turn.query else []
                 before += [
-                    event if isinstance(event, Message) else _rankable(event)
+                    event if isinstance(event, Message) else _make_rankable(event)
                     for event in turn.events
                 ]
         return runs
@@ -242,7 +242,7 @@ def bound_call(event: ToolCall) -> ToolCall:
     return replace(event, arguments=arguments, output=output, status=status, output_length=whole)
 
 
-def _rankable(call: ToolCall) -> ToolCall:
+def _make_rankable(call: ToolCall) -> ToolCall:
     """A call whose name is text: half a surrogate pair makes it an unknown tool."""
     if call.tool.isascii():
         return call

@@ -48,7 +48,7 @@ def _imports_of_tree(tree: ast.Module) -> Iterator[str]:
     """Modules of this package that a module imports anywhere, inside functions too."""
     for module, alias in _from_package(tree):
         yield from (module, f"{module}.{alias.name}")
-        yield from _passed_on(module).get(alias.name, ())
+        yield from _find_reexports(module).get(alias.name, ())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == PACKAGE)
@@ -65,7 +65,7 @@ def _from_package(tree: ast.Module) -> Iterator[tuple[str, ast.alias]]:
 
 
 @cache
-def _passed_on(name: str) -> dict[str, tuple[str, ...]]:
+def _find_reexports(name: str) -> dict[str, tuple[str, ...]]:
     """Modules behind each name that an ``__init__`` module imports from others."""
     path = _path(name)
     if path is None or path.name != "__init__.py":

@@ -11,8 +11,9 @@ from typing import Any
 
 from dtdr import datasets
 from dtdr.datasets import Dataset
+from dtdr.demonstration_files import read_tools
 from dtdr.errors import unknown_choice
-from dtdr.jsonl import BadRecords, read_tools
+from dtdr.jsonl import BadRecords
 from dtdr.retrievers.base import END_TOOL
 from dtdr.selection import count_tokens
 from dtdr.traces import open_demonstrations

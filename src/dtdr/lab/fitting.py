@@ -133,7 +133,7 @@ def make_retriever(
         given["seed"] = int(spec.get("seed", 0))
     calls = None if "order" in accepted else history
     if calls is not None and _writes_history(chosen):
-        chosen, calls = _truncated_linear(chosen, calls), None
+        chosen, calls = _make_truncated_linear(chosen, calls), None
     try:
         retriever = chosen(**given)
     except TypeError as error:
@@ -207,7 +207,7 @@ class TruncatedHistory(Retriever):
         self.retriever._restore(state)
 
 
-def _truncated_linear(base: type[Retriever], calls: int) -> type[Retriever]:
+def _make_truncated_linear(base: type[Retriever], calls: int) -> type[Retriever]:
     """A dtdr-l that learns from and ranks by the last calls of a history."""
 
     class TruncatedLinear(base):  # type: ignore[valid-type, misc]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dtdr.errors import OutputError
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 from dtdr.lab.cells import Cell
 from dtdr.lab.fitting import fit_signature
 from dtdr.lab.kinds import MEASURES_TIME
@@ -88,7 +88,7 @@ class Estimates:
     def save(self) -> None:
         """Keep what was measured; a cache that cannot be written costs the estimate only."""
         try:
-            with replacing_file(self._path) as stream:
+            with replace_file(self._path) as stream:
                 json.dump(dict(sorted({**self._known, **self._new}.items())), stream, indent=0)
         except OutputError:
             return

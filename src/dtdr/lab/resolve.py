@@ -184,7 +184,7 @@ def _paper_encoder(options: Options) -> tuple[Options, list[str]]:
         return options, []
     if options.full:
         raise InputError(
-            f"the paper's encoder cannot be used ({reason}); mend that, or name another with "
+            f"the paper's encoder cannot be used ({reason}); fix that, or name another with "
             "--encoder"
         )
     other = next(name for name in NEAREST_ENCODERS if not _cannot_encode(name))

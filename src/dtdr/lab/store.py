@@ -15,7 +15,7 @@ from typing import Any
 from dtdr.errors import InputError, other_version
 from dtdr.evaluation.run_log import RunLog
 from dtdr.evaluation.run_log_file import read_run_log, write_run_log
-from dtdr.files import cache_folder, read_regular_file, replacing_file
+from dtdr.files import cache_folder, read_regular_file, replace_file
 
 fcntl: Any
 try:
@@ -198,14 +198,14 @@ class Store:
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with replacing_file(path) as stream:
+    with replace_file(path) as stream:
         json.dump(value, stream, ensure_ascii=False, indent=1)
         stream.write("\n")
 
 
 def _write_compressed(path: Path, value: Mapping[str, Any]) -> None:
     content = gzip.compress(json.dumps(value).encode("ascii"), 6, mtime=0)
-    with replacing_file(path) as stream:
+    with replace_file(path) as stream:
         stream.buffer.write(content)
 
 

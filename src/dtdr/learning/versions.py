@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_folder
+from dtdr.files import replace_folder
 from dtdr.model_folder import read_config
 from dtdr.retrievers.base import Retriever
 
@@ -147,11 +147,11 @@ class Versions:
         self._copy(self.folder / name, self.model)
 
     def _copy(self, source: Path, target: Path) -> None:
-        with replacing_folder(target) as temporary:
+        with replace_folder(target) as temporary:
             for item in source.iterdir():
                 shutil.copyfile(item, temporary / item.name)
 
-    def kept(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Names of the versions that are there, oldest first."""
         if not self.folder.is_dir():
             return []
@@ -160,7 +160,7 @@ class Versions:
     def prune(self, keep: int) -> None:
         """Delete the oldest versions, but never the one that is served."""
         served = checksum_of(self.model)
-        for name in self.kept()[:-keep]:
+        for name in self.list_names()[:-keep]:
             if checksum_of(self.folder / name) != served:
                 shutil.rmtree(self.folder / name)
 
@@ -171,8 +171,8 @@ class Versions:
             InputError: there is no such version.
             OutputError: it cannot be written.
         """
-        if name not in self.kept():
-            kept = ", ".join(self.kept()) or "none"
+        if name not in self.list_names():
+            kept = ", ".join(self.list_names()) or "none"
             raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
         history = self.history()
         change = Change(
@@ -209,12 +209,12 @@ class Versions:
         checksum = self.save(name, retriever)
         self.add(Change(name, "begun", checksum, position, now(), log=log))
         self.publish(name)
-        for other in self.kept():
+        for other in self.list_names():
             if other != name:
                 shutil.rmtree(self.folder / other)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder, so that one process alone changes the model.
 
         Raises:

@@ -16,7 +16,7 @@ from dtdr.llms.tree import (
     Enough,
     NextTokens,
     Tree,
-    inside,
+    get_object,
     likelihoods,
     most_probable,
 )
@@ -88,7 +88,7 @@ class OpenAIServer(LLM):
         return Completion(
             _text(answer.get("content")),
             answer.get("tokens_evaluated"),
-            inside(answer, "timings").get("cache_n"),
+            get_object(answer, "timings").get("cache_n"),
             answer.get("tokens_predicted"),
         )
 
@@ -240,11 +240,11 @@ class OpenAIServer(LLM):
             raise LLMError(
                 f"the LLM server at {self._client.host} answered without a message"
             ) from error
-        usage = inside(answer, "usage")
+        usage = get_object(answer, "usage")
         return Completion(
             text if decoding.choices is None else chosen_name(text),
             usage.get("prompt_tokens"),
-            inside(usage, "prompt_tokens_details").get("cached_tokens"),
+            get_object(usage, "prompt_tokens_details").get("cached_tokens"),
             usage.get("completion_tokens"),
         )
 

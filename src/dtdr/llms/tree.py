@@ -36,7 +36,7 @@ LOWEST = -1e4
 """Stands for log 0, so that sums stay finite."""
 
 
-def inside(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def get_object(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The object under a name of a server's answer; an empty one where there is none."""
     value = answer.get(name)
     return value if isinstance(value, dict) else {}
@@ -151,7 +151,7 @@ class NextTokens:
             tokens, {"n_predict": 1, "n_probs": listed, "logit_bias": self._bias}
         )
         if not self.requests:
-            self.cached_tokens = inside(answer, "timings").get("cache_n")
+            self.cached_tokens = get_object(answer, "timings").get("cache_n")
         self.requests += 1
         try:
             listing = answer["completion_probabilities"][0]["top_logprobs"]

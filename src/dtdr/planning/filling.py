@@ -389,5 +389,5 @@ def fill(
             f"It cannot be used: {'; '.join(map(safe, best.problems))}.\n"
             "Answer again with corrected name=value pairs on one line, and nothing else."
         )
-        prompt = prompt.followed_by(safe(answer.text)[:1000], remark)
+        prompt = prompt.add_remark(safe(answer.text)[:1000], remark)
     return FilledParameters(best.arguments, best.problems, tuple(answers), tokens)

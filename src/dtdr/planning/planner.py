@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtdr.calls import END, ToolCall, rename_references
+from dtdr.calls import END, ToolCall, renumber_calls
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, check_at_least
 from dtdr.llms import LLM
@@ -146,7 +146,7 @@ class Planner:
         Raises:
             LLMError: the LLM could not be asked.
         """
-        run = _GoldRun(self, query, gold=_number_calls(calls))
+        run = _GoldRun(self, query, gold=renumber_calls(calls))
         while not run.stopped:
             self._step(run)
         return run.result()
@@ -377,12 +377,3 @@ class _GoldRun(_Run):
         return PlanResult(
             self.query, Plan(tuple(self._planned)), tuple(self.steps), self.stopped or "cancelled"
         )
-
-
-def _number_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
-    """The calls under the ids that a planner gives, so that both refer to outputs alike."""
-    ids = {call.id: str(number) for number, call in enumerate(calls, start=1)}
-    return [
-        replace(call, id=ids[call.id], arguments=rename_references(call.arguments, ids))
-        for call in calls
-    ]

@@ -174,7 +174,7 @@ class Selector:
                 answer = llm.complete(prompt, max_tokens=longest, choices=choices)
         except PromptTooLongError:
             return Selected(None, "too long", candidates=candidates, llm_calls=1)
-        known = [prompts.names.shown(tool.name) for tool in prompts.tools]
+        known = [prompts.names.show(tool.name) for tool in prompts.tools]
         choice = read_choice(answer.text, choices, known)
         name = None if choice.name is None else prompts.names.name(choice.name)
         return Selected(name, choice.clarity, answer.text, candidates, (), 1, answer.prompt_tokens)

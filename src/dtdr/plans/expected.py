@@ -52,7 +52,7 @@ class ExpectedCalls:
     precision: Floats
     by_part: Floats
 
-    def padded(self, tools: int) -> ExpectedCalls:
+    def pad(self, tools: int) -> ExpectedCalls:
         """The same with further tools, of which nothing is known."""
         more = tools - len(self.log_odds)
         every = (getattr(self, field.name) for field in fields(self))

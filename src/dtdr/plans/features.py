@@ -210,11 +210,13 @@ def _of_demonstrations(
 def _of_spans(counts: npt.NDArray[np.intp], given: Floats, every: Floats) -> list[Floats]:
     if not len(every):
         return [np.zeros(len(counts)), np.zeros(len(counts))]
-    used, unused = _served(counts, given, every)
+    used, unused = _compute_served(counts, given, every)
     return [unused.sum(axis=0), used.sum(axis=0)]
 
 
-def _served(counts: npt.NDArray[np.intp], given: Floats, every: Floats) -> tuple[Floats, Floats]:
+def _compute_served(
+    counts: npt.NDArray[np.intp], given: Floats, every: Floats
+) -> tuple[Floats, Floats]:
     """Of each span or part and plan, how likely the plan has a tool for it; and how likely not.
 
     Args:
@@ -241,7 +243,7 @@ def _of_parts(
     by_count = -distance.sum(axis=1)
     elsewhere = np.delete(expected.log_odds, tools)
     likeliest = elsewhere.max(initial=_LEAST_ODDS)
-    served, unserved = _served(counts, expected.by_part[:, tools], expected.by_part)
+    served, unserved = _compute_served(counts, expected.by_part[:, tools], expected.by_part)
     return [
         by_tool - by_tool[0],
         by_count - by_count[0],

@@ -213,11 +213,11 @@ def edits_help(held_out: Sequence[HeldOutPlan], rankers: HalfRankers) -> bool:
     others = HalfRankers.fit(without, rankers.tools)
     gain = 0
     for one, less in zip(held_out, without, strict=True):
-        gain += _found(one, rankers) - _found(less, others)
+        gain += _grade(one, rankers) - _grade(less, others)
     return gain > 0
 
 
-def _found(plan: HeldOutPlan, rankers: HalfRankers) -> int:
+def _grade(plan: HeldOutPlan, rankers: HalfRankers) -> int:
     """2 where the right plan comes first, 1 where it is among the first five."""
     if plan.right < 0:
         return 0

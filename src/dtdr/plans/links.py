@@ -129,7 +129,7 @@ class Links:
         for later in range(len(tools)):
             result += [
                 (earlier, later)
-                for earlier in _nearest(tools, later)
+                for earlier in _find_nearest(tools, later)
                 if self._share_of(tools, earlier, later) > 0.5
             ]
         return result
@@ -222,7 +222,7 @@ def is_in_order(tools: Sequence[str], plan: Plan) -> bool:
     )
 
 
-def _nearest(tools: Sequence[int], later: int) -> list[int]:
+def _find_nearest(tools: Sequence[int], later: int) -> list[int]:
     """Of each tool before a call, the last call."""
     last: dict[int, int] = {}
     for place in range(later):
@@ -245,7 +245,7 @@ def _count(
             referred = plan.calls[later].references()
             by_reference += len({place[one] for one in referred if one in place})
             every += len(sources)
-            for earlier in _nearest(tools, later):
+            for earlier in _find_nearest(tools, later):
                 key = (tools[earlier], tools[later], earlier == later - 1)
                 count, linked = by_pair.get(key, (0.0, 0.0))
                 by_pair[key] = (count + 1, linked + (earlier in sources))

@@ -122,7 +122,9 @@ class PlanMemory:
         return cosine[:, 0]
 
     @staticmethod
-    def nearest(cosine: npt.NDArray[np.float32], leave_out: int = -1) -> list[tuple[int, float]]:
+    def find_nearest(
+        cosine: npt.NDArray[np.float32], leave_out: int = -1
+    ) -> list[tuple[int, float]]:
         """The most similar demonstrations, by their number, with the cosine; best first.
 
         Args:

@@ -233,7 +233,7 @@ class PlanModel:
         made = Counter(name for name in run.history if name in vocabulary)
         similar: dict[tuple[str, ...], tuple[float, int]] = {}
         memory, tools = self.proposer.memory, self.proposer.tools
-        for number, cosine in memory.nearest(memory.cosines(run.query)):
+        for number, cosine in memory.find_nearest(memory.cosines(run.query)):
             names = Counter(tools[tool] for tool in memory.plans[number])
             key = tuple(sorted((names - made).elements()))
             if made <= names and key in left:

@@ -1,4 +1,4 @@
-"""Proposes the plans of a query, described for a ranker, with what demonstrations taught of it."""
+"""Proposes the plans of a query, described for a ranker by what was learned from demonstrations."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ class PlanProposer:
         query = texts.text.text
         cosines = self.memory.cosines(query)
         if left_out is None:
-            nearest, own, tagger = self.memory.nearest(cosines), None, self.tagger
+            nearest, own, tagger = self.memory.find_nearest(cosines), None, self.tagger
             expected = self.regression.expect(self.regression.predict(query))
         else:
-            nearest = self.memory.nearest(cosines, left_out.number)
+            nearest = self.memory.find_nearest(cosines, left_out.number)
             own, tagger, expected = left_out.plan, left_out.tagger, left_out.expected
-        expected = expected.padded(size)
+        expected = expected.pad(size)
         proposed = propose_plans(
             state,
             made,

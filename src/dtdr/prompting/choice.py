@@ -37,10 +37,10 @@ def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -
     if not answer.strip():
         return Choice(None, "empty")
     for candidate in (answer, answer.strip().splitlines()[0]):
-        name = _same(candidate, listed)
+        name = _find_equal(candidate, listed)
         if name is not None:
             return Choice(name, "cleaned")
-        if _same(candidate, known) is not None:  # which may hold a listed one as a word
+        if _find_equal(candidate, known) is not None:  # which may hold a listed one as a word
             return Choice(None, "unlisted")
     if len(inside := _names_in(answer, listed)) == 1:
         return Choice(inside[0], "embedded")
@@ -49,7 +49,7 @@ def read_choice(answer: str, listed: Sequence[str], known: Sequence[str] = ()) -
     return Choice(None, "invalid")
 
 
-def _same(text: str, names: Sequence[str]) -> str | None:
+def _find_equal(text: str, names: Sequence[str]) -> str | None:
     """The one name that equals the text but for case, quotes and punctuation around it."""
     plain = text.strip(_AROUND).casefold()
     equal = [name for name in names if plain and name.strip(_AROUND).casefold() == plain]

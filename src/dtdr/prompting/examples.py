@@ -104,7 +104,7 @@ class Examples:
             for index, call in enumerate(calls):
                 if call.tool != tool:
                     continue
-                places = bool(call.arguments), _alike(tools[:index], before)
+                places = bool(call.arguments), _similarity(tools[:index], before)
                 if places < similarity[:2]:
                     continue  # words decide among equals only, and cost the most to compare
                 candidate = (*places, _word_overlap(words, _words(item.query)))
@@ -113,7 +113,7 @@ class Examples:
         return best
 
 
-def _alike(left: Sequence[str], right: Sequence[str]) -> float:
+def _similarity(left: Sequence[str], right: Sequence[str]) -> float:
     """Share of the places at which two sequences have the same tool; 1 for equal ones."""
     if not left and not right:
         return 1.0

@@ -96,7 +96,7 @@ class FillingPrompts:
         lines = [
             f"Request: {quote_json(query)}",
             f"Calls so far:\n{plan_lines(calls, self.names)}",
-            f"Function: {quote_json(self.names.shown(tool.name))}",
+            f"Function: {quote_json(self.names.show(tool.name))}",
         ]
         if tool.description.strip():
             lines.append(f"What it does: {quote_json(tool.description.strip())}")

@@ -70,7 +70,7 @@ class PlanFillingPrompts:
                 asks = {name: value for name, value in call.arguments.items() if name in names}
                 known.append(ToolCall(call.id, call.tool, left))
                 if asks:
-                    declared = self._declared(call.tool)
+                    declared = self._find_parameters(call.tool)
                     wanted[number] = [declared.get(name, Parameter(name)) for name in asks]
                     answer.append(f"out_{number}: {answer_line(asks, outputs)}")
             if wanted:
@@ -83,16 +83,16 @@ class PlanFillingPrompts:
         for number, call in enumerate(calls, start=1):
             parts = [answer_line(call.arguments, outputs)] if call.arguments else []
             parts += [f"{item.name}=?" for item in asked.get(number, ())]
-            lines.append(f"out_{number} = {self._names.shown(call.tool)}({', '.join(parts)})")
+            lines.append(f"out_{number} = {self._names.show(call.tool)}({', '.join(parts)})")
         for number, parameters in asked.items():
             tool = calls[number - 1].tool
             described = self._tools.get(tool, Tool(tool)).description.strip()
             about = f", {quote_json(described)}" if described else ""
-            lines.append(f"Missing in out_{number} ({self._names.shown(tool)}{about}):")
+            lines.append(f"Missing in out_{number} ({self._names.show(tool)}{about}):")
             lines += [signature_line(parameter) for parameter in parameters]
         return "\n".join(lines)
 
-    def _declared(self, tool: str) -> dict[str, Parameter]:
+    def _find_parameters(self, tool: str) -> dict[str, Parameter]:
         parameters = self._tools.get(tool, Tool(tool)).parameters
         return {parameter.name: parameter for parameter in parameters}
 

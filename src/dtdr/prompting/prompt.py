@@ -60,7 +60,7 @@ class Prompt:
         task = _paragraphs(self.listing, self.variable, self.cue)
         return [*messages, {"role": "user", "content": task}]
 
-    def followed_by(self, answer: str, remark: str) -> Prompt:
+    def add_remark(self, answer: str, remark: str) -> Prompt:
         """The prompt for another try, after an answer that could not be used."""
         return replace(self, variable=f"{self.variable}\n\nYour answer was: {answer}\n{remark}")
 

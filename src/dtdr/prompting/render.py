@@ -59,7 +59,7 @@ class ShownNames:
             self._shown[name] = shown
             self._name[shown] = name
 
-    def shown(self, name: str) -> str:
+    def show(self, name: str) -> str:
         """The name as the prompt has it; one that is not known is made safe."""
         return self._shown.get(name) or safe(name).strip() or "unnamed"
 
@@ -74,7 +74,7 @@ def tool_list(
     """One JSON object a line, so that no description can end its entry or begin another."""
     lines: list[str] = []
     for tool in tools:
-        record: dict[str, Any] = {"function": names.shown(tool.name)}
+        record: dict[str, Any] = {"function": names.show(tool.name)}
         if tool.description.strip():
             record["description"] = safe(tool.description).strip()
         if probabilities is not None:
@@ -134,7 +134,7 @@ def plan_lines(calls: Sequence[ToolCall], names: ShownNames) -> str:
     """The plan so far, one ``out_n = tool(name='value')`` a line; ``None`` for an empty plan."""
     outputs = output_names(calls)
     lines = [
-        f"{outputs[call.id]} = {names.shown(call.tool)}({answer_line(call.arguments, outputs)})"
+        f"{outputs[call.id]} = {names.show(call.tool)}({answer_line(call.arguments, outputs)})"
         for call in calls
     ]
     return "\n".join(lines) or "None"

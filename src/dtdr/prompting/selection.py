@@ -135,7 +135,7 @@ class SelectionPrompts:
         self._examples = examples or Examples()
         # All functions once, before the example: what is allowed then fits in the last line.
         self._once = self.method.masks and self.method.lists_all
-        functions = self._written("Functions:", self.tools)
+        functions = self._write_tools("Functions:", self.tools)
         start = _PAPER_GUIDELINES if self._is_paper else _GUIDELINES
         self._guidelines = f"{start}\n\n{functions}" if self._once else start
         self._every = functions
@@ -159,7 +159,7 @@ class SelectionPrompts:
             parts.append(self._tool_list(shown))
         parts.append(self._task(query, calls))
         if self._once:
-            parts.append(self._allowed(shown))
+            parts.append(self._write_allowed(shown))
         variable = "\n\n".join(part for part in parts if part)
         return Prompt(
             self._guidelines,
@@ -173,20 +173,20 @@ class SelectionPrompts:
     def choices(self, shown: Ranking) -> tuple[str, ...]:
         """Names, as the prompt shows them, among which the LLM may choose."""
         if self.method.masks:
-            return tuple(self.names.shown(name) for name in shown.tools)
-        return tuple(self.names.shown(tool.name) for tool in self.tools)
+            return tuple(self.names.show(name) for name in shown.tools)
+        return tuple(self.names.show(tool.name) for tool in self.tools)
 
     def _shown_example(self, example: Example | None) -> tuple[str, str] | None:
         if example is None:
             return None
         task = self._task(example.query, example.before)
         if self._once:
-            task = f"{task}\n\n{self._allowed(_uniform(example))}"
+            task = f"{task}\n\n{self._write_allowed(_uniform(example))}"
         elif self.method.masks and not self._is_paper:
             task = f"{self._tool_list(_uniform(example))}\n\n{task}"
         else:
             task = f"{self._every}\n\n{task}"
-        return task, self.names.shown(example.answer)
+        return task, self.names.show(example.answer)
 
     def _task(self, query: str, calls: Sequence[ToolCall]) -> str:
         return f"Request: {quote_json(query)}\nPlan so far:\n{plan_lines(calls, self.names)}"
@@ -197,9 +197,9 @@ class SelectionPrompts:
         if weights is not None:
             heading = "Functions, and how probable each was next in similar plans:"
         tools = [self._tool.get(name, Tool(name)) for name in shown.tools]
-        return self._written(heading, tools, weights)
+        return self._write_tools(heading, tools, weights)
 
-    def _written(
+    def _write_tools(
         self, heading: str, tools: Sequence[Tool], weights: Mapping[str, float] | None = None
     ) -> str:
         listed = tool_list(tools, self.names, weights)
@@ -209,7 +209,7 @@ class SelectionPrompts:
 
     def _suggestions(self, shown: Ranking, calls: Sequence[ToolCall]) -> str:
         if self._is_paper:
-            after = ", ".join(quote_json(self.names.shown(call.tool)) for call in calls)
+            after = ", ".join(quote_json(self.names.show(call.tool)) for call in calls)
             return (
                 "To help you decide, these functions came right after the calls "
                 f"[{after or 'none'}] in plans of other requests:\n"
@@ -220,13 +220,13 @@ class SelectionPrompts:
             f"needs another: {self._names(shown, quote_json)}"
         )
 
-    def _allowed(self, shown: Ranking) -> str:
+    def _write_allowed(self, shown: Ranking) -> str:
         return f"Allowed now: {self._names(shown, _plain_or_quoted)}"
 
     def _names(self, shown: Ranking, written: Callable[[str], str]) -> str:
         weights = self._weights(shown)
         return ", ".join(
-            written(self.names.shown(name))
+            written(self.names.show(name))
             + ("" if weights is None else f" ({weights.get(name, 0.0):.3f})")
             for name in shown.tools
         )

@@ -18,9 +18,9 @@ from dtdr import model_folder
 from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.calibration import Floats
 from dtdr.calls import END
+from dtdr.demonstration_files import DemonstrationFile
 from dtdr.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.errors import InputError, ModelError
-from dtdr.jsonl import DemonstrationFile
 from dtdr.plan import Plan
 from dtdr.plans.beam import StepState
 from dtdr.plans.held_out import HeldOutFold

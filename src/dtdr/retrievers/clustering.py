@@ -169,7 +169,7 @@ class DTDRClustering(Retriever):
         likelihood = self.likelihood_
         return [
             PreparedQuery(
-                self.clusters_.nearest(row, count),
+                self.clusters_.find_nearest(row, count),
                 None if likelihood is None else likelihood.score(row),
             )
             for row in rows(self.encoder.encode(queries))

@@ -82,7 +82,7 @@ class Clusters:
         centres = np.asarray(model.cluster_centers_[used], np.float32)
         return cls(centres, projection), labels.astype(np.int64)
 
-    def nearest(self, row: Row, count: int) -> list[int]:
+    def find_nearest(self, row: Row, count: int) -> list[int]:
         """The ``count`` clusters nearest to a vector, nearest first; ties by number."""
         if self.projection is not None:
             row = unit(product(row, self.projection))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 
 if sys.platform != "win32":
     import fcntl
@@ -137,7 +137,7 @@ def create_key(path: str | Path, *, role: Role = "rank", note: str = "") -> tupl
     key = _PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     entry = ApiKey(identifier, _hash(key), role, created, note)
-    with _alone(path):
+    with _lock_folder(path):
         keys = read_keys(path) if Path(path).exists() else ()
         _write(path, (*keys, entry))
     return key, entry
@@ -150,7 +150,7 @@ def revoke_key(path: str | Path, identifier: str) -> None:
         InputError: no key has that id, or the file is not a key file.
         OutputError: the file cannot be written.
     """
-    with _alone(path):
+    with _lock_folder(path):
         keys = read_keys(path)
         others = tuple(key for key in keys if key.id != identifier)
         if len(others) == len(keys):
@@ -160,7 +160,7 @@ def revoke_key(path: str | Path, identifier: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: str | Path) -> Iterator[None]:
+def _lock_folder(path: str | Path) -> Iterator[None]:
     """Lock the folder of a key file, so that no other process changes it between read and write.
 
     The file itself cannot be held, since it is replaced. The system frees what a process held when
@@ -193,7 +193,7 @@ def _write(path: str | Path, keys: tuple[ApiKey, ...]) -> None:
         "format_version": FORMAT_VERSION,
         "keys": [asdict(key) for key in keys],
     }
-    with replacing_file(path) as stream:
+    with replace_file(path) as stream:
         json.dump(record, stream, ensure_ascii=False, indent=1)
         stream.write("\n")
     os.chmod(path, 0o600)  # hashes only, but still private

@@ -13,40 +13,45 @@ from starlette.exceptions import HTTPException
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.outputs import bound_output, parse_output
-from dtdr.server import schemas
 from dtdr.server.endpoints import Call
+from dtdr.server.model_schemas import (
+    FeedbackDemonstration,
+    FeedbackRequest,
+    FeedbackResponse,
+    ModelDetail,
+    ModelResponse,
+    ModelsResponse,
+)
 from dtdr.server.models import ServedModel
 
 
-async def list_models(call: Call) -> schemas.ModelsResponse:
+async def list_models(call: Call) -> ModelsResponse:
     """Every served model."""
     models = call.service.models.values()
-    return schemas.ModelsResponse(
-        models=[schemas.ModelResponse(**_describe(model)) for model in models]
-    )
+    return ModelsResponse(models=[ModelResponse(**_describe(model)) for model in models])
 
 
-async def show_model(call: Call) -> schemas.ModelDetail:
+async def show_model(call: Call) -> ModelDetail:
     """One model and its tool vocabulary."""
     model = call.service.models.find(call.parameters["model"])
     vocabulary = list(model.current.retriever.vocabulary)
-    return schemas.ModelDetail(**_describe(model), vocabulary=vocabulary)
+    return ModelDetail(**_describe(model), vocabulary=vocabulary)
 
 
-async def reload_model(call: Call) -> schemas.ModelResponse:
+async def reload_model(call: Call) -> ModelResponse:
     """Load a model's folder again; what was learned and not saved is dropped. Role: admin."""
     call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.reload(model)
-    return schemas.ModelResponse(**_describe(model))
+    return ModelResponse(**_describe(model))
 
 
-async def save_model(call: Call) -> schemas.ModelResponse:
+async def save_model(call: Call) -> ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
     call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.save(model)
-    return schemas.ModelResponse(**_describe(model))
+    return ModelResponse(**_describe(model))
 
 
 def _describe(model: ServedModel) -> dict[str, Any]:
@@ -64,7 +69,7 @@ def _describe(model: ServedModel) -> dict[str, Any]:
     }
 
 
-async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.FeedbackResponse:
+async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
     """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
     call.require_admin()
     service = call.service
@@ -95,7 +100,7 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
         learned = await model.learn(demonstrations)
         service.metrics.learned.labels(model.name).inc(learned)
         service.show_generation(model)
-    return schemas.FeedbackResponse(
+    return FeedbackResponse(
         model=model.name,
         learned=learned,
         logged=logged,
@@ -104,7 +109,7 @@ async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.Feedbac
     )
 
 
-def _demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
+def _demonstration(item: FeedbackDemonstration) -> Demonstration:
     """The demonstration that a client sent.
 
     Raises:

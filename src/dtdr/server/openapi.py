@@ -12,8 +12,8 @@ import msgspec
 from starlette.responses import Response
 
 import dtdr
-from dtdr.server import schemas
 from dtdr.server.endpoints import Endpoint
+from dtdr.server.model_schemas import ErrorResponse
 
 _DESCRIPTION = (
     "Ranks which tools an agent needs next, from the query and the calls made so far. "
@@ -72,7 +72,7 @@ def _types(endpoint: Endpoint) -> Iterator[Any]:
     if not _is_text(endpoint.result) and endpoint.result is not None:
         yield endpoint.result
     yield from endpoint.others.values()
-    yield schemas.ErrorResponse
+    yield ErrorResponse
 
 
 def _is_text(result: Any) -> bool:
@@ -102,7 +102,7 @@ def _operation(endpoint: Endpoint, references: Mapping[Any, Any]) -> dict[str, A
         success["content"] = _json(references[endpoint.result])
     operation["responses"] = {str(endpoint.status): success}
     for status, text in _REFUSALS.items():
-        kind = endpoint.others.get(status, schemas.ErrorResponse)
+        kind = endpoint.others.get(status, ErrorResponse)
         operation["responses"][str(status)] = {
             "description": text,
             "content": _json(references[kind]),

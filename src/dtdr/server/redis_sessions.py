@@ -171,7 +171,7 @@ class RedisSessions(SessionStore):
         if session is None or not may_lack_calls:
             session = await self._read(identifier, session)
         if session.owner != owner:
-            raise self._missing()
+            raise self._explain_missing()
         if session.id in self._open:
             self._use(session)
         else:
@@ -190,7 +190,7 @@ class RedisSessions(SessionStore):
         if not is_open or (session is None and not entries):
             if session is not None:
                 self._drop(session)
-            raise self._missing()
+            raise self._explain_missing()
         try:
             if session is None:
                 session = self._restore(identifier, _decode(entries[0]))
@@ -228,7 +228,7 @@ class RedisSessions(SessionStore):
         done = await self._append(session, version + 1, entry, session.bytes_with(calls))
         if done < 0:
             self._drop(session)
-            raise self._missing()
+            raise self._explain_missing()
         if done and session.version == version:  # not if another request read it since
             self._add(session, calls, key)
         return bool(done)

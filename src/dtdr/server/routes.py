@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 import dtdr
-from dtdr.server import openapi, schemas
+from dtdr.server import openapi
 from dtdr.server.endpoints import Call, Endpoint, encode
 from dtdr.server.masks import mask_anthropic, mask_openai
 from dtdr.server.model_routes import feedback, list_models, reload_model, save_model, show_model
+from dtdr.server.model_schemas import Health
 from dtdr.server.session_routes import (
     call_in_session,
     create_session,
@@ -31,17 +32,17 @@ from dtdr.server.step_routes import (
 )
 
 
-async def show_health(call: Call) -> schemas.Health:
+async def show_health(call: Call) -> Health:
     """Whether the process answers. Needs no key."""
-    return schemas.Health(status="ok", version=dtdr.__version__)
+    return Health(status="ok", version=dtdr.__version__)
 
 
-async def show_readiness(call: Call) -> schemas.Health:
+async def show_readiness(call: Call) -> Health:
     """Whether models are loaded and the server is not stopping. Needs no key."""
     is_stopping = call.service.is_stopping
     if is_stopping:
         call.status = 503
-    return schemas.Health(
+    return Health(
         status="stopping" if is_stopping else "ok",
         version=dtdr.__version__,
         failing=len(call.service.failures),
@@ -98,7 +99,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/models/{model}/reload", reload_model),
     Endpoint("POST", "/v1/models/{model}/save", save_model),
     Endpoint("GET", "/healthz", show_health, needs_key=False),
-    Endpoint("GET", "/readyz", show_readiness, others={503: schemas.Health}, needs_key=False),
+    Endpoint("GET", "/readyz", show_readiness, others={503: Health}, needs_key=False),
     Endpoint("GET", "/metrics", show_metrics),
     Endpoint("GET", "/openapi.json", show_document, is_described=False, needs_key=False),
     Endpoint("GET", "/docs", show_page, is_described=False, needs_key=False),

@@ -28,14 +28,14 @@ def serve(
     settings: Settings,
     *,
     more: Sequence[Endpoint] = (),
-    listening: Callable[[str], None] = lambda _: None,
+    on_listening: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         settings: see there.
         more: further endpoints.
-        listening: called with the address once connections are accepted.
+        on_listening: called with the address once connections are accepted.
 
     Raises:
         InputError: the address cannot be listened on, or the settings contradict themselves.
@@ -45,7 +45,7 @@ def serve(
     app = create_app(settings, more=more)
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
-    listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    on_listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     if threading.current_thread() is threading.main_thread():
         # uvicorn ends gracefully and then raises the signal again; having ended as told is no
         # failure.

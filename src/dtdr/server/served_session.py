@@ -133,26 +133,26 @@ class ServedSession:
         self._prepared = None
 
     def _rank(self, snapshot: Snapshot) -> Ranking:
-        return self._told_session(snapshot).rank()
+        return self._tell_session(snapshot).rank()
 
     def _search(
         self, snapshot: Snapshot, text: str, top_k: int, among: Collection[str] | None
     ) -> Sequence[tuple[str, float]]:
-        return self._told_session(snapshot).search(text, top_k, among=among)
+        return self._tell_session(snapshot).search(text, top_k, among=among)
 
     def _surprise(self, snapshot: Snapshot, call: CallLike) -> Surprise:
-        return self._told_session(snapshot).surprise(call)
+        return self._tell_session(snapshot).surprise(call)
 
     def _predict(
         self, snapshot: Snapshot, top_k: int, tool: str | None
     ) -> Sequence[CallPrediction]:
-        session = self._told_session(snapshot)
+        session = self._tell_session(snapshot)
         return session.next_calls(top_k) if tool is None else [session.fill(tool)]
 
     def _plans(self, snapshot: Snapshot, top_k: int) -> Sequence[PlanPrediction]:
-        return self._told_session(snapshot).plans(top_k)
+        return self._tell_session(snapshot).plans(top_k)
 
-    def _told_session(self, snapshot: Snapshot) -> Session:
+    def _tell_session(self, snapshot: Snapshot) -> Session:
         """The session of a snapshot, told every call."""
         prepared = self._prepared
         if prepared is None or prepared[0] != snapshot.generation:
@@ -162,17 +162,7 @@ class ServedSession:
             self._told = 0
         session = prepared[1]
         for call in self.calls[self._told :]:
-            if isinstance(call, ToolCall):
-                session.call(
-                    call.tool,
-                    call.arguments,
-                    output=call.output,
-                    status=call.status,
-                    step=call.step,
-                    id=call.id,
-                )
-            else:
-                session.call(str(call))
+            session.call(call if isinstance(call, ToolCall) else str(call))
             self._told += 1
         return session
 

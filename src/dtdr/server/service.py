@@ -71,7 +71,7 @@ class Service:
         ranking: Awaitable[tuple[Snapshot, Ranking]],
     ) -> schemas.RankResponse:
         """Wait for a ranking; count it, trace it, and select from it what is sent."""
-        with self.tracing.ranking(model.name, model.current.retriever.name) as span:
+        with self.tracing.trace_ranking(model.name, model.current.retriever.name) as span:
             started = time.perf_counter()
             snapshot, result = await ranking
             self.count(model, result, time.perf_counter() - started)

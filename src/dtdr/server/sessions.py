@@ -117,7 +117,7 @@ class SessionStore(ABC):
         """The refusal of what would make the sessions of one key too large together."""
         return self._full(f"the open sessions of this key hold {held} bytes", seconds)
 
-    def _missing(self) -> HTTPException:
+    def _explain_missing(self) -> HTTPException:
         return HTTPException(
             404,
             "no such session is open; it was deleted, expired "
@@ -192,7 +192,7 @@ class MemorySessions(SessionStore):
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise self._full(f"{len(self._open)} sessions are open", self._until_expiry())
+            raise self._full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
         session = ServedSession(model, query, calls, owner, before)
         self._check_bytes(owner, session.bytes)
         self._keep(session)
@@ -206,12 +206,12 @@ class MemorySessions(SessionStore):
         """
         total = self._bytes.total()
         if total + more > self._limits.session_bytes:
-            raise self._full(f"the open sessions hold {total} bytes", self._until_expiry())
+            raise self._full(f"the open sessions hold {total} bytes", self._seconds_to_expiry())
         own = self._bytes[owner]
         if owner and own + more > self._limits.key_session_bytes:
-            raise self._key_full(own, self._until_expiry())
+            raise self._key_full(own, self._seconds_to_expiry())
 
-    def _until_expiry(self) -> float:
+    def _seconds_to_expiry(self) -> float:
         """Seconds until the session that was used least recently expires."""
         oldest = next(iter(self._open.values()), None)
         idle = 0.0 if oldest is None else self._clock() - oldest.used
@@ -224,7 +224,7 @@ class MemorySessions(SessionStore):
         self._expire()
         session = self._open.get(identifier)
         if session is None or session.owner != owner:
-            raise self._missing()
+            raise self._explain_missing()
         self._use(session)
         return session
 

@@ -84,7 +84,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 
 async def explain(call: Call, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
-    """Say why a tool has its probability: what speaks for it, against the next best."""
+    """Say why a tool has its probability: what sets it apart from the next best."""
     model, history, run = await read_step(call, body)
     snapshot, ranking = await model.rank(body.query, history, run)
     # It ranks again without each block.

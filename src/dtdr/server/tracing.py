@@ -104,9 +104,11 @@ class Tracing:
         """A span around one request, below the caller's."""
         return _NO_REQUEST if self._tracer is None else self._request(scope, headers)
 
-    def ranking(self, model: str, retriever: str) -> contextlib.AbstractContextManager[RankSpan]:
+    def trace_ranking(
+        self, model: str, retriever: str
+    ) -> contextlib.AbstractContextManager[RankSpan]:
         """A span around one ranking."""
-        return _NO_RANKING if self._tracer is None else self._ranking(model, retriever)
+        return _NO_RANKING if self._tracer is None else self._start_span(model, retriever)
 
     @contextlib.contextmanager
     def _request(
@@ -129,7 +131,7 @@ class Tracing:
             yield RequestSpan(span, scope["method"])
 
     @contextlib.contextmanager
-    def _ranking(self, model: str, retriever: str) -> Iterator[RankSpan]:
+    def _start_span(self, model: str, retriever: str) -> Iterator[RankSpan]:
         attributes = {
             "gen_ai.operation.name": "retrieval",
             "gen_ai.provider.name": "dtdr",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
 
 import dtdr
+from dtdr.calls import renumber_calls
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.compare import compare
@@ -169,7 +170,7 @@ class Studio:
         runs, chosen = self._of(model), _filter(body.filter)
 
         def make() -> schemas.RunsResponse:
-            positions = runs.matching(chosen)
+            positions = runs.find_matching(chosen)
             page = positions[body.offset : body.offset + body.limit]
             return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
 
@@ -191,13 +192,13 @@ class Studio:
             id=item.id,
             query=item.query,
             before=Run(item.query, item.before).to_dict().get("before", []),
-            calls=numbered_calls(item),
+            calls=[call.to_dict() for call in renumber_calls(item.plan.calls)],
             outcome=item.outcome,
             group=item.group,
         )
 
     def _of(self, model: ServedModel) -> Runs:
-        return self._runs or _kept_plans(model.current.retriever)
+        return self._runs or _read_kept_plans(model.current.retriever)
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -262,7 +263,7 @@ class Studio:
 
 
 @lru_cache(4)
-def _kept_plans(retriever: Retriever) -> Runs:
+def _read_kept_plans(retriever: Retriever) -> Runs:
     """The plans that a model kept, as runs without queries."""
     plans = retriever.demonstrated_plans() or ()
     return Runs(
@@ -311,24 +312,6 @@ def _line(runs: Runs, at: int) -> schemas.RunLine:
         outcome=item.outcome,
         group=item.group,
     )
-
-
-def numbered_calls(item: Demonstration) -> list[dict[str, Any]]:
-    """The calls with ids from 1, as a session gives them, so that references go on to hold."""
-    number = {call.id: str(place) for place, call in enumerate(item.plan.calls, start=1)}
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$ref" in value and str(value["$ref"]) in number:
-                return {**value, "$ref": number[str(value["$ref"])]}
-            return {key: renamed(part) for key, part in value.items()}
-        return [renamed(part) for part in value] if isinstance(value, list) else value
-
-    records = [call.to_dict() for call in item.plan.calls]
-    return [
-        {**record, "id": number[record["id"]], "arguments": renamed(record["arguments"])}
-        for record in records
-    ]
 
 
 def _compare(lab: Lab, body: schemas.CompareRequest) -> schemas.CompareResponse:

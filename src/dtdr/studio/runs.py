@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from dtdr.arguments.origins import iter_sources
-from dtdr.calls import iter_references
+from dtdr.calls import find_references
 from dtdr.demonstrations import Demonstration, Outcome
 from dtdr.studio.graph import ToolGraph
 
@@ -93,7 +93,7 @@ class Runs:
         counts = Counter(run.group for run in self.demonstrations if run.group)
         return [group for group, _ in counts.most_common()]
 
-    def matching(self, chosen: RunFilter) -> list[int]:
+    def find_matching(self, chosen: RunFilter) -> list[int]:
         """Positions of the runs that match."""
         if chosen == RunFilter():
             return list(range(len(self.demonstrations)))
@@ -104,7 +104,7 @@ class Runs:
         return self._graph(chosen)
 
     def _count(self, chosen: RunFilter) -> ToolGraph:
-        return ToolGraph.of(self.demonstrations[at] for at in self.matching(chosen))
+        return ToolGraph.of(self.demonstrations[at] for at in self.find_matching(chosen))
 
     def neighbours(
         self, tool: str, chosen: RunFilter, most: int = 20
@@ -129,14 +129,16 @@ class Runs:
 
     def examples(self, tool: str, chosen: RunFilter) -> list[int]:
         """Positions of the shortest matching runs that call a tool."""
-        calling = [at for at in self.matching(chosen) if tool in self.demonstrations[at].plan.tools]
+        calling = [
+            at for at in self.find_matching(chosen) if tool in self.demonstrations[at].plan.tools
+        ]
         return sorted(calling, key=lambda at: (len(self.demonstrations[at].plan), at))[:_EXAMPLES]
 
     def arguments(self, tool: str, chosen: RunFilter) -> list[ArgumentUse]:
         """Where the arguments of a tool come from, in the matching runs."""
         sources: dict[str, Counter[str]] = {}
         tools: dict[str, Counter[str]] = {}
-        for at in self.matching(chosen):
+        for at in self.find_matching(chosen):
             run = self.demonstrations[at]
             if tool not in run.plan.tools:
                 continue
@@ -148,7 +150,7 @@ class Runs:
                 if call.tool == tool:
                     for argument, value in call.arguments.items():
                         tools.setdefault(argument, Counter()).update(
-                            by_id[item] for item in _references(value) if item in by_id
+                            by_id[one.call] for one in find_references(value) if one.call in by_id
                         )
         return [
             ArgumentUse(
@@ -169,7 +171,3 @@ def _neighbours(counts: Counter[int], graph: ToolGraph, most: int) -> list[Neigh
         for at, count in counts.most_common(most)
         if count
     ]
-
-
-def _references(value: object) -> list[str]:
-    return [reference.call for _, reference in iter_references(value)]

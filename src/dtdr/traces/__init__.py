@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dtdr.demonstration_files import DemonstrationFile, convert_records, read_shards
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError, unknown_choice
-from dtdr.jsonl import BadRecords, DemonstrationFile, convert_records, read_shards
+from dtdr.jsonl import BadRecords
 from dtdr.shards import is_sharded
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.chat import Anthropic, OpenAIChat, Pairs

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dtdr.demonstration_files import SeenIds
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords, SeenIds
+from dtdr.jsonl import BadRecords
 from dtdr.tools import Tool
 from dtdr.traces.base import TraceFormat
 from dtdr.traces.cut_options import CutOptions

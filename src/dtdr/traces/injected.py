@@ -24,7 +24,7 @@ INJECTED_TAGS = (
 
 
 @lru_cache(maxsize=8)
-def _opening(tags: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_opening(tags: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"<({'|'.join(map(re.escape, tags))})(?:\s[^<>]*)?>")
 
 
@@ -40,7 +40,7 @@ def remove_blocks(text: str, tags: Sequence[str] = INJECTED_TAGS) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
     place = start = 0
-    while (match := _opening(tuple(tags)).search(text, start)) is not None:
+    while (match := _compile_opening(tuple(tags)).search(text, start)) is not None:
         tag = match[1]
         closing = f"</{tag}>"
         end = -1 if tag in unclosed else text.find(closing, match.end())

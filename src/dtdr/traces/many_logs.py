@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr import parquet
+from dtdr.demonstration_files import save_demonstrations, save_tools
 from dtdr.demonstrations import Demonstration
 from dtdr.engines import Engine
 from dtdr.errors import InputError, OutputError
-from dtdr.files import replacing_file, replacing_folder
-from dtdr.jsonl import BadRecords, save_demonstrations, save_tools
+from dtdr.files import replace_file, replace_folder
+from dtdr.jsonl import BadRecords
 from dtdr.tools import Tool
 from dtdr.traces.base import TraceFormat, digest
 from dtdr.traces.importer import Importer, ImportOptions
@@ -114,7 +115,7 @@ def import_logs(
     if output.exists() and not (force and (output / TOOLS).is_file()):
         remedy = "pass --force to replace it" if output.is_dir() else "name a new folder"
         raise OutputError(f"{output} exists; {remedy}")
-    with replacing_folder(output) as folder:
+    with replace_folder(output) as folder:
         files = [folder / f"part-{place:05}{parquet.SUFFIX}" for place in range(len(logs))]
         pairs = list(zip(logs, files, strict=True))
         done = list(engine.map(import_log, pairs, task, label="Importing"))
@@ -150,7 +151,7 @@ def _drop_repeats(done: Sequence[ImportedLog]) -> int:
         if not own.any():
             one.file.unlink()
         elif not own.all():
-            with one.file.open("rb") as source, replacing_file(one.file) as stream:
+            with one.file.open("rb") as source, replace_file(one.file) as stream:
                 parquet.copy_rows(source, stream.buffer, own.tolist())
     return int(np.count_nonzero(~keep))
 

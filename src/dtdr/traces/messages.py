@@ -201,7 +201,7 @@ def conversation(items: Iterable[tuple[int, Item]], system: Any = None) -> Trace
                 call = TracedCall(item.tool, item.arguments, position, id=item.id, step=position)
                 trace.events.append(call)
                 waiting.append(call)
-        elif (answered := _waiting(waiting, item)) is not None:
+        elif (answered := _take_waiting(waiting, item)) is not None:
             answered.output, answered.failed, answered.ended = item.output, item.failed, position
         else:
             trace.unmatched += 1
@@ -224,7 +224,7 @@ def read_conversation(messages: Iterable[Any], system: Any = None) -> Trace:
     )
 
 
-def _waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:
+def _take_waiting(waiting: list[TracedCall], answer: ToolResult) -> TracedCall | None:
     """The call that an answer belongs to, taken from those that wait for one."""
     for index in range(len(waiting) - 1, -1, -1):
         if answer.id and waiting[index].id == answer.id:

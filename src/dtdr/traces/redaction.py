@@ -293,9 +293,9 @@ class Redactor:
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
                 if budget.is_spent:
-                    scrubbed[self._unused(self._mark_long(), scrubbed)] = None
+                    scrubbed[self._find_unused(self._mark_long(), scrubbed)] = None
                     break
-                name = self._unused(self._text(key, budget), scrubbed)
+                name = self._find_unused(self._text(key, budget), scrubbed)
                 scrubbed[name] = self._field(key, item, budget)
             return scrubbed
         if isinstance(value, list):
@@ -365,7 +365,7 @@ class Redactor:
         whole = match.group()
         return f"{whole[:start]}[{rule.name}]{whole[end:]}"
 
-    def _unused(self, name: str, taken: Mapping[str, Any]) -> str:
+    def _find_unused(self, name: str, taken: Mapping[str, Any]) -> str:
         candidate, number = name, 2
         while candidate in taken:
             candidate, number = f"{name}-{number}", number + 1

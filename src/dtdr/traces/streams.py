@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from dtdr import json_codec
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.jsonl import bounded_lines, longest_line, too_long
+from dtdr.jsonl import iter_bounded_lines, longest_line, too_long
 from dtdr.traces.base import TraceFormat
 
 STANDARD_INPUT = Path("-")
@@ -135,7 +135,7 @@ class LogReader:
     def _lines(self, log: _Log) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
         position, decode = self.position, self.format.decode
         limit = longest_line()
-        for line, size in bounded_lines(log.read_line_from(position.offset), limit):
+        for line, size in iter_bounded_lines(log.read_line_from(position.offset), limit):
             position.offset += size
             position.line += 1
             place = (position.file, position.line)

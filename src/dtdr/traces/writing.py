@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dtdr import json_codec
+from dtdr.demonstration_files import save_tools
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import save_tools
 from dtdr.traces.importer import Importer
 from dtdr.traces.streams import file_size
 
@@ -68,7 +68,7 @@ def import_traces(
             os.fsync(stream.fileno())
         if not importer.cutter.counts["kept"]:
             work.discard()
-            raise InputError(_nothing(importer))
+            raise InputError(_explain_nothing(importer))
         if tools_output is not None:
             save_tools(tools_output, importer.tools(), force=force)
         work.finish()
@@ -180,7 +180,7 @@ _REMEDIES = {
 """What helps where all runs were dropped for a reason of ``traces.turns``."""
 
 
-def _nothing(importer: Importer) -> str:
+def _explain_nothing(importer: Importer) -> str:
     dropped = importer.cutter.dropped
     if dropped:
         reasons = "; ".join(f"{count:,} x {reason}" for reason, count in sorted(dropped.items()))

@@ -31,7 +31,7 @@ def hand_on(scene: Scene) -> Clause:
     thing = make(scene)
     label = make.__name__
     if not thing.is_file and scene.chance(0.13):
-        thing = things.translated(scene, thing)
+        thing = things.translate(scene, thing)
         label += ">translated"
     consume = scene.pick(_FOR_FILES if thing.is_file else _FOR_TEXT)
     clause = consume(scene, thing)

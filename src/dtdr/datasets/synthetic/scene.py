@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from dtdr.calls import ToolCall
+from dtdr.calls import ToolCall, find_references
 from dtdr.datasets.synthetic import words
 from dtdr.plan import Plan
 
@@ -116,7 +116,7 @@ class Scene:
                 self.people.append(text)
             texts.append(text)
             values.append(value)
-        return words.listed(texts), values
+        return words.join_items(texts), values
 
     def plan(self) -> Plan:
         """The calls in order: clause by clause, or any other order that dependencies allow."""
@@ -130,7 +130,9 @@ class Scene:
         )
 
     def _shuffle(self) -> list[tuple[str, dict[str, Any], Output]]:
-        needs = [set(_used(arguments)) for _, arguments, _ in self._calls]
+        needs = [
+            {int(one.call) for one in find_references(arguments)} for _, arguments, _ in self._calls
+        ]
         done: set[int] = set()
         order: list[tuple[str, dict[str, Any], Output]] = []
         while len(order) < len(self._calls):
@@ -139,13 +141,3 @@ class Scene:
             done.add(chosen)
             order.append(self._calls[chosen])
         return order
-
-
-def _used(value: Any) -> list[int]:
-    if isinstance(value, dict):
-        if "$ref" in value:
-            return [value["$ref"]]
-        return [index for item in value.values() for index in _used(item)]
-    if isinstance(value, list):
-        return [index for item in value for index in _used(item)]
-    return []

@@ -246,7 +246,7 @@ def message(scene: Scene) -> Thing:
     return Thing(text.format(sender, topic), scene.call("search_mail", words=f"{sender} {topic}"))
 
 
-def translated(scene: Scene, thing: Thing) -> Thing:
+def translate(scene: Scene, thing: Thing) -> Thing:
     """The same, in another language."""
     language = scene.pick(words.LANGUAGES)
     text = scene.pick(("{}, in {}", "{}, translated into {}", "{} (put it into {})"))

@@ -157,6 +157,6 @@ def flight_number(rng: Random) -> str:
     return f"{AIRLINES[int(rng.random() * len(AIRLINES))]}{int(rng.random() * 8900) + 100}"
 
 
-def listed(items: list[str]) -> str:
+def join_items(items: list[str]) -> str:
     """``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -39,7 +39,7 @@ def build_arguments(results: Results, suite: str) -> list[Block]:
             for name, same in by_method(listed).items()
         }
         title = results.place_title(place)
-        blocks += [_calls(title, runs), _sources(title, runs), _free(title, runs)]
+        blocks += [_calls(title, runs), _sources(title, runs), _plans_table(title, runs)]
         blocks.append(_early(title, runs))
         figures.append(_curve(title, runs))
     return [Figures(figures), *blocks] if figures else blocks
@@ -82,7 +82,7 @@ def _sources(title: str, runs: Runs) -> Table:
     return Table([Column("Method"), *numeric(*SOURCES)], rows, f"Arguments, {title}", caption)
 
 
-def _free(title: str, runs: Runs) -> Table:
+def _plans_table(title: str, runs: Runs) -> Table:
     rows = []
     for name, splits in runs.items():
         for select, shown in SELECTIONS.items():

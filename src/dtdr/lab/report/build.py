@@ -10,7 +10,7 @@ from typing import Any
 
 from dtdr.errors import DtdrError, InputError, unknown_choice
 from dtdr.evaluation.tables import Cell, Column, Table
-from dtdr.files import replacing_file
+from dtdr.files import replace_file
 from dtdr.lab.report import arguments, facts, llm, retrieval, thresholds, variations
 from dtdr.lab.report.advice import build_advice
 from dtdr.lab.report.claims import build_claims
@@ -61,7 +61,7 @@ def build_report(
     results = Results(store, lab or labs[0])
     suites = sorted(results.manifests, key=lambda name: (_place(name), name))
     with _explain_damage(results, "list of what was left out"):
-        shared = _left_out_of_several(results)
+        shared = _find_common_reasons(results)
     sections: list[Section] = []
     for name in suites:
         with _explain_damage(results, f"suite {name!r}"):
@@ -100,7 +100,7 @@ def write_report(page: Page, folder: Path) -> tuple[Path, Path]:
     """Write ``report.html`` and ``report.md`` into a folder; returns their paths."""
     paths = (folder / "report.html", folder / "report.md")
     for path, text in zip(paths, (to_html(page), to_markdown(page)), strict=True):
-        with replacing_file(path) as stream:
+        with replace_file(path) as stream:
             stream.write(text)
     return paths
 
@@ -127,7 +127,7 @@ def _place(name: str) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _left_out_of_several(results: Results) -> list[str]:
+def _find_common_reasons(results: Results) -> list[str]:
     """Reasons that more than one suite gives, which are said once for all."""
     counted = Counter(reason for item in results.manifests.values() for reason in item["left_out"])
     return [reason for reason, suites in counted.items() if suites > 1]

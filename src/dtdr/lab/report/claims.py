@@ -21,7 +21,7 @@ def build_claims(results: Results) -> Section | None:
     if not any(name in PAPER_ORDER for name in results.manifests):
         return None
     here = {"mrr": _mrr(results), "fsa": _fsa(results), "sr": _sr(results)}
-    published = {metric: _published(metric) for metric in here}
+    published = {metric: _find_published(metric) for metric in here}
     rows = []
     for claim in paper()["claims"]:
         gains = _gains(claim, published[claim["metric"]])
@@ -72,7 +72,7 @@ def _verdict(gains: list[float], claim: Mapping[str, Any]) -> str:
     return f"does not hold: {len(gains) - inside - above} of {len(gains)} below the range"
 
 
-def _published(metric: str) -> Figures:
+def _find_published(metric: str) -> Figures:
     tables = paper()
     if metric == "sr":
         return {

@@ -126,7 +126,7 @@ class Results:
         self._is_readable(run)
         return cast(Mapping[str, Any], self._read[run.key])
 
-    def learned_from(self, run: Run) -> int:
+    def count_learned(self, run: Run) -> int:
         """How many plans the retriever of a run learned from."""
         is_ranked = run.kind in RANKS
         return int(

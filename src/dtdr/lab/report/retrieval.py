@@ -84,7 +84,7 @@ def _retrieval_table(
     results: Results, place: Place, runs: Summaries, accuracies: Accuracies
 ) -> Table:
     """Methods as rows, best first."""
-    published = _published(place, runs)
+    published = _find_published(place, runs)
     source = str(paper()["retrieval"].get(place[0], {}).get("source", ""))
     best, adjusted = against_best(runs, "mrr")
     columns = [Column("Method"), *numeric(*map(metric_title, DEFAULT), best=True)]
@@ -158,7 +158,7 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
 
 
 def _mrr_figure(results: Results, place: Place, runs: Summaries) -> Figure:
-    published = _published(place, runs)
+    published = _find_published(place, runs)
     rows = []
     for name, splits in runs.items():
         mean = mean_of(splits, "mrr")
@@ -319,7 +319,7 @@ def _published_lengths(lengths: Sequence[int]) -> list[list[Cell]]:
     ]
 
 
-def _published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
+def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
     Of several methods of one retriever it stands beside the one with the paper's recipe.

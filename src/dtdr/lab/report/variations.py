@@ -150,7 +150,7 @@ def _by_demonstrations(results: Results, runs: Sequence[Run], measure: Measure) 
         measure,
         chosen,
         lambda run: run.spec.get("demonstrations", "all"),
-        place=lambda run: float(results.learned_from(run)),
+        place=lambda run: float(results.count_learned(run)),
     )
 
 

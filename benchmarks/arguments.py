@@ -27,7 +27,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dtdr.arguments.model import ArgumentModel
-from dtdr.arguments.state import RunState, forget_texts
+from dtdr.arguments.run_texts import forget_texts
+from dtdr.arguments.state import RunState
 from dtdr.datasets import load
 from dtdr.datasets.splits import default_split
 from dtdr.datasets.synthetic import generate, tools

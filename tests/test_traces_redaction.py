@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dtdr.errors import InputError
 from dtdr.traces import Importer, Redactor, find_format, read_rules
-from dtdr.traces.redaction import BUILT_IN, MAX_TEXT, Rule, _is_card
+from dtdr.traces.redaction import MAX_TEXT
+from dtdr.traces.redaction_rules import BUILT_IN, Rule, _is_card
 from tests.secret_samples import FORMATS, ordinary_values
 from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
 

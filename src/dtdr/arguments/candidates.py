@@ -14,8 +14,9 @@ from dtdr.arguments.features import (
     LAST_USED,
 )
 from dtdr.arguments.hashing import Hashes
+from dtdr.arguments.run_texts import RunTexts, TextFeatures
 from dtdr.arguments.sources import Source
-from dtdr.arguments.state import RunState, RunTexts, TextFeatures, is_plain_reference
+from dtdr.arguments.state import RunState, is_plain_reference
 from dtdr.arguments.values import canonical, resolve_references
 from dtdr.calls import find_references, is_reference
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from dtdr.arguments.folding import fold_text
 from dtdr.arguments.hashing import Hashes, feature_table, features
 from dtdr.arguments.knowledge import Anchors, first_after, last_before
-from dtdr.arguments.state import RunState, RunTexts
+from dtdr.arguments.run_texts import RunTexts
+from dtdr.arguments.state import RunState
 from dtdr.arguments.texts import name_stems, stem
 from dtdr.calls import ToolCall
 

@@ -39,8 +39,9 @@ from dtdr.arguments.features import (
 )
 from dtdr.arguments.hashing import Hashes, feature, features, parameter_keys
 from dtdr.arguments.knowledge import Anchors, Associations
+from dtdr.arguments.run_texts import RunTexts
 from dtdr.arguments.sources import Source
-from dtdr.arguments.state import ITEM, RunState, RunTexts
+from dtdr.arguments.state import ITEM, RunState
 from dtdr.arguments.templates import template_form
 from dtdr.arguments.texts import name_stems
 

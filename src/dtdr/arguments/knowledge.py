@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.arguments.hashing import feature
-from dtdr.arguments.state import RunTexts
+from dtdr.arguments.run_texts import RunTexts
 from dtdr.arguments.texts import name_stems, read_stems
 from dtdr.demonstrations import Demonstration
 

@@ -186,7 +186,7 @@ def import_traces(
     from dtdr.parquet import SUFFIX
     from dtdr.progress import track
     from dtdr.traces.many_logs import ImportTask, import_logs
-    from dtdr.traces.redaction import BUILT_IN
+    from dtdr.traces.redaction_rules import BUILT_IN
 
     options.check_two_files(tools_out, output)
     fmt, files = _format_and_files(logs)

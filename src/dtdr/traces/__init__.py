@@ -25,7 +25,8 @@ from dtdr.traces.openai_responses import OpenAIResponses
 from dtdr.traces.openinference import OpenInference
 from dtdr.traces.otel import OpenTelemetry
 from dtdr.traces.records import AgentDojo, AgentTrajectory, Canonical
-from dtdr.traces.redaction import Redactor, read_rules
+from dtdr.traces.redaction import Redactor
+from dtdr.traces.redaction_rules import read_rules
 from dtdr.traces.references import ReferenceRules
 from dtdr.traces.streams import BadRecord, LogReader
 from dtdr.traces.window import Window

@@ -22,7 +22,8 @@ from dtdr.jsonl import BadRecords
 from dtdr.tools import Tool
 from dtdr.traces.base import TraceFormat, digest
 from dtdr.traces.importer import Importer, ImportOptions
-from dtdr.traces.redaction import Redactor, Rule
+from dtdr.traces.redaction import Redactor
+from dtdr.traces.redaction_rules import Rule
 from dtdr.traces.streams import is_pipe
 
 TOOLS = "tools.json"

@@ -80,7 +80,6 @@ def save_split(
     *,
     records: int,
     dataset: str = "",
-    order: str = "record order in the source file, from 0",
     force: bool = False,
 ) -> None:
     """Write a split file that ``read_split`` reads.
@@ -93,7 +92,7 @@ def save_split(
             {
                 "dataset": dataset,
                 "records": records,
-                "order": order,
+                "order": "record order in the source file, from 0",
                 "split": split.name,
                 "train": split.train,
                 "test": split.test,

@@ -212,13 +212,13 @@ def split_sha256(train: Sequence[Demonstration], test: Sequence[Demonstration]) 
 
 
 def rank_microseconds_median(
-    retriever: Retriever, demonstrations: Sequence[Demonstration], *, seed: int = 0
+    retriever: Retriever, demonstrations: Sequence[Demonstration]
 ) -> float | None:
     """Median time of a session to rank its next step and sort the tools, in microseconds.
 
     What an agent waits for after each call: the query is encoded already, and the code is warm.
     """
-    chosen = random.Random(seed).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
+    chosen = random.Random(0).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
     times: list[float] = []
     for demonstration in chosen:
         session = retriever.session(demonstration.query, before=demonstration.before)

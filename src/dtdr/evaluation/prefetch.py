@@ -54,7 +54,6 @@ def replay_prefetch(
     llm_seconds: float = 2.0,
     call_seconds: float = 1.0,
     probabilities: Sequence[float] = PROBABILITIES,
-    bounds: PrefetchBounds | None = None,
 ) -> list[PrefetchReplay]:
     """Replay runs as ``dtdr.integrations.EarlyCalls`` would have gone along with them.
 
@@ -69,7 +68,6 @@ def replay_prefetch(
         llm_seconds: that the LLM takes for each step.
         call_seconds: that a call takes.
         probabilities: least probabilities to replay with.
-        bounds: budget and concurrency.
 
     Raises:
         InputError: the model knows no arguments, or no tool is known of those that may be called.
@@ -79,10 +77,7 @@ def replay_prefetch(
         raise InputError("the model knows none of the tools that may be called early")
     allowed = known if tools is None else set(tools)
     runs = [_steps(retriever, item) for item in track(demonstrations, "Predicting")]
-    return [
-        _replay(runs, allowed, llm_seconds, call_seconds, least, bounds or PrefetchBounds())
-        for least in probabilities
-    ]
+    return [_replay(runs, allowed, llm_seconds, call_seconds, least) for least in probabilities]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +118,8 @@ def _replay(
     llm_seconds: float,
     call_seconds: float,
     least: float,
-    bounds: PrefetchBounds,
 ) -> PrefetchReplay:
+    bounds = PrefetchBounds()
     calls = hits = started = wasted = 0
     saved = 0.0
     for steps in runs:

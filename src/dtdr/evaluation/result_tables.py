@@ -18,6 +18,7 @@ TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1", "log_top1": "Log top-1", "l
 
 MOST_GROUPS = 9
 """Columns that fit beside the names of a method and its encoder in 100 columns."""
+_MOST_PARAMETERS = 15
 
 
 def metric_title(name: str) -> str:
@@ -92,19 +93,17 @@ def reliability_table(
 
 
 def breakdown_table(
-    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str, caption: str = ""
+    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str
 ) -> Table:
     """Methods as rows, steps or plan lengths as columns, with the number of steps as footer.
 
     Args:
         groups: for each run its result and the means of one metric by step or by plan length.
         title: above the table.
-        caption: below it.
     """
     numbers = sorted({number for _, means in groups for number in means})
     shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
-    if left_out:
-        caption = f"{caption} Not shown: {left_out[0]} to {left_out[-1]} (see --json).".strip()
+    caption = f"Not shown: {left_out[0]} to {left_out[-1]} (see --json)." if left_out else ""
     rows = [
         {
             "retriever": result["retriever"],
@@ -141,11 +140,11 @@ def calls_table(scores: CallScores, *, title: str) -> Table:
     return Table(columns, rows, title=title, caption=caption)
 
 
-def parameters_table(scores: CallScores, *, title: str, most: int = 15) -> Table:
+def parameters_table(scores: CallScores, *, title: str) -> Table:
     """The parameters that were filled wrong most often."""
     rows = [
         {"name": name, "count": number, "wrong": number - round(number * right), "right": right}
-        for name, (number, right) in list(scores.parameters.items())[:most]
+        for name, (number, right) in list(scores.parameters.items())[:_MOST_PARAMETERS]
         if right < 1
     ]
     columns = [

@@ -10,8 +10,6 @@ import numpy as np
 
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluation.metrics import top1
-from dtdr.evaluation.run_log import RunLog
 from dtdr.evaluation.statistics import Proportion, proportion
 from dtdr.integrations.advice import rank_steps
 from dtdr.retrievers.base import Retriever
@@ -70,12 +68,6 @@ class StepConfidences:
                 confidences.append(ranking.confidence)
                 right.append(ranking.best in step.acceptable)
         return cls(confidences, right)
-
-    @classmethod
-    def of_log(cls, log: RunLog) -> StepConfidences:
-        """Those of a run log, as far as it holds confidences."""
-        is_known = ~np.isnan(log.confidence)
-        return cls(log.confidence[is_known].tolist(), (top1(log)[is_known] > 0).tolist())
 
     def routes(self, levels: Sequence[float] = LEVELS) -> list[Route]:
         """The steps from each confidence on."""

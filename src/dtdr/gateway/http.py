@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dtdr.mcp")
 
+PATH = "/mcp"
 LIMITS = Limits(body_bytes=4 << 20)
 """Of the gateway: a call's arguments can be as long as the SDK takes them."""
 
@@ -32,7 +33,6 @@ async def serve_http(
     host: str,
     port: int,
     *,
-    path: str = "/mcp",
     key: str = "",
     limits: Limits = LIMITS,
 ) -> None:
@@ -42,7 +42,6 @@ async def serve_http(
         gateway: what is served.
         host: address to listen on.
         port: its port.
-        path: of the endpoint.
         key: given, clients must send it as ``Authorization: Bearer …``.
         limits: on connections, heads and bodies; the others are not used here.
 
@@ -57,7 +56,7 @@ async def serve_http(
 
     require_key_for(host, key)
     app: ASGIApp = GatewayServer(gateway).streamable_http_app(
-        streamable_http_path=path,
+        streamable_http_path=PATH,
         host=host,
         max_request_body_size=limits.body_bytes,
         session_idle_timeout=gateway.options.idle_seconds,
@@ -85,7 +84,7 @@ async def serve_http(
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     async with gateway.run(), anyio.create_task_group() as tasks:
         tasks.start_soon(on_signals, stop, signal.SIGINT, signal.SIGTERM)
-        logger.info("serving http://%s:%d%s", host, port, path)
+        logger.info("serving http://%s:%d%s", host, port, PATH)
         await server.serve()
         tasks.cancel_scope.cancel()
     if signal.SIGINT in received:

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from dtdr.errors import OutputError
@@ -139,12 +138,7 @@ class Progress:
             self._task, advance=1, left=f"about {format_duration(left)} left{now}"[:46]
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

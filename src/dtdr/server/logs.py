@@ -116,7 +116,7 @@ def log_failure(request_id: str) -> None:
     logger.error("request failed", exc_info=True, extra={"fields": {"id": request_id}})
 
 
-def configure(level: int = logging.INFO) -> None:
+def configure() -> None:
     """Send the server's and uvicorn's logs to standard error as JSON lines."""
     handler = GatheringHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
@@ -124,9 +124,9 @@ def configure(level: int = logging.INFO) -> None:
         chosen = logging.getLogger(name)
         chosen.handlers = [handler]
         chosen.propagate = False
-        chosen.setLevel(level)
+        chosen.setLevel(logging.INFO)
     # What uvicorn warns of are single connections, which the server counts and reports itself.
-    logging.getLogger("uvicorn.error").setLevel(max(level, logging.ERROR))
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 def _frames(record: logging.LogRecord) -> list[str]:

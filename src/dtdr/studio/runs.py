@@ -15,6 +15,7 @@ from dtdr.studio.graph import ToolGraph
 _FILTERS = 16
 """Graphs of filters that are kept; one of 2,000 tools takes 3 MB."""
 _EXAMPLES = 8
+_NEIGHBOURS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,7 @@ class Runs:
     def _count(self, chosen: RunFilter) -> ToolGraph:
         return ToolGraph.of(self.demonstrations[at] for at in self.find_matching(chosen))
 
-    def neighbours(
-        self, tool: str, chosen: RunFilter, most: int = 20
-    ) -> tuple[list[Neighbour], list[Neighbour]]:
+    def neighbours(self, tool: str, chosen: RunFilter) -> tuple[list[Neighbour], list[Neighbour]]:
         """What comes right before a tool, and right after it, most frequent first.
 
         Raises:
@@ -125,7 +124,7 @@ class Runs:
                 before[edge.source] += edge.order
             if edge.source == centre:
                 after[edge.target] += edge.order
-        return _neighbours(before, graph, most), _neighbours(after, graph, most)
+        return _neighbours(before, graph), _neighbours(after, graph)
 
     def examples(self, tool: str, chosen: RunFilter) -> list[int]:
         """Positions of the shortest matching runs that call a tool."""
@@ -164,10 +163,10 @@ class Runs:
         ]
 
 
-def _neighbours(counts: Counter[int], graph: ToolGraph, most: int) -> list[Neighbour]:
+def _neighbours(counts: Counter[int], graph: ToolGraph) -> list[Neighbour]:
     total = max(counts.total(), 1)
     return [
         Neighbour(graph.names[at] if at >= 2 else None, count, round(count / total, 6))
-        for at, count in counts.most_common(most)
+        for at, count in counts.most_common(_NEIGHBOURS)
         if count
     ]

@@ -56,9 +56,9 @@ class Context:
     folder: Path
     models: Mapping[str, str]
 
-    def dataset(self, spec: Mapping[str, Any], key: str = "dataset") -> Dataset:
+    def dataset(self, spec: Mapping[str, Any]) -> Dataset:
         """The set that a run is about, truncated where the run says so."""
-        dataset = data.load(self.locations[str(spec[key])])
+        dataset = data.load(self.locations[str(spec["dataset"])])
         return data.first_plans(dataset, spec.get("plans"))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 import tomllib
 import urllib.request
 from typing import Any
@@ -240,7 +239,6 @@ def test_the_dashboard_shows_metrics_that_there_are():
         patch.setattr("dtdr.cli.learn.note", said.append)
         _serve_metrics("0")
     address = said[0].split("metrics on ")[1]
-    time.sleep(0.05)
     with urllib.request.urlopen(address, timeout=10) as answer:
         text = Metrics().text().decode() + answer.read().decode()
     known = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))

@@ -113,7 +113,11 @@ class Plan:
 
     @cached_property
     def dependencies(self) -> tuple[frozenset[int], ...]:
-        """For each call, the positions (from 0) of the calls it depends on."""
+        """For each call, the positions (from 0) of the calls it depends on.
+
+        Raises:
+            InputError: calls depend on each other in a circle, or on later ones.
+        """
         parents = find_parents(self.calls, self._references, self.links, self.earlier)
         for child, sources in enumerate(parents):
             late = [source for source in sources if source >= child]

@@ -207,7 +207,7 @@ def cross_kinds(kinds: Hashes, context: Hashes, keys: Hashes) -> Buckets:
 def member_arrays(
     members: Sequence[MemberExample],
 ) -> tuple[Hashes, Hashes, npt.NDArray[np.bool_]]:
-    """Features of the rows of all lists, what they are joined with, and which belong to one."""
+    """Of the n rows of all lists: features and keys, shape (n, …), and members, shape (n,)."""
     keys = np.stack([item.rows.keys for item in members])
     return (
         np.concatenate([item.hashes() for item in members]),

@@ -118,6 +118,9 @@ class Candidates:
         Args:
             form: the canonical form of the value.
             composed: forms of what the value may be put together as.
+
+        Returns:
+            Shape (m,), m at least 1.
         """
         count = len(self.texts.first)
         forms = {form}

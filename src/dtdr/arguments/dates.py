@@ -26,7 +26,7 @@ def is_date(value: str) -> bool:
 def read_date(text: str) -> str | None:
     """A date with a day, a month as a word, and a year, as ``2024-05-20``.
 
-    None where it is none, where a part is missing, which would have to be made up, and where
+    None where it is not one, where a part is missing, which would have to be made up, and where
     dateparser is not installed.
     """
     tokens = re.findall(r"[\w.]+", text)

@@ -146,7 +146,8 @@ class EarlierValues:
         """The parts of outputs as seen from a parameter.
 
         Returns:
-            The features of what is told apart, and for each part which of them it has.
+            The features of what is told apart, and for each of n parts which of them it has,
+            shape (n,).
         """
         count = len(self._leaf_kind)
         if not count:

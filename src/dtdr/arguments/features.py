@@ -177,7 +177,7 @@ def find_mention(texts: RunTexts, anchors: Anchors, form: str, used: Collection[
 
 @lru_cache(maxsize=1 << 14)
 def constant_features(mention: Mention, rank: int, is_own: bool, given: int) -> Hashes:
-    """What is known of a constant.
+    """What is known of a constant; shape (features,).
 
     Args:
         mention: how the texts say it.
@@ -290,7 +290,7 @@ def output_features(
 def use_features(
     state: RunState, call: ToolCall, tool: str, parameter: str, is_taken: bool
 ) -> Hashes:
-    """How often an output was used, whether by this parameter, and whether in this very call."""
+    """How often an output was used, by this parameter, in this very call; shape (features,)."""
     by_same = call.id in state.uses_by.get((tool, parameter), ())
     return _use_features(call.tool, min(state.uses.get(call.id, 0), 2), by_same, is_taken)
 
@@ -315,7 +315,7 @@ def _round_distance(distance: int) -> str:
 def argument_features(
     tool: str, name: str, ago: int, lag: int, uses: int, same_tool: bool, parameter: str
 ) -> Hashes:
-    """What is known of an earlier argument.
+    """What is known of an earlier argument; shape (features,).
 
     Args:
         tool: that it was given to.
@@ -367,7 +367,7 @@ class LeafKind(NamedTuple):
 
 @lru_cache(maxsize=1 << 15)
 def leaf_features(kind: LeafKind, parameter: str, is_given: bool, is_next: bool) -> Hashes:
-    """What is known of a part of an output.
+    """What is known of a part of an output; shape (features,).
 
     Args:
         kind: of the part.

@@ -146,7 +146,7 @@ class Anchors:
 def last_before(
     flags: npt.NDArray[np.bool_], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """For each token, the last one at or before it that is flagged; -1 where there is none."""
+    """Of n tokens, the last one at or before each that is flagged, or -1; shape (n,)."""
     result: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(flags, tokens, -1))
     return result
 
@@ -154,7 +154,7 @@ def last_before(
 def first_after(
     flags: npt.NDArray[np.bool_], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """For each token, the first one at or after it that is flagged; -1 where there is none."""
+    """Of n tokens, the first one at or after each that is flagged, or -1; shape (n,)."""
     count = len(tokens)
     nearest = np.minimum.accumulate(np.where(flags, tokens, count)[::-1])[::-1]
     result: npt.NDArray[np.int64] = np.where(nearest < count, nearest, -1)
@@ -165,6 +165,6 @@ _BIT_LENGTHS = np.array([number.bit_length() for number in range(64)], np.int64)
 
 
 def bit_length(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The bits of distances from 0; those over 63 have 6."""
+    """The bits of distances from 0, of their shape; those over 63 have 6."""
     result: npt.NDArray[np.int64] = _BIT_LENGTHS[np.minimum(np.abs(distance), 63)]
     return result

@@ -123,7 +123,7 @@ class ListMembers:
         )
 
     def labels(self, forms: Set[str]) -> npt.NDArray[np.bool_]:
-        """Which of them a demonstrated list holds."""
+        """Which of the n members a demonstrated list holds; shape (n,)."""
         return np.array([form in forms for form in self.forms], np.bool_)
 
 

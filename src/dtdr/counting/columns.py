@@ -40,7 +40,10 @@ class WordHashes:
         """Hashes of all words in order, and where each text begins among them, and the last ends.
 
         Args:
-            texts: an Arrow array of strings, none of them null.
+            texts: an Arrow array of n strings, none of them null.
+
+        Returns:
+            Shapes (words of all texts,) and (n + 1,).
         """
         import pyarrow.compute as compute
 

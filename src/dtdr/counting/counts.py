@@ -32,7 +32,7 @@ _AT_ONCE = 20_000
 
 
 def sort_unique(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The distinct values, rising; ten times as fast as ``np.unique``, which hashes integers."""
+    """The distinct values, rising; shape (n,). ``np.unique`` hashes integers: ten times as long."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
 

@@ -81,6 +81,12 @@ class VectorCache:
         Args:
             encoder: gives dense vectors.
             texts: cut already.
+
+        Returns:
+            Shape (texts, dimension).
+
+        Raises:
+            EncoderError: vectors that are there have another length than those just computed.
         """
         fingerprint = encoder.fingerprint()
         if fingerprint is None or not texts:
@@ -120,7 +126,7 @@ class VectorCache:
         return self._run(select) or {}
 
     def write(self, vectors: Mapping[bytes, Floats32]) -> None:
-        """Add vectors, all or none of them."""
+        """Add vectors of shape (dimension,), all or none of them."""
         rows = [(key, _pack(vector)) for key, vector in vectors.items()]
 
         def insert(connection: sqlite3.Connection) -> None:

@@ -127,6 +127,9 @@ class LexicalEncoder(Encoder):
     def encode_one(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """Columns (rising) and values of one text's row: what ``encode`` gives, in microseconds.
 
+        Returns:
+            Shape (distinct known terms,) each.
+
         Raises:
             EncoderError: the encoder is not fitted.
         """
@@ -137,6 +140,9 @@ class LexicalEncoder(Encoder):
 
         Args:
             columns: the column of each term, -1 for terms that are not known.
+
+        Returns:
+            Shape (distinct known terms,) each.
 
         Raises:
             EncoderError: the encoder is not fitted.

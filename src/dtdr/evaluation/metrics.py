@@ -3,7 +3,7 @@
 Tools are right that are acceptable by dependency, as in the paper; for the metrics that begin with
 ``log_``, those that the log called next.
 
-A metric is a function from a run log of n steps to n scores from 0 to 1; 1 is best.
+A metric is a function from a run log of n steps to scores from 0 to 1, shape (n,); 1 is best.
 """
 
 from __future__ import annotations

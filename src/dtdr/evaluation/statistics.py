@@ -85,7 +85,13 @@ def over_splits(values: Sequence[float]) -> Interval:
 def bootstrap_interval(
     values: Floats, random: np.random.Generator, resamples: int = PERMUTATIONS
 ) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a mean (Efron & Tibshirani, 1993, ch. 13)."""
+    """95 % percentile bootstrap interval of a mean (Efron & Tibshirani, 1993, ch. 13).
+
+    Args:
+        values: shape (n,).
+        random: draws the resamples.
+        resamples: how many.
+    """
     count = len(values)
     means = np.concatenate(
         [
@@ -103,6 +109,11 @@ def permutation_p_value(
     """Two-sided p-value of the mean of paired differences.
 
     Signs are flipped at random (Fisher's randomization test for matched pairs).
+
+    Args:
+        differences: shape (n,).
+        random: flips the signs.
+        permutations: how many times.
     """
     observed = abs(differences.sum())
     # Sums of the same numbers in another order may differ in the last bits.

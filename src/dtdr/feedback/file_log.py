@@ -88,7 +88,11 @@ class FileLog(FeedbackLog):
             raise self._error(error) from error
 
     def read(self, position: str, limit: int) -> list[Entry]:
-        """The next whole lines; a position is the number of bytes before them."""
+        """The next whole lines; a position is the number of bytes before them.
+
+        Raises:
+            InputError: the file is shorter than it was, not there any more, or cannot be read.
+        """
         start = int(position or 0)
         entries: list[Entry] = []
         try:

@@ -66,7 +66,7 @@ class HeldOutPlan:
 
     @property
     def targets(self) -> Floats:
-        """What a ranker learns to choose; see ``targets_of``."""
+        """What a ranker learns to choose, shape (candidates,); see ``targets_of``."""
         return targets_of(self.proposal.plans, self.plan)
 
     @property
@@ -231,7 +231,7 @@ def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floa
 
     Args:
         held_out: the plans.
-        shares: the probabilities of the candidates of each.
+        shares: the probabilities of the candidates of each, shape (candidates,).
     """
     if len(shares) < _FEW:
         return None

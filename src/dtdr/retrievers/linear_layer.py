@@ -114,7 +114,7 @@ class LinearLayer:
     # -- saving --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
+        """The arrays to save: weights, shape (dimension, tools), and bias, shape (tools,)."""
         return {"weights": self.weights, "bias": self.bias}
 
     @classmethod

@@ -275,7 +275,7 @@ def fit_threshold(
 
 
 def save_threshold(threshold: float | None) -> dict[str, npt.NDArray[Any]]:
-    """The threshold as an array, not a number where there is none."""
+    """The threshold as an array of shape (1,), NaN where there is none."""
     return {"density.floor": np.array([np.nan if threshold is None else threshold])}
 
 
@@ -283,7 +283,7 @@ def load_threshold(state: Mapping[str, npt.NDArray[Any]]) -> float | None:
     """The threshold that ``save_threshold`` gave.
 
     Raises:
-        ModelError: it is none.
+        ModelError: it is not one.
     """
     threshold = float(require_shape(state, "density.floor", (1,))[0])
     if np.isinf(threshold):

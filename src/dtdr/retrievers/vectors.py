@@ -48,20 +48,23 @@ def product(row: Row, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def dense(vectors: Vectors) -> npt.NDArray[np.float32]:
-    """The vectors as one dense array; for few texts only."""
+    """The vectors as one dense array, shape (texts, dimension); for few texts only."""
     full = vectors if isinstance(vectors, np.ndarray) else vectors.toarray()
     result: npt.NDArray[np.float32] = np.asarray(full, np.float32)
     return result
 
 
 def unit(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Rows, or one row, scaled to length 1; zeros stay zeros."""
+    """Rows, shape (n, d), or one row, shape (d,), scaled to length 1; zeros stay zeros."""
     lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def normalise(scores: Floats) -> Floats:
-    """Rows that sum to 1; a row of zeros becomes uniform. Scores must be at least 0."""
+    """Rows of shape (n, tools) that sum to 1; a row of zeros becomes uniform.
+
+    Scores must be at least 0.
+    """
     totals = scores.sum(axis=1, keepdims=True)
     empty = totals[:, 0] <= 0
     if empty.any():
@@ -72,14 +75,14 @@ def normalise(scores: Floats) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Row-wise softmax that does not overflow."""
+    """Softmax along the last axis, any shape, that does not overflow."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
     result: Floats = shifted / shifted.sum(axis=-1, keepdims=True)
     return result
 
 
 def rule_out_end(row: Floats) -> None:
-    """In place: no probability for the last tool, all of it for the others, where there are any."""
+    """In place, shape (tools,): no probability for the last tool, all of it for others, if any."""
     if len(row) < 2 or row[-1] == 0:
         return
     row[-1] = 0

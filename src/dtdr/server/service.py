@@ -199,7 +199,11 @@ class Service:
         )
 
     def check_history(self, history: Sequence[object]) -> None:
-        """Refuse a history that is too long."""
+        """Refuse a history that is too long.
+
+        Raises:
+            HTTPException: it is.
+        """
         limit = self.settings.limits.history
         if len(history) > limit:
             raise HTTPException(
@@ -246,7 +250,11 @@ class Service:
             raise HTTPException(422, "a call or message is nested too deeply") from error
 
     def check_query(self, query: str) -> None:
-        """Refuse a query that is blank or too long."""
+        """Refuse a query that is blank or too long.
+
+        Raises:
+            HTTPException: it is.
+        """
         if not query.strip():
             raise HTTPException(422, "the query is empty; say what the user asked for")
         limit = self.settings.limits.query_characters

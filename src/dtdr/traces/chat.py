@@ -35,7 +35,7 @@ class OpenAIChat(ConversationFormat):
         request = find_request(record, "messages")
         messages = request.get("messages")
         if not isinstance(messages, list):
-            raise InputError("no chat-completions record: it has no list of 'messages'")
+            raise InputError("not a chat-completions record: it has no list of 'messages'")
         response = find_response(record, "choices")
         choices = response.get("choices")
         replies: list[Any] = []
@@ -106,7 +106,7 @@ class Anthropic(ConversationFormat):
         request = find_request(record, "messages")
         messages = request.get("messages")
         if not isinstance(messages, list):
-            raise InputError("no Anthropic record: it has no list of 'messages'")
+            raise InputError("not an Anthropic record: it has no list of 'messages'")
         if messages and isinstance(messages[0], dict) and "tool_calls" in messages[0]:
             raise InputError("this is a chat-completions record; import it as openai-chat")
         response = find_response(record, "content")
@@ -161,7 +161,7 @@ class Pairs(ConversationFormat):
             InputError: there is no input or no output.
         """
         if not self.recognizes(record):
-            raise InputError("no pair: it has no 'input' and 'output'")
+            raise InputError("not a pair: it has no 'input' and 'output'")
         entered = decode_json(record.get("input", record.get("inputs")))
         left = decode_json(record.get("output", record.get("outputs")))
         tools = record.get("tools")

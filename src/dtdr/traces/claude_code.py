@@ -45,12 +45,12 @@ class ClaudeCode(TraceFormat):
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a line with its session; lines that hold no message are passed over."""
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            raise InputError("no line of a session: it has no 'type'")
+            raise InputError("not a line of a session: it has no 'type'")
         if record["type"] not in (*_SPOKEN, "result"):
             return
         session = record.get("sessionId") or record.get("session_id")
         if not isinstance(session, str):
-            raise InputError("no line of a session: it has no 'sessionId' or 'session_id'")
+            raise InputError("not a line of a session: it has no 'sessionId' or 'session_id'")
         self.window.append(session, raw, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:

@@ -54,7 +54,7 @@ class Langfuse(SpanFormat):
         elif _get(record, "traceId", "trace_id") and "type" in record:
             yield self._span(record, "")
         else:
-            raise InputError("no Langfuse observation: it lacks 'traceId' or 'type'")
+            raise InputError("not a Langfuse observation: it lacks 'traceId' or 'type'")
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The trace that a group of observations tells; see ``SpanFormat.traces``."""

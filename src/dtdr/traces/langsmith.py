@@ -33,7 +33,7 @@ class LangSmith(SpanFormat):
     def spans(self, record: Any) -> Iterator[Span]:
         """A run, and the runs below it; see ``SpanFormat.spans``."""
         if not self.recognizes(record):
-            raise InputError("no LangSmith run: it has no 'run_type'")
+            raise InputError("not a LangSmith run: it has no 'run_type'")
         yield from self._tree(record, "", str(record.get("trace_id") or record.get("id") or ""))
 
     def _tree(self, run: Mapping[str, Any], parent: str, trace: str) -> Iterator[Span]:

@@ -64,7 +64,9 @@ class MCP(TraceFormat):
             return
         message, envelope = _open_envelope(record)
         if message is None:
-            raise InputError("no JSON-RPC message: it has neither 'method' nor 'result' or 'error'")
+            raise InputError(
+                "not a JSON-RPC message: it has neither 'method' nor 'result' or 'error'"
+            )
         method = message.get("method")
         result = message.get("result")
         if isinstance(result, dict):

@@ -78,7 +78,7 @@ class OpenAIResponses(ConversationFormat):
         elif replies:
             items = []
         else:
-            raise InputError("no responses record: it has neither 'input' nor 'output'")
+            raise InputError("not a responses record: it has neither 'input' nor 'output'")
         tools = request.get("tools") or response.get("tools")
         system = request.get("instructions") or response.get("instructions")
         is_truncated, at = bool(response.get("truncated")), find_time(as_mapping(record), response)

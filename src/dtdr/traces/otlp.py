@@ -61,7 +61,7 @@ def raw_spans(record: Any) -> Iterator[RawSpan]:
     elif "context" in record or "context.trace_id" in record or "trace_id" in record:
         yield _row(record)
     else:
-        raise InputError("no span: it has none of 'resourceSpans', 'spanId', 'context'")
+        raise InputError("not a span: it has none of 'resourceSpans', 'spanId', 'context'")
 
 
 def try_spans(record: Any) -> list[RawSpan]:

@@ -34,6 +34,7 @@ from rich.console import Console
 
 import dtdr
 from dtdr.evaluation.tables import Column, Table, count
+from stalls import find_free_port
 
 WARM_UP = 20
 
@@ -87,13 +88,6 @@ def fit_model(folder: Path, servers: int, tools: int) -> None:
     dtdr.fit(demonstrations, retriever="dtdr-l", epochs=3).save(folder)
 
 
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def http_process(command: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
     """A process that listens on a port."""
@@ -129,12 +123,12 @@ async def endpoints(
                 command=gateway[0], args=gateway[1:], env=dict(os.environ)
             )
         else:
-            ports = [free_port() for _ in range(servers)]
+            ports = [find_free_port() for _ in range(servers)]
             for number, port in enumerate(ports):
                 command = [*own, str(tools), f"s{number}", str(port)]
                 stack.enter_context(http_process(command, port))
             urls = [f"http://127.0.0.1:{port}/mcp" for port in ports]
-            port = free_port()
+            port = find_free_port()
             stack.enter_context(http_process([*gateway, "--http", str(port), "--", *urls], port))
             direct, through = urls[0], f"http://127.0.0.1:{port}/mcp"
         # Its own session, so that the gateway's and the client's connection differ in nothing else.

@@ -37,6 +37,7 @@ import dtdr
 from dtdr.datasets.synthetic import generate, tools
 from dtdr.demonstration_files import read_demonstrations
 from dtdr.evaluation.tables import Column, Table, count
+from stalls import find_free_port
 
 WARM_MINUTES = 5
 GROWTH = 0.05
@@ -112,13 +113,6 @@ def is_open(url: str) -> bool:
         return probe.connect_ex((str(parts.hostname), int(parts.port or 80))) == 0
 
 
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Soak:
     """The processes, and what is done to them in threads."""
 
@@ -139,7 +133,7 @@ class Soak:
         )  # fmt: skip
         victim = ("--feedback-log", folder / "victim.jsonl")
         self.victim = Process(*serve, folder / "victim", *victim, ready="")
-        port, own = free_port(), free_port()
+        port, own = find_free_port(), find_free_port()
         upstream = f"http://127.0.0.1:{port}/mcp"
         self.upstream = Process(
             Path(__file__).with_name("gateway.py"), "--serve", "50", "s0", str(port), ready=upstream

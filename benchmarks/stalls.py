@@ -217,7 +217,7 @@ def running(folder: Path) -> Iterator[dict[str, tuple[Address, int]]]:
     """A server and a gateway: their addresses and processes."""
     demonstrations = list(generate(200))
     dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f").save(folder / "model")
-    ports = {"dtdr serve": free_port(), "dtdr mcp": free_port()}
+    ports = {"dtdr serve": find_free_port(), "dtdr mcp": find_free_port()}
     upstream = [sys.executable, str(Path(__file__).with_name("gateway.py")), "--serve", "50", "s0",
                 "0"]  # fmt: skip
     own = [sys.executable, "-m", "dtdr"]
@@ -241,7 +241,7 @@ def running(folder: Path) -> Iterator[dict[str, tuple[Address, int]]]:
             process.wait(60)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -65,7 +65,7 @@ def find_time(*records: Mapping[str, Any]) -> int:
 
 
 def as_moment(time: int) -> datetime | None:
-    """A time in nanoseconds as a date; None where it is none."""
+    """A time in nanoseconds as a date; None where it is not one."""
     if not _EARLIEST <= time < _LATEST:
         return None
     return _BEGIN + timedelta(microseconds=time // 1000)

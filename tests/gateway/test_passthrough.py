@@ -1,3 +1,5 @@
+from typing import Any
+
 import anyio
 import mcp_types as types
 import pytest
@@ -200,7 +202,7 @@ async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake)
         ),
         client.listen(resource_subscriptions=["memo://note"]) as events,
     ):
-        received = []
+        received: list[Any] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(touch_until, client, lambda: received)
             received.append(await events.__anext__())

@@ -212,7 +212,7 @@ class Session:
             position = self._model._index.get(name, UNKNOWN)
             self._state.call(position, call and details_of(call))
             if self._ahead is not None:
-                self._ahead.call(position, call and call.arguments)
+                self._ahead.call(position, None if call is None else call.arguments)
         return self
 
     def rank(self) -> Ranking:

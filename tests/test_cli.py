@@ -43,6 +43,8 @@ def test_every_command_explains_itself_within_100_columns(command, capsys, monke
     shown = capsys.readouterr().out
     assert "Usage: dtdr" in shown
     assert max(map(len, shown.splitlines())) <= 100
+    arguments = shown.partition("Arguments:\n")[2].partition("\n\n")[0]
+    assert not any(kind in arguments for kind in ("<list", "<path>", "<str>", "<int>"))
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])

@@ -216,15 +216,9 @@ def test_a_whole_call_says_what_its_parts_say(reader):
     parts.call("read_file", {"path": "q3.pdf"}, output={"pages": 3}, status="error", step=2, id="a")
     assert whole.run.calls == parts.run.calls
     assert reader.started[0].calls == reader.started[1].calls
-    for name, value in (
-        ("arguments", {}),
-        ("output", ""),
-        ("status", "ok"),
-        ("step", 0),
-        ("id", "b"),
-    ):
+    for name in ("arguments", "output", "status", "step", "id"):
         with pytest.raises(InputError, match="give it alone"):
-            whole.call(ToolCall("b", "log"), **{name: value})
+            whole.call(ToolCall("b", "log"), **{name: 0})
     with pytest.raises(InputError, match="share the id"):
         whole.call(call)
     assert whole.run.history == ("summarize", "read_file")

@@ -19,10 +19,10 @@ from dtdr.traces import (
     Importer,
     ImportOptions,
     Redactor,
+    documents,
     find_format,
     import_traces,
     read_traces,
-    streams,
 )
 from tests.trace_logs import (
     RENDERINGS,
@@ -125,7 +125,7 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
         path, fmt, value = tmp_path / "log.json", "openai-chat", many()
     path.write_text(json.dumps(value), encoding="utf-8")
     small = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
-    monkeypatch.setattr(streams, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(documents, "WHOLE_BYTES", 300)
 
     large = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
 
@@ -136,7 +136,7 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
 def test_a_large_document_without_records_and_a_cut_off_one_are_named(tmp_path, monkeypatch):
     pytest.importorskip("ijson")
     path = tmp_path / "log.json"
-    monkeypatch.setattr(streams, "WHOLE_BYTES", 50)
+    monkeypatch.setattr(documents, "WHOLE_BYTES", 50)
     path.write_text(json.dumps({"other": ["x" * 100]}), encoding="utf-8")
     with pytest.raises(InputError, match="without a list of records under 'data' or 'items'"):
         list(importer_of(path).demonstrations())
@@ -208,7 +208,7 @@ def test_a_demonstration_that_is_too_long_is_named_or_counted(tmp_path, monkeypa
 @pytest.mark.parametrize("value", [["x" * 3_000_000], {"data": [{"y": "x" * 3_000_000}]}])
 def test_a_record_of_a_document_that_is_too_large_is_named(value, tmp_path, monkeypatch):
     pytest.importorskip("ijson")
-    monkeypatch.setattr(streams, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(documents, "WHOLE_BYTES", 300)
     monkeypatch.setenv("DTDR_MAX_LINE", "1000000")
     path = tmp_path / "log.json"
     path.write_text(json.dumps(value))

@@ -65,7 +65,13 @@ def _command(name: str) -> Any:
         alone.add_typer(command, name=name)
     else:
         alone.command(name)(command)
-    return typer.main.get_group(alone).commands[name]
+    made = typer.main.get_group(alone).commands[name]
+    for one in (made, *getattr(made, "commands", {}).values()):
+        for parameter in one.params:
+            # Newer versions of typer write Python's types beside arguments, such as list[Path].
+            if isinstance(parameter, typer.core.TyperArgument):
+                vars(parameter)["display_type_rich"] = lambda ctx: None
+    return made
 
 
 class _Commands(Mapping[str, Any]):

@@ -29,7 +29,10 @@ def serve(
         typer.Argument(metavar="MODEL", help="Model folders, each FOLDER or NAME=FOLDER."),
     ],
     host: Annotated[
-        str, typer.Option("--host", help="Address; anything but loopback needs --keys.")
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Where to listen; all but loopback needs --keys."
+        ),
     ] = DEFAULT_HOST,
     port: Annotated[
         int, typer.Option("--port", metavar="N", help="Port; 0 takes a free one.")
@@ -185,7 +188,7 @@ def create(
         Literal["rank", "admin"],
         typer.Option("--role", help="admin may also update, save and reload models."),
     ] = "rank",
-    about: Annotated[str, typer.Option("--note", help="Whose key this is.")] = "",
+    about: Annotated[str, typer.Option("--note", metavar="TEXT", help="Whose key this is.")] = "",
 ) -> None:
     """Make a key, print it once, and keep its hash.
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.browser import chromium
 from tests.server import serving
-from tests.server.serving import QUERY
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +31,6 @@ form.action = url; form.target = "frame";
 document.querySelector("iframe").onload = () => done(true);
 form.submit();
 """
-FEEDBACK = {"demonstrations": [{"query": QUERY, "calls": ["read_file"]}]}
 
 
 @pytest.fixture(scope="module")

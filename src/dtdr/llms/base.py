@@ -156,7 +156,6 @@ class LLM(ABC):
             self._pool = None
 
     acomplete = _in_pool(complete)
-    ascore = _in_pool(score)
 
     def __enter__(self) -> Self:
         return self

@@ -8,12 +8,7 @@ from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.plan import Plan
 from dtdr.planning import Filler, Planner
-from dtdr.prompting import (
-    Examples,
-    PlanFillingPrompts,
-    plan_filling_form,
-    read_plan_arguments,
-)
+from dtdr.prompting import Examples, PlanFillingPrompts, plan_filling_form, read_plan_arguments
 from dtdr.retrievers import create
 from dtdr.run import Run
 from dtdr.tools import Parameter, Tool

@@ -19,16 +19,7 @@ from dtdr.retrievers.surprise import Surprise
 from dtdr.selection import count_tokens
 from dtdr.traces.mcp import MCP
 from tests.gateway.conftest import demonstrations
-from tests.gateway.helpers import (
-    NAMES,
-    few,
-    gateway_client,
-    journal_of,
-    names,
-    stdio,
-    text,
-    until,
-)
+from tests.gateway.helpers import NAMES, few, gateway_client, journal_of, names, stdio, text, until
 from tests.gateway.test_http import http_gateway
 
 pytestmark = pytest.mark.anyio

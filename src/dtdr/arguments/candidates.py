@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.arguments.features import (
-    COLUMNS,
-    LAST_USED,
-)
+from dtdr.arguments.features import COLUMNS, LAST_USED
 from dtdr.arguments.hashing import Hashes
 from dtdr.arguments.run_texts import RunTexts, TextFeatures
 from dtdr.arguments.sources import Source

@@ -15,13 +15,7 @@ import typer
 from dtdr import engines
 from dtdr.arguments.model import ArgumentOptions
 from dtdr.cli import options
-from dtdr.cli.inputs import (
-    choose_split,
-    dataset_of,
-    draw_from_large,
-    load_dataset,
-    report_bad,
-)
+from dtdr.cli.inputs import choose_split, dataset_of, draw_from_large, load_dataset, report_bad
 from dtdr.cli.output import print_json
 from dtdr.counting import KeptCounts, Sample
 from dtdr.counting.memory import SAMPLE, parse_size, plan_memory

@@ -164,13 +164,7 @@ def mcp(
     Example: dtdr mcp model -- npx -y @modelcontextprotocol/server-filesystem .
     """
     from dtdr.api import load
-    from dtdr.gateway import (
-        Gateway,
-        GatewayOptions,
-        parse_rest,
-        parse_upstream,
-        read_config,
-    )
+    from dtdr.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
     from dtdr.integrations.early_calls import PrefetchBounds
     from dtdr.integrations.policy import ToolPolicy
 

@@ -20,18 +20,10 @@ from dtdr.client.answers import (
     read_surprise,
 )
 from dtdr.client.calls import Call, endpoint
-from dtdr.client.sessions import (
-    call_record,
-)
+from dtdr.client.sessions import call_record
 from dtdr.demonstrations import Demonstration, before_record
 from dtdr.errors import InputError
-from dtdr.http_requests import (
-    BUSY,
-    RetryPolicy,
-    json_headers,
-    parse_address,
-    require_http,
-)
+from dtdr.http_requests import BUSY, RetryPolicy, json_headers, parse_address, require_http
 from dtdr.plans.prediction import PlanPrediction
 from dtdr.retrievers.search import SEARCH_LIMIT
 from dtdr.retrievers.surprise import Surprise

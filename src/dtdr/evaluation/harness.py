@@ -18,13 +18,7 @@ from dtdr.calls import END, ToolCall
 from dtdr.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
 from dtdr.evaluation.plans import PlanScores, score_plans
-from dtdr.evaluation.run_log import (
-    COVERAGES,
-    DIGITS,
-    RunHeader,
-    RunLog,
-    RunLogBuilder,
-)
+from dtdr.evaluation.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
 from dtdr.evaluation.run_log_file import write_run_log
 from dtdr.model_folder import versions
 from dtdr.plan import Plan

@@ -7,14 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from dtdr.errors import InputError
-from dtdr.llms.base import (
-    LLM,
-    CannotScoreError,
-    Completion,
-    Decoding,
-    LLMError,
-    PromptTooLongError,
-)
+from dtdr.llms.base import LLM, CannotScoreError, Completion, Decoding, LLMError, PromptTooLongError
 from dtdr.registry import Registry
 
 # By the part of the name before the colon.

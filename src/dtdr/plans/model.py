@@ -25,12 +25,7 @@ from dtdr.plans.held_out import (
     orders_better,
 )
 from dtdr.plans.links import Links
-from dtdr.plans.lookahead import (
-    CandidatePlans,
-    HeldOutCandidates,
-    LookaheadWeights,
-    choose_weights,
-)
+from dtdr.plans.lookahead import CandidatePlans, HeldOutCandidates, LookaheadWeights, choose_weights
 from dtdr.plans.memory import PlanMemory
 from dtdr.plans.prediction import PlanPrediction, PlanTemplate, PlanWriter
 from dtdr.plans.proposer import PlanProposer, most_calls

@@ -7,16 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from dtdr.calls import Status
-from dtdr.server.fields import (
-    Before,
-    CallId,
-    ModelName,
-    Object,
-    Query,
-    Request,
-    Response,
-    ToolName,
-)
+from dtdr.server.fields import Before, CallId, ModelName, Object, Query, Request, Response, ToolName
 
 # -- feedback ----------------------------------------------------------------------------------
 

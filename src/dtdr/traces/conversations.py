@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dtdr import json_codec
-from dtdr.traces.base import (
-    AssistantMessage,
-    Trace,
-    TracedCall,
-    TraceFormat,
-    as_mapping,
-    digest,
-)
+from dtdr.traces.base import AssistantMessage, Trace, TracedCall, TraceFormat, as_mapping, digest
 from dtdr.traces.event_streams import assemble, is_event_stream
 from dtdr.traces.messages import read_conversation
 from dtdr.traces.window import Window

@@ -14,12 +14,7 @@ from typing import Any
 from dtdr.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluation.harness import rank_after_calls
-from dtdr.evaluation.planning.run_log import (
-    Kind,
-    PlanningHeader,
-    PlanningLog,
-    PlanningLogWriter,
-)
+from dtdr.evaluation.planning.run_log import Kind, PlanningHeader, PlanningLog, PlanningLogWriter
 from dtdr.model_folder import versions
 from dtdr.planning import PlannedStep, Planner, PlanResult
 from dtdr.progress import track

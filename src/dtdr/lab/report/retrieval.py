@@ -25,13 +25,7 @@ from dtdr.evaluation.tables import (
 )
 from dtdr.lab.report.page import Block, Figure, Figures, Section, Text
 from dtdr.lab.report.results import NOT_RUN, Place, Results, accuracy, paper
-from dtdr.lab.summary import (
-    LEVEL,
-    SPLITS_ONLY,
-    RunSummary,
-    against_best,
-    mean_of,
-)
+from dtdr.lab.summary import LEVEL, SPLITS_ONLY, RunSummary, against_best, mean_of
 
 FSA_NOTE = (
     "FSA: function selection accuracy of the model with the retrieved tools alone in its prompt, "

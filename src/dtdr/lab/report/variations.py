@@ -23,15 +23,7 @@ from dtdr.evaluation.tables import (
     significant,
 )
 from dtdr.lab.report.page import Block, Figure, Figures, Text
-from dtdr.lab.report.results import (
-    WILSON,
-    Place,
-    Results,
-    Run,
-    by_method,
-    by_place,
-    share_of,
-)
+from dtdr.lab.report.results import WILSON, Place, Results, Run, by_method, by_place, share_of
 from dtdr.lab.summary import INTERVALS, mean_of, plan_means
 
 BASE_ENCODER = "lexical"

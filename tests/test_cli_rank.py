@@ -150,7 +150,7 @@ def test_last_line_without_a_newline_is_answered(model, stdin, capsys):
         ("[1]", "not a JSON object"),
         ("{}", "'query' is missing"),
         ('{"query": " "}', "'query' is missing, empty"),
-        ('{"query": 5}', "'query' is missing, empty or no text"),
+        ('{"query": 5}', "'query' is missing, empty or not text"),
         ('{"query": "a", "history": "b"}', "'history' must be a list"),
         ('{"query": "a", "history": [1]}', "'history' must be a list"),
     ],

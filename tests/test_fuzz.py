@@ -158,7 +158,7 @@ def server(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("models") / "mail"
     serving.fit(folder, retriever="dtdr-f", arguments=True)
-    with serving.running(serving.settings(folder)) as served:
+    with serving.serve(serving.settings(folder)) as served:
         yield served
 
 

@@ -337,7 +337,7 @@ def test_two_servers_and_a_trainer_learn_from_feedback_without_a_dropped_request
     """Feedback to either server is learned by the trainer, and both servers reload it."""
     settings = serving.settings(model, feedback_log=redis_server.url, watch_seconds=0.2)
     learn = [sys.executable, "-m", "dtdr", "learn", str(model), redis_server.url]
-    with serving.running(settings) as first, serving.running(settings) as second:
+    with serving.serve(settings) as first, serving.serve(settings) as second:
         trainer = subprocess.Popen(
             [*learn, "--share", "0.3", "--tolerance", "1", "--seconds", "2", "--metrics", "0"],
             env={**os.environ, "OMP_NUM_THREADS": "1"},

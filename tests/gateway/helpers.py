@@ -36,7 +36,7 @@ NAMES = {
 
 
 @functools.cache
-def forking_server() -> str:
+def fork_server() -> str:
     """The socket of a process that forks test servers until this one ends."""
     path = str(Path(tempfile.mkdtemp(prefix="dtdr-")) / "socket")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -56,7 +56,7 @@ def command(**options: Any) -> list[str]:
     """The command line of a test server."""
     if "http" in options:  # a process that is dead once it was killed, so that its port is free
         return [sys.executable, str(SERVER), json.dumps(options)]
-    return [sys.executable, "-IS", str(LAUNCHER), forking_server(), json.dumps(options)]
+    return [sys.executable, "-IS", str(LAUNCHER), fork_server(), json.dumps(options)]
 
 
 def stdio(name: str, **options: Any) -> UpstreamSpec:

@@ -25,7 +25,7 @@ class Noting(RandomRetriever):
 
 
 @asynccontextmanager
-async def noting_gateway(model, spec, **options):
+async def record_gateway(model, spec, **options):
     """A client of a gateway whose model notes what it is told, and the notes."""
     demonstrations = [dtdr.Demonstration("1", "x", dtdr.Plan((dtdr.ToolCall("1", "find_user"),)))]
     noting: Any = Noting().fit(demonstrations, model.tools_[:-1])
@@ -35,7 +35,7 @@ async def noting_gateway(model, spec, **options):
 
 
 async def test_arguments_outputs_and_statuses_are_told_to_a_model_that_reads_them(model, served):
-    async with noting_gateway(model, served["a"]) as (client, _, told):
+    async with record_gateway(model, served["a"]) as (client, _, told):
         await client.call_tool("fail", {"id": "7"})
         await client.call_tool("log", {})
         await client.list_tools()
@@ -49,7 +49,7 @@ async def test_arguments_outputs_and_statuses_are_told_to_a_model_that_reads_the
 
 async def test_an_answer_of_json_is_read_and_cut(model, served):
     rows = [{"id": str(number), "name": "x" * 20} for number in range(3_000)]
-    async with noting_gateway(model, served["known"]) as (client, gateway, told):
+    async with record_gateway(model, served["known"]) as (client, gateway, told):
         await client.call_tool("open_file", {"id": "1", "rows": rows})  # answers with its arguments
         await client.list_tools()
         (state,) = gateway.clients

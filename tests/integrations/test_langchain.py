@@ -23,7 +23,7 @@ from tests.integrations.tools import (
     broken_mask,
     check_two_turns,
     mask,
-    noting_mask,
+    record_mask,
     told,
 )
 from tests.mask_strategies import outline
@@ -154,7 +154,7 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
 
 def test_what_calls_returned_and_what_was_said_before_is_told():
     second = "Text Bob what the weather in Rome is"
-    noting = noting_mask()
+    noting = record_mask()
     run([*SCRIPT, ()], ToolMaskMiddleware(noting), turns=(QUERY, second))
     check_two_turns(noting.retriever.runs, SCRIPT, second)
 

@@ -24,7 +24,7 @@ from tests.integrations.tools import (
     broken_mask,
     check_two_turns,
     mask,
-    noting_mask,
+    record_mask,
     told,
 )
 from tests.mask_strategies import outline
@@ -258,7 +258,7 @@ def test_two_tools_of_one_name_are_an_error():
 
 
 def test_what_calls_returned_and_what_was_said_before_is_told():
-    noting = noting_mask()
+    noting = record_mask()
     found = agent(Script(steps=[*SCRIPT, ()], seen=[]), noting)
     memory = ChatMemoryBuffer.from_defaults()
     for query in (QUERY, SECOND):
@@ -267,7 +267,7 @@ def test_what_calls_returned_and_what_was_said_before_is_told():
 
 
 def test_a_session_is_told_what_calls_returned_and_what_the_memory_holds():
-    noting = noting_mask()
+    noting = record_mask()
     retriever = ToolMaskRetriever(noting, tools())
     memory = ChatMemoryBuffer.from_defaults()
     found = FunctionAgent(tool_retriever=retriever, llm=Script(steps=[*SCRIPT, ()], seen=[]))
@@ -282,7 +282,7 @@ def test_a_session_is_told_what_calls_returned_and_what_the_memory_holds():
 
 
 def test_a_session_of_several_questions_remembers_them():
-    noting = noting_mask()
+    noting = record_mask()
     retriever = ToolMaskRetriever(noting, tools())
     found = FunctionAgent(tool_retriever=retriever, llm=Script(steps=[*SCRIPT, ()], seen=[]))
 
@@ -312,7 +312,7 @@ class Refuses(BaseTool):
 
 
 def test_a_session_is_told_which_calls_failed_and_with_which_arguments():
-    noting = noting_mask()
+    noting = record_mask()
 
     def find(name: str, ctx: Context) -> str:
         assert isinstance(ctx, Context)

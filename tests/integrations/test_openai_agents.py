@@ -33,7 +33,7 @@ from tests.integrations.tools import (
     broken_mask,
     check_two_turns,
     mask,
-    noting_mask,
+    record_mask,
 )
 
 SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
@@ -213,6 +213,6 @@ def test_a_model_is_found_by_name_and_closed_with_its_wrapper(monkeypatch):
 
 def test_what_calls_returned_and_what_was_said_before_is_told():
     second = "Text Bob what the weather in Rome is"
-    noting = noting_mask()
+    noting = record_mask()
     run(agent(Script([*SCRIPT, ()]), noting), turns=(QUERY, second))
     check_two_turns(noting.retriever.runs, SCRIPT, second)

@@ -19,7 +19,7 @@ from tests.integrations.tools import (
     broken_mask,
     check_two_turns,
     mask,
-    noting_mask,
+    record_mask,
     told,
 )
 from tests.mask_strategies import outline
@@ -138,7 +138,7 @@ def test_a_token_budget_is_counted_in_definitions():
 
 def test_what_calls_returned_and_what_was_said_before_is_told():
     second = "Text Bob what the weather in Rome is"
-    noting = noting_mask()
+    noting = record_mask()
     run(agent(Script([*SCRIPT, ()]), PrepareTools(prepare_tools(noting))), turns=(QUERY, second))
     check_two_turns(noting.retriever.runs, SCRIPT, second)
 

@@ -41,7 +41,7 @@ class NotingRetriever(type(RETRIEVER)):  # type: ignore[misc]
         return RETRIEVER.rank_batch(queries, [run.history for run in self.runs[-len(queries) :]])
 
 
-def noting_mask() -> Any:
+def record_mask() -> Any:
     """A mask that shows every tool; its retriever notes in ``retriever.runs`` what it was told."""
     return ToolMask(NotingRetriever(), ToolPolicy(top_k=20))
 

@@ -20,7 +20,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(fitted: Path) -> Iterator[serving.Served]:
     """A server without keys, shared by the tests of a module."""
-    with serving.running(serving.settings(fitted)) as found:
+    with serving.serve(serving.settings(fitted)) as found:
         yield found
 
 

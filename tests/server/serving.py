@@ -67,12 +67,12 @@ def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any
 
 
 @contextlib.contextmanager
-def running(settings: Settings, **given: Any) -> Iterator[Served]:
+def serve(settings: Settings, **given: Any) -> Iterator[Served]:
     """Serve in a thread of this process."""
     from dtdr.server import create_app
 
     app = create_app(settings, **given)
-    with listen(settings) as listener, running_server(server(app).config, listener) as url:
+    with listen(settings) as listener, run_server(server(app).config, listener) as url:
         served = Served(str(url), app)
         try:
             yield served
@@ -81,7 +81,7 @@ def running(settings: Settings, **given: Any) -> Iterator[Served]:
 
 
 @contextlib.contextmanager
-def running_server(config: uvicorn.Config, listener: socket.socket) -> Iterator[httpx2.URL]:
+def run_server(config: uvicorn.Config, listener: socket.socket) -> Iterator[httpx2.URL]:
     """Run a server of its settings in a thread, on a socket that is bound here if it is not yet."""
     if listener.getsockname()[1] == 0:
         listener.bind(("127.0.0.1", 0))
@@ -137,7 +137,7 @@ def process(
 
 
 @contextlib.contextmanager
-def losing_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Event]]:
+def lose_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Event]]:
     """A port before Redis that passes on the first request with a marker, and hangs up then."""
     lost = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -164,7 +164,7 @@ def losing_answers(port: int, marker: bytes) -> Iterator[tuple[int, threading.Ev
 
 
 @contextlib.contextmanager
-def balanced(backends: list[str]) -> Iterator[tuple[str, list[str]]]:
+def balance(backends: list[str]) -> Iterator[tuple[str, list[str]]]:
     """One port before several servers, which take connections in turns.
 
     Args:

@@ -71,7 +71,7 @@ WAYS = {
 
 def test_a_page_of_another_origin_changes_and_reads_nothing(browser, model, tmp_path):
     settings = serving.settings(model, feedback_log=str(tmp_path / "feedback.jsonl"))
-    with serving.running(settings) as served, page_of_another_origin(tmp_path) as page:
+    with serving.serve(settings) as served, page_of_another_origin(tmp_path) as page:
         browser.get(page)
         for path in ("/v1/models/mail/reload", "/v1/models/mail/save", "/v1/feedback"):
             for name, options in WAYS.items():

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def filling(folder):
-    with serving.running(serving.settings(folder)) as found:
+    with serving.serve(serving.settings(folder)) as found:
         yield found
 
 
@@ -141,7 +141,7 @@ def test_plans_are_those_of_the_library_in_every_form(filling, retriever):
 def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
     fitted = dtdr.fit(whole_calls.DEMONSTRATIONS[:40], retriever="dtdr-l", plans=True)
     fitted.save(tmp_path / "mail")
-    with serving.running(serving.settings(tmp_path / "mail")) as found:
+    with serving.serve(serving.settings(tmp_path / "mail")) as found:
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]
         assert [set(call) for call in plan["calls"]] == [{"id", "tool"}] * len(plan["calls"])
         with dtdr.Client(found.url) as client:
@@ -203,7 +203,7 @@ def test_predicted_calls_are_counted(filling):
 def test_a_reloaded_model_goes_on_predicting_in_open_sessions(tmp_path, folder):
     own = shutil.copytree(folder, tmp_path / "mail")
     with (
-        serving.running(serving.settings(own)) as found,
+        serving.serve(serving.settings(own)) as found,
         dtdr.Client(found.url) as client,
         client.session(QUERY) as session,
     ):

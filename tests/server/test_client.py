@@ -91,7 +91,7 @@ def test_models_are_listed_and_reloaded(client):
 
 
 def test_a_model_is_taught_with_demonstrations_or_their_json(fitted):
-    with serving.running(serving.settings(fitted)) as served, dtdr.Client(served.url) as client:
+    with serving.serve(serving.settings(fitted)) as served, dtdr.Client(served.url) as client:
         learner = Learner().fit(small_data.dataset(6).demonstrations, small_data.TOOLS)
         served.service.models["mail"]._install(learner)
         before = client.rank(QUERY).probability("weather")
@@ -118,7 +118,7 @@ def test_refusals_are_errors_that_say_why(client):
 def test_the_key_is_given_or_taken_from_the_environment(fitted, tmp_path, monkeypatch):
     key, _ = create_key(tmp_path / "keys.json")
     settings = serving.settings(fitted, keys=tmp_path / "keys.json")
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         with dtdr.Client(served.url) as nobody, pytest.raises(ServerError, match="valid key"):
             nobody.rank(QUERY)
         with dtdr.Client(served.url, key=key) as somebody:

@@ -49,14 +49,14 @@ def reason(answer: bytes) -> str:
 def strict(fitted):
     """A server with small limits."""
     limits = {"head_seconds": 0.3, "idle_seconds": 1.0, "body_seconds": 0.5, "head_bytes": 4_000}
-    with serving.running(serving.settings(fitted, **limits)) as served:
+    with serving.serve(serving.settings(fitted, **limits)) as served:
         yield served
 
 
 @pytest.fixture
 def crowded(fitted):
     """A server of three connections."""
-    with serving.running(serving.settings(fitted, connections=3)) as served:
+    with serving.serve(serving.settings(fitted, connections=3)) as served:
         yield served
 
 
@@ -148,7 +148,7 @@ def test_a_body_that_an_application_waits_for_may_not_take_for_ever():
     limits = Limits(body_seconds=0.1, head_seconds=0.1)
     connections = Connections(limits, lambda _, reason: reason.encode())
     config = uvicorn.Config(app, http=connections.protocol, lifespan="off", log_config=None)
-    with socket.socket() as listener, serving.running_server(config, listener) as url:
+    with socket.socket() as listener, serving.run_server(config, listener) as url:
         with socket.create_connection((url.host, int(url.port or 0)), timeout=30) as connection:
             connection.sendall(HEAD.replace(b"GET", b"POST") + b"Content-Length: 9\r\n\r\n{")
             read_all(connection)
@@ -184,7 +184,7 @@ def test_a_refusal_never_stands_where_an_answer_is_expected(served):
 
 
 @contextlib.contextmanager
-def serving_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
+def serve_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
     """An application behind connections with limits, and those that were made."""
     shared = Connections(Limits(), lambda _, reason: reason.encode())
     made: list = []
@@ -195,7 +195,7 @@ def serving_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
 
     kind = cast(type[asyncio.Protocol], protocol)
     config = uvicorn.Config(app, http=kind, lifespan="off", log_config=None)
-    with socket.socket() as listener, serving.running_server(config, listener) as url:
+    with socket.socket() as listener, serving.run_server(config, listener) as url:
         yield url, shared, made
 
 
@@ -216,7 +216,7 @@ def test_what_follows_a_request_is_not_read_before_that_is_answered():
         await respond(send, scope["path"].encode())
 
     lines = [b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2_000)]
-    with serving_app(app) as (url, _, made), connect_to(url) as connection:
+    with serve_app(app) as (url, _, made), connect_to(url) as connection:
         connection.sendall(b"".join(lines))
         serving.wait_until(lambda: asked)
         time.sleep(0.1)
@@ -237,7 +237,7 @@ def test_more_than_a_megabyte_after_a_request_ends_the_connection():
             with contextlib.suppress(TimeoutError):
                 message = await asyncio.wait_for(receive(), 0.01)
 
-    with serving_app(app) as (url, _, made):
+    with serve_app(app) as (url, _, made):
         with connect_to(url) as connection:
             connection.sendall(HEAD + b"\r\n")
             with contextlib.suppress(OSError):
@@ -257,7 +257,7 @@ def test_requests_that_wait_hold_up_no_others():
         else:
             await respond(send, b"done")
 
-    with serving_app(app) as (url, shared, _), contextlib.ExitStack() as stack:
+    with serve_app(app) as (url, shared, _), contextlib.ExitStack() as stack:
         for _ in range(50):
             waiting = stack.enter_context(connect_to(url))
             waiting.sendall(b"GET /waits HTTP/1.1\r\n\r\n")
@@ -343,7 +343,7 @@ def test_four_hundred_idle_connections_stop_nobody(served):
 
 def test_what_is_not_http_is_refused_and_a_flood_of_it_is_one_line(fitted, caplog):
     caplog.set_level(logging.INFO)
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         for _ in range(30):
             with connect(served) as connection:
                 connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")

@@ -29,7 +29,7 @@ DEMONSTRATION = {"query": QUERY, "calls": ["weather", "weather", "weather"]}
 def learning(fitted):
     """A server whose model learns on."""
     settings = serving.settings(fitted)
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         dataset = small_data.dataset(6)
         learner = Learner().fit(dataset.demonstrations, dataset.tools)
         served.service.models["mail"]._install(learner)
@@ -40,7 +40,7 @@ def learning(fitted):
 def logging(fitted, tmp_path):
     """A server that logs feedback."""
     settings = serving.settings(fitted, feedback_log=str(tmp_path / "feedback.jsonl"))
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         yield served
 
 
@@ -183,7 +183,7 @@ def test_several_models_have_a_file_each(fitted, tmp_path):
     with pytest.raises(InputError, match=r"\{model\}"):
         create_app(serving.settings(models=models, feedback_log=str(tmp_path / "f.jsonl")))
     settings = serving.settings(models=models, feedback_log=str(tmp_path / "f" / "{model}.jsonl"))
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         body = {"model": "home", "demonstrations": [DEMONSTRATION]}
         assert served.post("/v1/feedback", body).json()["logged"] == 1
     assert (tmp_path / "f" / "mail.jsonl").read_bytes() == b""
@@ -333,7 +333,7 @@ def test_one_bad_lesson_spoils_no_other_that_waits_with_it():
 
 
 def test_what_was_learned_is_saved_when_asked(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         served.service.models["mail"].unsaved = 3
         answer = served.post("/v1/models/mail/save").json()
         assert answer["unsaved"] == 0
@@ -342,7 +342,7 @@ def test_what_was_learned_is_saved_when_asked(model):
 
 
 def test_saving_never_overwrites_what_somebody_else_wrote(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         serving.fit(model, retriever="dr")
         refused = served.post("/v1/models/mail/save")
         assert refused.status_code == 409
@@ -358,7 +358,7 @@ def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
         "calls": ["read_file", "summarize", "print_pages"],
     }
     history = ["read_file", "summarize"]
-    with serving.running(serving.settings(folder)) as served:
+    with serving.serve(serving.settings(folder)) as served:
         session = served.post("/v1/sessions", {"query": demonstration["query"]}).json()["session"]
         assert served.get("/v1/models/mail").json()["can_learn"]
         assert "print_pages" not in served.get("/v1/models/mail").json()["vocabulary"]

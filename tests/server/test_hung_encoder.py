@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running_embeddings() -> Iterator[EmbeddingsServer]:
+def serve_embeddings() -> Iterator[EmbeddingsServer]:
     with EmbeddingsServer() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -70,13 +70,13 @@ def running_embeddings() -> Iterator[EmbeddingsServer]:
 @pytest.fixture
 def embeddings(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsServer]:
     monkeypatch.setenv("DTDR_ALLOW_ENDPOINT", "127.0.0.1")
-    with running_embeddings() as server:
+    with serve_embeddings() as server:
         yield server
 
 
 @pytest.fixture
 def models(fitted: Path, tmp_path: Path, embeddings: EmbeddingsServer) -> Iterator[dict[str, Path]]:
-    with running_embeddings() as others:
+    with serve_embeddings() as others:
         found = {"mail": fitted}
         for name, server in (("remote", embeddings), ("other", others)):
             encoder = EndpointEncoder(url=server.url, model="m", dimension=3)
@@ -95,7 +95,7 @@ def ask(served: serving.Served, model: str) -> httpx2.Response:
 
 def test_a_hung_encoder_is_given_up_and_keeps_no_other_model_waiting(models, embeddings):
     with (
-        serving.running(serving.settings(models=models, ranking_seconds=3)) as served,
+        serving.serve(serving.settings(models=models, ranking_seconds=3)) as served,
         concurrent.futures.ThreadPoolExecutor(60) as pool,
     ):
         assert ask(served, "remote").status_code == 200
@@ -155,7 +155,7 @@ def test_learning_that_waits_for_a_hung_encoder_ends_and_leaves_the_model_as_it_
     )
     monkeypatch.setattr("dtdr.server.models.ServedModel.can_learn", True)
     body = {"model": "remote", "demonstrations": [{"query": QUERY, "calls": ["read_file"]}]}
-    with serving.running(serving.settings(models=models)) as served:
+    with serving.serve(serving.settings(models=models)) as served:
         embeddings.works.clear()
         assert served.post("/v1/feedback", body).status_code == 502
         embeddings.works.set()

@@ -7,7 +7,7 @@ import pytest
 
 from dtdr.server.keys import create_key
 from tests.server import serving
-from tests.server.serving import losing_answers
+from tests.server.serving import lose_answers
 
 QUERY = "q" * 4_000
 LIMIT = 20_000
@@ -31,7 +31,7 @@ def limited(fitted, key_file, **given):
     settings = serving.settings(
         fitted, keys=key_file, key_session_bytes=LIMIT, watch_seconds=0.02, **given
     )
-    return serving.running(settings)
+    return serving.serve(settings)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_request_that_is_sent_to_redis_twice_counts_once(fitted, key_file, red
         key, entry = create_key(key_file)
         headers = {"x-api-key": key}
         with contextlib.ExitStack() as stack:
-            port, lost = stack.enter_context(losing_answers(redis_server.port, marker))
+            port, lost = stack.enter_context(lose_answers(redis_server.port, marker))
             url = f"redis://127.0.0.1:{port}"
             served = stack.enter_context(limited(fitted, key_file, session_store=url))
             # Short enough not to be compressed, so that the marker is seen.

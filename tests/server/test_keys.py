@@ -33,7 +33,7 @@ def keys(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(fitted, keys):
-    with serving.running(serving.settings(fitted, keys=keys[0])) as found:
+    with serving.serve(serving.settings(fitted, keys=keys[0])) as found:
         yield found
 
 
@@ -164,7 +164,7 @@ def test_a_running_server_notices_new_and_revoked_keys(fitted, tmp_path):
     path = tmp_path / "keys.json"
     first, _ = create_key(path)
     settings = serving.settings(fitted, keys=path, watch_seconds=0.05)
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         second, entry = create_key(path)
         serving.wait_until(
             lambda: served.get("/v1/models", headers=bearer(second)).status_code == 200

@@ -144,7 +144,7 @@ def test_tokens_of_definitions_are_counted_as_they_are_sent(fitted, provider, fo
     else:
         body = responses_request() if form == "additional-tools" else openai_request()
     every = sum(map(count_tokens, body["tools"]))
-    with serving.running(dataclasses.replace(serving.settings(fitted), input_price=2.5)) as served:
+    with serving.serve(dataclasses.replace(serving.settings(fitted), input_price=2.5)) as served:
         asked = {"request": body, "form": form, "policy": {"top_k": 2}}
         answer = served.post(f"/v1/mask/{provider}", asked).json()
         shown, hidden = tokens(served)
@@ -183,7 +183,7 @@ def test_two_tools_of_one_name_are_refused(served):
 
 
 def test_more_tools_or_messages_than_the_limit_are_refused(fitted):
-    with serving.running(serving.settings(fitted, tools=5, history=1)) as served:
+    with serving.serve(serving.settings(fitted, tools=5, history=1)) as served:
         refused = served.post("/v1/mask/openai", {"request": openai_request()})
         assert refused.status_code == 422
         assert refused.json()["error"]["message"] == "6 tools were sent; the limit is 5"

@@ -30,7 +30,7 @@ def test_a_server_is_healthy_and_ready(served):
 
 
 def test_a_server_that_stops_is_not_ready(fitted):
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         served.service.is_stopping = True
         answer = served.get("/readyz")
         assert answer.status_code == 503
@@ -40,7 +40,7 @@ def test_a_server_that_stops_is_not_ready(fitted):
 def test_metrics_count_requests_by_route_and_never_by_what_clients_chose(fitted):
     from prometheus_client.parser import text_string_to_metric_families
 
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         for _ in range(3):
             served.post("/v1/rank", {"query": QUERY})
         served.post("/v1/rank", {"query": ""})
@@ -75,7 +75,7 @@ def records(caplog) -> list[dict]:
 def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_queries):
     caplog.set_level(logging.INFO, "dtdr.server")
     settings = serving.settings(fitted, log_requests=True, log_queries=log_queries)
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         body = {"query": "the secret query", "history": ["secret_tool"]}
         served.post("/v1/rank", body, headers={"x-request-id": "r-1"})
         session = served.post("/v1/sessions", {"query": "the secret query"}).json()["session"]
@@ -95,7 +95,7 @@ def test_logs_are_json_and_hold_no_query_unless_allowed(fitted, caplog, log_quer
 
 
 def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted, caplog):
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
 
         def fail(prepared, histories):
@@ -126,7 +126,7 @@ def test_a_ranking_is_a_retrieval_span_below_the_callers_trace(fitted, log_queri
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     settings = serving.settings(fitted, log_queries=log_queries)
-    with serving.running(settings, tracer_provider=provider) as served:
+    with serving.serve(settings, tracer_provider=provider) as served:
         headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
         served.post("/v1/rank", {"query": QUERY, "history": ["a"], "top_k": 2}, headers=headers)
         session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
@@ -166,7 +166,7 @@ def test_spans_are_sent_to_the_collector_that_the_environment_names(fitted, monk
     endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
     try:
-        with serving.running(serving.settings(fitted)) as served:
+        with serving.serve(serving.settings(fitted)) as served:
             assert served.post("/v1/rank", {"query": "the secret query"}).status_code == 200
         # A server that stops sends what waits.
         assert any(b"retrieval mail" in body for _, body in received)
@@ -190,7 +190,7 @@ def test_a_missing_exporter_is_named(fitted, monkeypatch):
 
 def test_without_opentelemetry_everything_works(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
 
 

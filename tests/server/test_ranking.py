@@ -68,7 +68,7 @@ def test_a_batch_is_its_single_rankings(served):
 def test_several_models_are_told_apart_by_name(fitted, tmp_path):
     other = serving.fit(tmp_path / "other", retriever="dr")
     models = {"mail": fitted, "chain": other}
-    with serving.running(serving.settings(fitted, models=models)) as served:
+    with serving.serve(serving.settings(fitted, models=models)) as served:
         assert served.post("/v1/rank", {"query": QUERY, "model": "chain"}).json()["model"] == (
             "chain"
         )
@@ -110,7 +110,7 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
 
     entered, release = threading.Event(), threading.Event()
     models = {"fast": fitted, "slow": fitted}
-    with serving.running(serving.settings(fitted, models=models)) as served:
+    with serving.serve(serving.settings(fitted, models=models)) as served:
         slow = served.service.models["slow"]
         original = slow.current.retriever._rankings
 
@@ -147,7 +147,7 @@ def test_a_model_with_an_encoder_that_is_not_learned_ranks_in_a_thread(fitted):
 
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
         prepared: list[str] = []
         original = retriever._prepare
@@ -169,7 +169,7 @@ def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):
 
 
 def test_a_query_that_was_ranked_is_ranked_anew_by_another_model(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         first = served.post("/v1/rank", {"query": QUERY, "top_k": 100}).json()
         serving.fit(model, size=4, retriever="dr")
         served.post("/v1/models/mail/reload")

@@ -20,7 +20,7 @@ from dtdr.errors import InputError, MissingExtraError
 from dtdr.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
-from tests.server.serving import QUERY, losing_answers
+from tests.server.serving import QUERY, lose_answers
 
 CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
 BEFORE = [
@@ -33,7 +33,7 @@ BEFORE = [
 def replicas(fitted, redis_server):
     """Two servers that share their sessions."""
     settings = serving.settings(fitted, session_store=redis_server.url)
-    with serving.running(settings) as first, serving.running(settings) as second:
+    with serving.serve(settings) as first, serving.serve(settings) as second:
         yield first, second
 
 
@@ -120,9 +120,9 @@ def test_a_request_that_is_sent_again_adds_nothing(kind, replicas, served):
 
 
 def test_a_session_whose_first_answer_of_redis_is_lost_begins_once(fitted, redis_server):
-    with losing_answers(redis_server.port, b'"query":') as (port, lost):
+    with lose_answers(redis_server.port, b'"query":') as (port, lost):
         settings = serving.settings(fitted, session_store=f"redis://127.0.0.1:{port}")
-        with serving.running(settings) as served:
+        with serving.serve(settings) as served:
             path = open_session(served)
             assert lost.is_set()
             answer = served.post(f"{path}/call", {"tools": ["read_file"]})
@@ -147,7 +147,7 @@ def test_a_deleted_session_is_gone_everywhere_and_belongs_to_its_key(replicas):
 
 def test_a_session_expires_everywhere(fitted, redis_server):
     settings = serving.settings(fitted, session_store=redis_server.url, session_seconds=1.0)
-    with serving.running(settings) as first, serving.running(settings) as second:
+    with serving.serve(settings) as first, serving.serve(settings) as second:
         path = open_session(first)
         assert second.post(f"{path}/rank", {}).status_code == 200
         serving.wait_until(lambda: not is_there(redis_server, path))
@@ -164,7 +164,7 @@ def is_there(redis_server, path):
 
 
 def test_a_process_keeps_only_the_sessions_used_last_and_reads_others_again(fitted, redis_server):
-    with serving.running(
+    with serving.serve(
         serving.settings(fitted, session_store=redis_server.url, sessions=2)
     ) as served:
         paths = [open_session(served, history=["read_file"]) for _ in range(5)]
@@ -179,7 +179,7 @@ def test_a_process_keeps_only_the_sessions_used_last_and_reads_others_again(fitt
 def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
     monkeypatch.setattr("dtdr.server.redis_sessions._SESSION_BYTES", 4_000)
     settings = serving.settings(fitted, session_store=redis_server.url, history=3)
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         path = open_session(served, history=["read_file"])
         refused = served.post(f"{path}/call", {"tools": ["read_file"] * 3})
         assert refused.status_code == 422
@@ -204,7 +204,7 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis
 def test_a_server_without_the_model_of_a_session_says_so(fitted, redis_server, replicas):
     path = open_session(replicas[0])
     settings = serving.settings(models={"home": fitted}, session_store=redis_server.url)
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         refused = served.post(f"{path}/rank", {})
     assert refused.status_code == 503
     assert "same models" in refused.json()["error"]["message"]
@@ -220,8 +220,8 @@ def test_without_redis_sessions_answer_503_and_come_back_by_themselves(fitted, t
     server = RedisServer(tmp_path)
     try:
         with (
-            serving.running(serving.settings(fitted, session_store=server.url)) as served,
-            serving.running(serving.settings(fitted)) as alone,
+            serving.serve(serving.settings(fitted, session_store=server.url)) as served,
+            serving.serve(serving.settings(fitted)) as alone,
         ):
             path = open_session(served, history=["read_file"])
             server.stop()
@@ -251,7 +251,7 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
 
     server = RedisServer(tmp_path, requirepass="right")
     try:
-        with serving.running(
+        with serving.serve(
             serving.settings(
                 fitted, session_store=server.url.replace("//", "//:wrong@"), watch_seconds=0.0
             )
@@ -260,7 +260,7 @@ def test_a_wrong_password_and_a_full_redis_are_said_and_can_be_mended(fitted, tm
             assert "refused the user or password" in reason
             assert "wrong" not in reason
         right = server.url.replace("//", "//:right@")
-        with serving.running(serving.settings(fitted, session_store=right)) as served:
+        with serving.serve(serving.settings(fitted, session_store=right)) as served:
             path = open_session(served)
             with redis.from_url(right) as client:
                 client.config_set("maxmemory", "1mb")
@@ -289,7 +289,7 @@ def test_a_node_of_a_cluster_is_refused_by_name(answer, fitted):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=refuse, args=[listener], daemon=True).start()
         url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        with serving.running(serving.settings(fitted, session_store=url)) as served:
+        with serving.serve(serving.settings(fitted, session_store=url)) as served:
             reason = message(served.post("/v1/sessions", {"query": QUERY}))
     assert "is a node of a Redis Cluster" in reason
 
@@ -410,7 +410,7 @@ def check_failures(fitted, folder, sessions, steps):
         with (
             serving.process(fitted, *options) as first,
             serving.process(fitted, *options) as second,
-            serving.balanced([first.url, second.url]) as (url, backends),
+            serving.balance([first.url, second.url]) as (url, backends),
             httpx2.Client(
                 base_url=url,
                 headers={"x-api-key": key},

@@ -248,7 +248,7 @@ def test_unknown_paths_and_methods_say_what_there_is(served):
 
 
 def test_a_body_that_never_arrives_is_answered_after_the_limit(fitted):
-    with serving.running(serving.settings(fitted, body_seconds=0.2)) as served:
+    with serving.serve(serving.settings(fitted, body_seconds=0.2)) as served:
         url = httpx2.URL(served.url)
         with socket.create_connection((url.host, url.port), timeout=30) as slow:
             slow.sendall(
@@ -288,7 +288,7 @@ def test_a_foreign_host_is_refused_whatever_it_asks(served, method):
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "::1", "[::1]", "localhost"])
 def test_every_loopback_address_is_served_and_guarded(fitted, host):
-    with serving.running(serving.settings(fitted, host=host)) as served:
+    with serving.serve(serving.settings(fitted, host=host)) as served:
         assert served.post("/v1/rank", {"query": QUERY}).status_code == 200
         here = {"origin": served.url}
         assert served.post("/v1/rank", {"query": QUERY}, headers=here).status_code == 200
@@ -299,7 +299,7 @@ def test_every_loopback_address_is_served_and_guarded(fitted, host):
 
 def test_a_page_with_a_key_may_ask_from_anywhere(fitted, tmp_path):
     key, _ = create_key(tmp_path / "keys.json")
-    with serving.running(serving.settings(fitted, keys=tmp_path / "keys.json")) as served:
+    with serving.serve(serving.settings(fitted, keys=tmp_path / "keys.json")) as served:
         headers = {"origin": "https://app.example", "authorization": f"Bearer {key}"}
         assert served.get("/v1/models", headers=headers).status_code == 200
 

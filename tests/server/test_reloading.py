@@ -17,7 +17,7 @@ from tests.server.serving import QUERY
 
 
 def test_a_changed_folder_is_served_without_being_asked(model):
-    with serving.running(serving.settings(model, watch_seconds=0.05)) as served:
+    with serving.serve(serving.settings(model, watch_seconds=0.05)) as served:
         assert served.post("/v1/rank", {"query": QUERY}).json()["generation"] == 1
         serving.fit(model, retriever="dr")
         serving.wait_until(
@@ -46,7 +46,7 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
                     found = answer.json().get("generation", 0)
                     outcomes.append((answer.status_code, found))
 
-    with serving.running(serving.settings(model, watch_seconds=0.02)) as served:
+    with serving.serve(serving.settings(model, watch_seconds=0.02)) as served:
         threads = [threading.Thread(target=ask, args=(served.url,)) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -68,7 +68,7 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
 
 
 def test_a_damaged_folder_leaves_the_model_as_it_was_and_says_why(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         before = served.post("/v1/rank", {"query": QUERY}).json()
         (model / "model.safetensors").write_bytes(b"damaged")
         refused = served.post("/v1/models/mail/reload")
@@ -89,7 +89,7 @@ def replace(path, text):
 
 
 def test_a_model_of_a_newer_version_leaves_the_model_as_it_was_and_says_so(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         before = served.post("/v1/rank", {"query": QUERY}).json()
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         replace(model / "config.json", json.dumps({**config, "format_version": 2}))
@@ -102,7 +102,7 @@ def test_a_model_of_a_newer_version_leaves_the_model_as_it_was_and_says_so(model
 
 
 def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):
-    with serving.running(serving.settings(model, watch_seconds=0.02)) as served:
+    with serving.serve(serving.settings(model, watch_seconds=0.02)) as served:
         failed = 'dtdr_reloads_total{model="mail",outcome="failed"}'
         config = model / "config.json"
         good = config.read_text()
@@ -118,7 +118,7 @@ def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):
 def test_a_model_whose_files_arrive_one_after_the_other_is_loaded(model, tmp_path, first):
     refitted = serving.fit(tmp_path / "refitted", retriever="dr")
     names = [first, *({"config.json", "model.safetensors"} - {first})]
-    with serving.running(serving.settings(model, watch_seconds=0.02)) as served:
+    with serving.serve(serving.settings(model, watch_seconds=0.02)) as served:
         for number, name in enumerate(names):
             shutil.copyfile(refitted / name, tmp_path / "written")
             (tmp_path / "written").replace(model / name)
@@ -148,7 +148,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
     settings = serving.settings(
         model, models={"mail": model, "other": other}, keys=keys, watch_seconds=0.02
     )
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         monkeypatch.setattr(models, "_load", fail)
         replace(model / "config.json", "{}")
         serving.wait_until(lambda: served.get("/readyz").json()["failing"] == 1)
@@ -168,7 +168,7 @@ def test_one_damaged_folder_keeps_nothing_else_from_being_looked_after(
 
 
 def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, monkeypatch):
-    with serving.running(serving.settings(fitted)) as served:
+    with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
         monkeypatch.setattr(
             retriever,
@@ -181,7 +181,7 @@ def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, m
 
 
 def test_a_folder_that_is_away_for_a_moment_is_no_change(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         model.rename(model.with_name("away"))
         assert not served.service.models["mail"].changed
         assert served.post("/v1/rank", {"query": QUERY}).status_code == 200

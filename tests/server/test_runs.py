@@ -92,7 +92,7 @@ def test_what_is_not_a_call_or_a_message_is_refused_in_a_sentence(served, path, 
 
 def test_outputs_of_a_session_count_as_its_bytes(fitted):
     output = [{"name": "x" * 100, "id": number} for number in range(50)]
-    with serving.running(serving.settings(fitted, session_bytes=20_000)) as served:
+    with serving.serve(serving.settings(fitted, session_bytes=20_000)) as served:
         session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
         body = {"tools": [{"tool": "read_file", "output": output}]}
         codes = [served.post(f"/v1/sessions/{session}/call", body).status_code for _ in range(8)]
@@ -106,7 +106,7 @@ def test_feedback_keeps_what_calls_returned_cut_to_a_length(tmp_path):
     call = {"id": "1", "tool": "read_file", "output": ["word"] * 5_000, "status": "ok", "step": 1}
     given = serving.settings(folder)
     settings = type(given)(**{**vars(given), "feedback_log": str(log)})
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         body = {"demonstrations": [{"query": QUERY, "calls": [call], "before": BEFORE}]}
         answer = served.post("/v1/feedback", body)
         assert answer.status_code == 200, answer.text

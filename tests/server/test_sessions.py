@@ -56,7 +56,7 @@ def test_a_deleted_session_is_gone(served):
 
 def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
     now = [0.0]
-    with serving.running(serving.settings(fitted, session_seconds=60)) as served:
+    with serving.serve(serving.settings(fitted, session_seconds=60)) as served:
         served.service.sessions._clock = lambda: now[0]
         used = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
         idle = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
@@ -71,7 +71,7 @@ def test_a_session_expires_when_nobody_uses_it_for_too_long(fitted):
 
 
 def test_no_more_sessions_are_opened_than_the_limit(fitted):
-    with serving.running(serving.settings(fitted, sessions=2)) as served:
+    with serving.serve(serving.settings(fitted, sessions=2)) as served:
         first = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
         served.post("/v1/sessions", {"query": QUERY})
         refused = served.post("/v1/sessions", {"query": QUERY})
@@ -84,7 +84,7 @@ def test_no_more_sessions_are_opened_than_the_limit(fitted):
 def test_sessions_are_weighed_and_not_only_counted(fitted):
     limits = {"session_bytes": 500_000, "key_session_bytes": 1}
     long_history = ["\N{ROLLING ON THE FLOOR LAUGHING}" * 500] * 100
-    with serving.running(serving.settings(fitted, **limits)) as served:
+    with serving.serve(serving.settings(fitted, **limits)) as served:
         opened = served.post("/v1/sessions", {"query": QUERY, "history": long_history})
         assert opened.status_code == 201
         heavy = served.post("/v1/sessions", {"query": "q" * 30_000, "history": long_history * 2})
@@ -117,7 +117,7 @@ def test_one_key_cannot_take_the_memory_of_all(fitted):
 
 def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
     settings = serving.settings(fitted, prepared_bytes=100_000)  # two of them
-    with serving.running(settings) as served:
+    with serving.serve(settings) as served:
         opened = [
             served.post("/v1/sessions", {"query": f"{QUERY} {number}", "rank": {}}).json()
             for number in range(4)
@@ -148,7 +148,7 @@ def test_queries_of_runs_are_kept_prepared_up_to_a_limit_in_bytes(fitted):
 
 
 def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):
-    with serving.running(serving.settings(fitted, history=3)) as served:
+    with serving.serve(serving.settings(fitted, history=3)) as served:
         session = served.post("/v1/sessions", {"query": QUERY, "history": ["a", "b"]}).json()[
             "session"
         ]
@@ -159,7 +159,7 @@ def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):
 
 
 def test_a_session_goes_on_with_the_reloaded_model(model):
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
         served.post(f"/v1/sessions/{session}/call", {"tools": ["read_file"]})
         before = served.post(f"/v1/sessions/{session}/rank", {}).json()
@@ -175,7 +175,7 @@ def test_a_replaced_model_is_kept_by_no_session(model):
     import gc
     import weakref
 
-    with serving.running(serving.settings(model)) as served:
+    with serving.serve(serving.settings(model)) as served:
         session = served.post("/v1/sessions", {"query": QUERY, "rank": {}}).json()["session"]
         former = weakref.ref(served.service.models["mail"].current.retriever)
         served.post("/v1/models/mail/reload")

@@ -27,7 +27,7 @@ def studio(folder: Path) -> Iterator[serving.Served]:
     """A studio of the runs, which only reads."""
     endpoints = studio_endpoints(folder / "demonstrations.jsonl", None)
     settings = serving.settings(folder / "model", read_only=True)
-    with serving.running(settings, more=endpoints) as served:
+    with serving.serve(settings, more=endpoints) as served:
         yield served
 
 

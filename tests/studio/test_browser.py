@@ -60,7 +60,7 @@ def tinyagent(tmp_path_factory, data_dir):
     settings = serving.settings(
         folder, models={"f": folder / "f", "c": folder / "c"}, read_only=True
     )
-    with serving.running(settings, more=studio_endpoints(runs, folder / "lab")) as served:
+    with serving.serve(settings, more=studio_endpoints(runs, folder / "lab")) as served:
         yield served
 
 
@@ -72,7 +72,7 @@ def many(tmp_path_factory):
     runs = write_runs(folder, demonstrations, synthetic.tools(2_000))
     dtdr.fit(runs, retriever="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
-    with serving.running(settings, more=studio_endpoints(runs, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(runs, None)) as served:
         yield served
 
 
@@ -103,7 +103,7 @@ def odd(tmp_path_factory):
     runs = write_runs(folder, odd_runs(), tools)
     dtdr.fit(runs, arguments=True).save(folder / "model")
     endpoints = studio_endpoints(runs, None)
-    with serving.running(serving.settings(folder / "model"), more=endpoints) as served:
+    with serving.serve(serving.settings(folder / "model"), more=endpoints) as served:
         yield served
 
 
@@ -503,7 +503,7 @@ def test_addresses_that_hold_nonsense_do_no_harm(browser, odd):
 def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     folder = odd.service.models["mail"].folder
     settings = serving.settings(folder, read_only=True)
-    with serving.running(settings, more=studio_endpoints(None, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(None, None)) as served:
         visit(browser, served)
         port = int(served.url.rsplit(":", 1)[1])
         browser.open("run", q="Do 3 things")
@@ -514,7 +514,7 @@ def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     browser.button("Undo").click()
     browser.wait(lambda: "does not answer" in browser.text("[role=alert]"))
     settings = serving.settings(folder, read_only=True, port=port)
-    with serving.running(settings, more=studio_endpoints(None, None)):
+    with serving.serve(settings, more=studio_endpoints(None, None)):
         browser.wait(lambda: browser.count(".banner") == 0)
         browser.wait(lambda: browser.ranking())
         browser.button("Accept").click()
@@ -527,7 +527,7 @@ def test_with_keys_the_page_asks_for_one(browser, odd, tmp_path):
     key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
     folder = odd.service.models["mail"].folder
     settings = serving.settings(folder, keys=tmp_path / "keys.json")
-    with serving.running(settings, more=studio_endpoints(None, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(None, None)) as served:
         visit(browser, served)
         browser.driver.get(f"{served.url}/studio#/run?q=Do%203%20things")
         browser.wait(lambda: browser.count("input[type=password]"))

@@ -251,7 +251,7 @@ def test_with_keys_the_page_is_open_and_what_it_asks_for_is_not(folder, tmp_path
     key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
     settings = serving.settings(folder / "model", keys=tmp_path / "keys.json")
     endpoints = studio_endpoints(folder / "demonstrations.jsonl", None)
-    with serving.running(settings, more=endpoints) as served:
+    with serving.serve(settings, more=endpoints) as served:
         assert served.get("/studio").status_code == 200
         assert served.get("/studio/studio.js").status_code == 200
         assert served.get("/v1/studio").status_code == 401
@@ -261,7 +261,7 @@ def test_with_keys_the_page_is_open_and_what_it_asks_for_is_not(folder, tmp_path
 
 
 def test_a_server_without_a_studio_has_no_page(folder):
-    with serving.running(serving.settings(folder / "model")) as served:
+    with serving.serve(serving.settings(folder / "model")) as served:
         assert served.get("/studio").status_code == 404
         assert served.get("/v1/studio").status_code == 404
         assert "/v1/studio" not in served.get("/openapi.json").json()["paths"]
@@ -272,7 +272,7 @@ def test_a_server_without_a_studio_has_no_page(folder):
 
 
 def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
-    with serving.running(
+    with serving.serve(
         serving.settings(folder / "model"), more=studio_endpoints(None, None)
     ) as served:
         kept = served.post("/v1/studio/graph", {}).json()
@@ -283,7 +283,7 @@ def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
 
 def test_a_model_that_keeps_no_plans_has_an_empty_map(folder, tmp_path):
     serving.fit(tmp_path / "model", retriever="dtdr-l")
-    with serving.running(
+    with serving.serve(
         serving.settings(tmp_path / "model"), more=studio_endpoints(None, None)
     ) as served:
         graph = served.post("/v1/studio/graph", {}).json()
@@ -303,7 +303,7 @@ def lab(folder, tmp_path_factory):
         arguments += ["--retriever", name]
     assert run_command([*arguments, "--output", str(cache / "report"), "--workers", "1"]) == 0
     endpoints = studio_endpoints(folder / "demonstrations.jsonl", cache)
-    with serving.running(serving.settings(folder / "model"), more=endpoints) as served:
+    with serving.serve(serving.settings(folder / "model"), more=endpoints) as served:
         yield served
 
 

@@ -287,7 +287,7 @@ def _request(line: bytes) -> _Request:
     query, before = record.get("query"), record.get("before", [])
     calls = record.get("history", record.get("calls", []))
     if not isinstance(query, str) or not query.strip():
-        raise InputError("'query' is missing, empty or no text")
+        raise InputError("'query' is missing, empty or not text")
     if not isinstance(calls, list) or not all(isinstance(call, (str, dict)) for call in calls):
         raise InputError("'history' must be a list of tool names and calls")
     if not before and all(isinstance(call, str) for call in calls):

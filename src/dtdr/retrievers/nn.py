@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -75,15 +75,16 @@ class Adam:
         self._decoupled = decoupled
         widest = max((array.shape[1] for array in self._parameters.values()), default=1)
         # New temporaries are cleared by the system at every step.
-        self._spare = np.empty((5, max(_CHUNK, widest)), np.float32)
+        self._spare = np.empty((4, max(_CHUNK, widest)), np.float32)
         self.steps = 0
 
     def step(self, gradients: Gradients, rate: float) -> None:
         """One step at this learning rate."""
         self.steps += 1
-        # The two bias corrections as one factor on the rate and one on epsilon.
-        root = math.sqrt(1 - 0.999**self.steps)
-        size, tiny = rate * root / (1 - 0.9**self.steps), 1e-8 * root
+        # The two bias corrections, and the factors of new gradients, which the moments leave out,
+        # as one factor on the rate and one on epsilon.
+        root = math.sqrt((1 - 0.999**self.steps) / 0.001)
+        size, tiny = 0.1 * rate * root / (1 - 0.9**self.steps), 1e-8 * root
         moved = {
             name: gradient
             for name, gradient in gradients.items()
@@ -106,7 +107,7 @@ class Adam:
                     # The mode spares numpy a copy; all rows exist.
                     values, one, two = (
                         whole.take(part, axis=0, out=self._part(number, change), mode="clip")
-                        for number, whole in enumerate((array, first, second), 2)
+                        for number, whole in enumerate((array, first, second), 1)
                     )
                     self._move(values, change, one, two, (rate, size, tiny, decay))
                     array[part], first[part], second[part] = values, one, two
@@ -174,18 +175,16 @@ class Adam:
         settings: tuple[float, float, float, float],
     ) -> None:
         rate, size, tiny, decay = settings
-        change, scaled = self._part(0, values), self._part(1, values)
+        change = self._part(0, values)
         if decay and self._decoupled:
             values *= np.float32(1 - rate * decay)
         elif decay:
             np.multiply(values, np.float32(decay), out=change)
             change += gradient
             gradient = change
-        np.multiply(gradient, np.float32(0.1), out=scaled)
         first *= np.float32(0.9)
-        first += scaled
+        first += gradient
         np.square(gradient, out=change)
-        change *= np.float32(0.001)
         second *= np.float32(0.999)
         second += change
         np.sqrt(second, out=change)
@@ -355,23 +354,17 @@ class Network:
 
 def linear_gradient(values: Matrix | csr_array, error: Matrix) -> Matrix | RowGradient:
     """Gradient of W in ``values @ W`` from that of the product."""
-    columns, matrix = _compact(values)
-    gradient = np.asarray(matrix.T @ error, np.float32)
-    return gradient if columns is None else RowGradient(columns, gradient)
-
-
-def _compact(values: Matrix | csr_array) -> tuple[Indices | None, Any]:
-    """Sparse values as the columns that are not empty, and these alone; dense ones as they are."""
     if isinstance(values, np.ndarray):
-        return None, values
+        return np.asarray(values.T @ error, np.float32)
+    # The columns that are not empty, and these alone, which are rows of the transpose.
     place = np.zeros(values.shape[1], np.int32)
     place[values.indices] = 1
     columns = np.flatnonzero(place)
     place[columns] = np.arange(len(columns), dtype=np.int32)
-    matrix = csr_array(
-        (values.data, place[values.indices], values.indptr), shape=(values.shape[0], len(columns))
+    transpose = csc_array(
+        (values.data, place[values.indices], values.indptr), shape=(len(columns), len(error))
     )
-    return columns, matrix
+    return RowGradient(columns, np.asarray(transpose @ error, np.float32))
 
 
 def _column_sums(values: Matrix) -> Matrix:

@@ -51,7 +51,7 @@ from dtdr.retrievers.factored.blocks import NAMES as BLOCKS
 
 BY_SEQUENCE = "traject_bench by-sequence"
 PUBLISHED = ["tinyagent", "t_eval", "ultratool", "traject_bench", BY_SEQUENCE]
-STANDARD = DEFAULT.split(",")
+STANDARD = [name for name in DEFAULT.split(",") if name != "clauses"]  # which needs an encoder
 _LEARNED, _HELD_OUT = 200, 200
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

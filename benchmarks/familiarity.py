@@ -39,7 +39,9 @@ from dtdr.errors import InputError
 from dtdr.evaluation.statistics import auroc
 from dtdr.evaluation.tables import Column, Table, share
 from dtdr.retrievers import create
-from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.factored.familiarity import HIGHEST_THRESHOLD, Familiarity
+from dtdr.retrievers.factored.query_features import QueryFeaturizer
+from dtdr.retrievers.factored.synonyms import ENGLISH, Synonyms, WordForms, read_groups
 from dtdr.retrievers.vectors import dense, unit
 
 SETS = {
@@ -97,18 +99,25 @@ def judge_of(
     if method == "dtdr-f":
         groups = [item.group for item in train] if grouped else None
         texts = [item.query for item in train]
-        if encoder == "lexical":
-            familiarity = Familiarity.fit(texts, groups)
-            return familiarity.score, familiarity.threshold
-        beside = create_encoder(encoder)
+        beside = None if encoder == "lexical" else create_encoder(encoder)
         familiarity = Familiarity.fit(texts, groups, beside)
-        known = unit(dense(beside.encode(texts)))
+        known = None if beside is None else unit(dense(beside.encode(texts)))
+        synonyms = Synonyms.fit(read_groups(ENGLISH), texts)
+        forms = WordForms(QueryFeaturizer.fit(texts, [""], None).words)
 
         def compare(query: str) -> float:
+            if beside is None or known is None:
+                return familiarity.score(query)
             (vector,) = unit(dense(beside.encode([query])))
             return familiarity.score(query, float((known @ vector).max()))
 
-        return compare, familiarity.threshold
+        def judge(query: str) -> float:
+            value = compare(query)
+            if value < HIGHEST_THRESHOLD:
+                value = max(value, compare(synonyms.rewrite(query, forms)))
+            return value
+
+        return judge, familiarity.threshold
     # Queries are judged by the encoder alone: one epoch of dtdr-l's layer is enough.
     few = {"epochs": 1} if method == "dtdr-l" else {}
     retriever = create(method, encoder=encoder, **few).fit(train)

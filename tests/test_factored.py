@@ -431,7 +431,10 @@ def test_blocks_about_repeated_calls_are_left_out_where_plans_repeat_none():
     def silent(*plans):
         calls = [tuple(ToolCall(str(at), name) for at, name in enumerate(plan)) for plan in plans]
         items = [Demonstration(str(n), "", Plan(each)) for n, each in enumerate(calls)]
-        return silent_blocks(EncodedPlans.of(items, index))
+        encoded = EncodedPlans.of(items, index)
+        silent = silent_blocks(encoded, has_encoder=True)
+        assert silent_blocks(encoded, has_encoder=False) == (*silent, "clauses")
+        return silent
 
     assert silent("ab", "ba") == ("rhythm",)
     assert silent("abab", "ba") == ()

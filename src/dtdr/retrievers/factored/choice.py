@@ -11,6 +11,7 @@ import numpy as np
 from dtdr.calibration import Floats
 from dtdr.demonstrations import Demonstration
 from dtdr.retrievers.factored.blocks import DEFAULT
+from dtdr.retrievers.factored.blocks.clauses import Clauses
 from dtdr.retrievers.factored.blocks.coverage import Coverage
 from dtdr.retrievers.factored.blocks.data_flow import DataFlow
 from dtdr.retrievers.factored.blocks.markov import Markov
@@ -41,13 +42,15 @@ _LEAST_AGAIN = 0.15
 UltraTool and TRAJECT-Bench, where such features cost .001 and .005: there they can only mislead."""
 
 
-def silent_blocks(plans: EncodedPlans) -> tuple[str, ...]:
+def silent_blocks(plans: EncodedPlans, *, has_encoder: bool) -> tuple[str, ...]:
     """Blocks that have nothing to say of plans like these, and are left out unless named.
 
-    ``rhythm`` is about tools that plans call again and again.
+    ``rhythm`` is about tools that plans call again and again, ``clauses`` about what a further
+    encoder says.
     """
     again = len(plans.calls) - plans.called.nnz
-    return () if again >= _LEAST_AGAIN * len(plans.calls) else (Rhythm.name,)
+    rhythm = () if again >= _LEAST_AGAIN * len(plans.calls) else (Rhythm.name,)
+    return rhythm if has_encoder else (*rhythm, Clauses.name)
 
 
 EPOCHS = 40

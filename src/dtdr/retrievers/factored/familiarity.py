@@ -22,7 +22,7 @@ Runs = tuple[Hashes, int]
 
 _LEFT_OUT = 5_000
 """Queries that are scored without themselves to set the threshold; more would not move it."""
-_HIGHEST_THRESHOLD = 0.6
+HIGHEST_THRESHOLD = 0.6
 """A query is familiar with this share of known runs, however uniform the demonstrations: where
 they come from templates, the threshold would be .96 and one changed word too much. On the five
 validation sets the threshold is .37 to .63 without it."""
@@ -108,7 +108,7 @@ class Familiarity:
         threshold = threshold_of(scores) if len(runs) > 1 else None
         # A query without any known run is unlike the demonstrations, however few they are.
         lowest = float(np.finfo(np.float32).tiny)
-        highest = _HIGHEST_THRESHOLD
+        highest = HIGHEST_THRESHOLD
         reference = _reference()
         vocabulary = {word for text in texts[:_LEFT_OUT] for word in _words(text)}
         held = [word in vocabulary for query in reference for word in query]
@@ -118,7 +118,7 @@ class Familiarity:
                 said = dense(encoder.encode(list(_reference_texts())))
                 made_up = (made_up + (unit(said) @ vectors.T).max(axis=1)) / 2
             highest = min(highest, float(made_up.max()))
-        usual = min(max(threshold or 0.0, lowest), _HIGHEST_THRESHOLD)
+        usual = min(max(threshold or 0.0, lowest), HIGHEST_THRESHOLD)
         limit = min(usual, max(highest, lowest))
         return cls(known, limit, usual, uses_vectors=encoder is not None)
 

@@ -17,6 +17,7 @@ from dtdr.plans.held_out import HeldOutFold
 from dtdr.progress import progress_bar
 from dtdr.retrievers.factored import calibration, choice, ranker
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
+from dtdr.retrievers.factored.blocks.clauses import Clauses
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Familiarity
@@ -176,7 +177,10 @@ class FactoredFit:
         if self.blocks is not None:
             return choice.Budget((), 0)
         candidates = ranker.count_candidates(len(self.tools))
-        features = len(Layout(block_types(choice.SETS[0])).names)
+        standard = [
+            name for name in choice.SETS[0] if name != Clauses.name or self.encoder is not None
+        ]
+        features = len(Layout(block_types(standard)).names)
         sets = choice.candidate_sets(grouped=grouped)
         return choice.plan_budget(self.tune_seconds, plans, candidates, features, sets)
 
@@ -202,7 +206,7 @@ class FactoredFit:
         compared = {name for blocks in budget.sets for name in blocks}
         blocks = block_types(sorted(compared) if compared else wanted)
         if self.blocks is None:
-            silent = choice.silent_blocks(plans)
+            silent = choice.silent_blocks(plans, has_encoder=self.encoder is not None)
             blocks = tuple(block for block in blocks if block.name not in silent)
         if any(block.reads_runs for block in blocks):
             runs = EncodedRuns.of(demonstrations, self.index)

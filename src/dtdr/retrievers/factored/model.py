@@ -17,7 +17,7 @@ from dtdr.ranking import Ranking
 from dtdr.retrievers.factored import calibration, new_tools, ranker
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
-from dtdr.retrievers.factored.familiarity import Familiarity
+from dtdr.retrievers.factored.familiarity import HIGHEST_THRESHOLD, Familiarity
 from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, PreparedQuery, StepFeatures
 from dtdr.retrievers.factored.new_tools import NewToolScorer
 from dtdr.retrievers.factored.observations import (
@@ -118,10 +118,13 @@ class FactoredModel:
         features = featurizer.read(query)
         familiarity = self._familiarity(features)
         is_reworded = familiarity < self.familiarity.usual
-        if is_reworded and self.synonyms is not None:
+        if self.synonyms is not None and familiarity < HIGHEST_THRESHOLD:
             said = self.synonyms.rewrite(query, self._forms)
             if said != query:
-                features = featurizer.read_instead(said, features)
+                rewritten = featurizer.read(said)
+                familiarity = max(familiarity, self._familiarity(rewritten))
+                if is_reworded:  # an encoder knows what other words mean
+                    features = replace(rewritten, clauses=features.clauses)
         prepared = self.blocks.prepare(features, context)
         return FactoredQuery(
             replace(prepared, is_reworded=True) if is_reworded else prepared, familiarity

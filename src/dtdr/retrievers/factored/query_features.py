@@ -18,11 +18,11 @@ from dtdr.errors import ModelError
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Hashes, pair_hashes
 from dtdr.retrievers.factored.query_text import (
-    SURFACE_FEATURES,
     QueryText,
     ShapeEncoder,
     StemEncoder,
     shape_terms,
+    split_clauses,
     stem,
     surface_features,
 )
@@ -52,6 +52,7 @@ class QueryFeatures:
         words: the vector of words and pairs of words.
         vector: the vectors of words and shapes, side by side.
         surface: shape (n,): surface features, and the vector of a further encoder if there is one.
+        clauses: shape (clauses, n): what that encoder gives of each clause; None without one.
     """
 
     text: QueryText
@@ -60,6 +61,7 @@ class QueryFeatures:
     words: Row
     vector: Row
     surface: Matrix
+    clauses: Matrix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,14 @@ class EncodedQueries:
         vectors: shape (queries, words + shapes), sparse.
         surface: shape (queries, surface features).
         words: how many of the first columns are words and pairs of words.
+        clauses: one a query, shape (clauses, n): what a further encoder gives of each clause; None
+            without one, and of queries that are kept to learn from again.
     """
 
     vectors: csr_array
     surface: Matrix
     words: int
+    clauses: Sequence[Matrix] | None = None
 
     def __len__(self) -> int:
         return len(self.surface)
@@ -182,14 +187,10 @@ class QueryFeaturizer:
         features = self._read(query)
         if self.encoder is None:
             return features
-        further = dense(self.encoder.encode([encoded or query]))[0]
-        return replace(features, surface=np.concatenate([features.surface, further]))
-
-    def read_instead(self, query: str, features: QueryFeatures) -> QueryFeatures:
-        """A query that says what another said; a further encoder has read that one."""
-        read = self._read(query)
-        further = features.surface[SURFACE_FEATURES:]
-        return replace(read, surface=np.concatenate([read.surface, further]))
+        text = encoded or query
+        further = dense(self.encoder.encode([text, *split_clauses(text)]))
+        surface = np.concatenate([features.surface, further[0]])
+        return replace(features, surface=surface, clauses=further[1:])
 
     def _read(self, query: str) -> QueryFeatures:
         text = QueryText.of(query)
@@ -213,13 +214,18 @@ class QueryFeaturizer:
         """Many queries."""
         read = [self._read(query) for query in queries]
         surface = np.stack([item.surface for item in read])
+        clauses = None
         if self.encoder is not None:
             surface = np.concatenate([surface, dense(self.encoder.encode(list(queries)))], axis=1)
+            parts = list(map(split_clauses, queries))
+            encoded = dense(self.encoder.encode(list(chain.from_iterable(parts))))
+            clauses = np.split(encoded, np.cumsum(list(map(len, parts)))[:-1])
         words = self.words.dimension
         vectors = stack_rows([item.vector for item in read], words + self.shapes.dimension)
         # In half the bytes wherever they are kept, so rounded from the start.
         vectors.data = vectors.data.astype(np.float16).astype(np.float32)
-        return EncodedQueries(vectors, surface.astype(np.float16).astype(np.float32), words)
+        surface = surface.astype(np.float16).astype(np.float32)
+        return EncodedQueries(vectors, surface, words, clauses)
 
     # -- saving --------------------------------------------------------------------------------
 

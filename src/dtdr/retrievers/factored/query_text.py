@@ -22,6 +22,12 @@ QUOTED = re.compile(
 _FILE = re.compile(r"\.\w{2,5}$")
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 _LETTERS = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"\w+")
+_JOINTS = re.compile(
+    r"(?<=[.!?;:])\s+|(?<=[。！？；、，])|,\s+(?:(?:and|then|also)\s+)*|\s+and\s+(?:(?:then|also)\s+)*"
+    r"|\s+then\s+"
+)
+_LEAST_WORDS, _MOST_CLAUSES = 3, 48
 _ENDINGS = ("ings", "ing", "ies", "es", "s", "ed")
 _ONE_HOT = 6
 """Counts 0 to 4, and 5 or more."""
@@ -133,6 +139,23 @@ def surface_features(query: QueryText) -> npt.NDArray[np.float32]:
     for count in (quoted, runs, commas, conjunctions, stops):
         values += _ONE_HOTS[min(count, _ONE_HOT - 1)]
     return np.array(values, np.float32)
+
+
+def split_clauses(text: str) -> list[str]:
+    """The clauses of a text, each of some words; at least one, and at most 48.
+
+    Cut at punctuation and at "and" and "then"; a shorter piece goes with the next.
+    """
+    clauses: list[str] = []
+    rest = ""
+    for piece in _JOINTS.split(text[:MAX_CHARACTERS]):
+        rest = f"{rest} {piece}".strip()
+        if len(_WORD.findall(rest)) >= _LEAST_WORDS and len(clauses) < _MOST_CLAUSES:
+            clauses.append(rest)
+            rest = ""
+    if rest and clauses:
+        clauses[-1] = f"{clauses[-1]} {rest}"
+    return clauses or [rest]
 
 
 def stems(text: str) -> list[str]:

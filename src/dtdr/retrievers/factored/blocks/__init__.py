@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dtdr.errors import InputError, unknown_choice
 from dtdr.retrievers.factored.blocks.alignment import Alignment
 from dtdr.retrievers.factored.blocks.base import Block
+from dtdr.retrievers.factored.blocks.clauses import Clauses
 from dtdr.retrievers.factored.blocks.conversation import Conversation
 from dtdr.retrievers.factored.blocks.coverage import Coverage
 from dtdr.retrievers.factored.blocks.data_flow import DataFlow
@@ -27,6 +28,7 @@ _REGISTRY: tuple[type[Block], ...] = (
     Relations,
     Descriptions,
     ExpectedCalls,
+    Clauses,
     Alignment,
     Coverage,
     DataFlow,

@@ -88,6 +88,13 @@ class ExpectedCalls(Block):
         """The same of one query."""
         return query.words
 
+    def _expect(self, query: QueryFeatures) -> Matrix:
+        """How many calls of each seen tool the query asks for."""
+        columns, values = self._row(query)
+        expected: Matrix = values @ self._weights[columns]
+        expected += self._mean
+        return expected
+
     def renumber(self, training: TrainingSet, slots: Indices) -> Block:
         """Move the tools; new ones have no weights yet."""
         return type(self)(pick_columns(self.weights, slots), training)
@@ -98,9 +105,7 @@ class ExpectedCalls(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Everything is left."""
-        columns, values = self._row(query.features)
-        expected = values @ self._weights[columns]
-        expected += self._mean
+        expected = self._expect(query.features)
         if self._seen is not None:
             every = np.zeros(self._tools, np.float32)
             every[self._seen] = expected

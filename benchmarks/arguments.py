@@ -142,8 +142,7 @@ def main() -> None:
         train, test, known = made[:50], made[50:], tuple(tools(50))
     else:
         train, test, known = read_data(options.dataset, options.data_dir)
-    for library in ("scipy.sparse", "scipy.optimize"):  # which the fit of a retriever loads
-        import_module(library)
+    import_module("scipy.sparse")  # which the fit of a retriever loads
     Path("/proc/self/clear_refs").write_text("5")  # forgets the highest memory so far
     before = resident(os.getpid())
     started = time.process_time()

@@ -1,5 +1,6 @@
 """dtdr-f: its parts one by one, and the whole against other retrievers."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from dtdr.encoders.lexical import LexicalEncoder, words
 from dtdr.errors import InputError, ModelError
 from dtdr.retrievers import create
 from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
+from dtdr.retrievers.factored.blocks.base import CallEvent
+from dtdr.retrievers.factored.blocks.query_position import PARTS, _moves, _QueryPositionState
 from dtdr.retrievers.factored.calibration import replace_some_words, replace_words
 from dtdr.retrievers.factored.choice import silent_blocks
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
@@ -138,6 +141,52 @@ def test_unknown_calls_leave_the_pointer_where_it_is(fitted):
     without = features(fitted, QUERY, [call], "pointer")
     assert (with_unknown == without).all()
     assert without[0] > 0
+
+
+def test_each_call_makes_the_next_part_of_the_query_the_likeliest(fitted):
+    calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
+    for count, call in enumerate(calls):
+        named = features(fitted, QUERY, calls[:count], "named_here")
+        assert named[:-1].argmax() == call
+        assert features(fitted, QUERY, calls[:count], "relative_named_here").argmax() == call
+    at_end = [features(fitted, QUERY, calls[:count], "at_end")[0] for count in range(4)]
+    assert all(np.diff(at_end) > 0)
+    assert features(fitted, QUERY, calls, "named_here").argmax() == len(TOOLS)  # the end of plan
+
+
+def test_forward_probabilities_are_those_of_all_ways_through_the_query():
+    """Summed over all sequences of parts, as the definition has it."""
+    first, moves = _moves(12)
+    rng = np.random.default_rng(3)
+    likely = rng.random((PARTS + 1, 2)).astype(np.float32)
+    named = rng.random((PARTS + 1, 3, 2)).astype(np.float32)
+    state = _QueryPositionState(named, likely, None, first, moves, np.zeros((7, 2), np.float32))
+    state.call(CallEvent(1, 1, 1))
+    state.call(CallEvent(0, 0, 1))
+    ways = np.zeros(PARTS + 1)
+    for one, two in itertools.product(range(PARTS + 1), repeat=2):
+        chance = first[one] * likely[one, 1] * moves[one, two] * likely[two, 0]
+        ways += chance * moves[two]
+    np.testing.assert_allclose(state._next, ways / ways.sum(), rtol=1e-4)
+    np.testing.assert_allclose([first.sum(), *moves.sum(axis=1)], 1, rtol=1e-5)
+
+
+def test_a_new_tool_changes_nothing_that_the_query_says_of_the_others():
+    def named(retriever):
+        row = features(retriever, QUERY, [retriever.index("play_song")], "named_here")
+        return {tool.name: row[retriever.index(tool.name)] for tool in TOOLS}
+
+    wider = DTDRFactored(blocks="alignment,query_position", width=8).fit(TRAIN[:40], TOOLS)
+    before = named(wider)
+    wider.add_tools([Tool("a_taxi_again", "call a taxi, order soup for dinner")])
+    assert named(wider) == pytest.approx(before, rel=1e-5)
+    described = features(wider, QUERY, [wider.index("play_song")], "described_here")
+    assert (described > described[wider.index("a_taxi_again")]).sum() < 2
+
+
+def test_without_the_alignment_nothing_is_said_of_the_position():
+    alone = DTDRFactored(blocks="next_tool,query_position", width=8).fit(TRAIN[:20], TOOLS)
+    assert not features(alone, QUERY, [0], "position").any()
 
 
 def test_the_order_of_the_words_decides_which_tool_comes_first(fitted):

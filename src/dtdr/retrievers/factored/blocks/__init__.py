@@ -16,6 +16,7 @@ from dtdr.retrievers.factored.blocks.expected_calls import ExpectedCalls
 from dtdr.retrievers.factored.blocks.history import History
 from dtdr.retrievers.factored.blocks.markov import Markov
 from dtdr.retrievers.factored.blocks.next_tool import NextTool
+from dtdr.retrievers.factored.blocks.query_position import QueryPosition
 from dtdr.retrievers.factored.blocks.relations import Relations
 from dtdr.retrievers.factored.blocks.rhythm import Rhythm
 from dtdr.retrievers.factored.blocks.situation import Situation
@@ -30,6 +31,7 @@ _REGISTRY: tuple[type[Block], ...] = (
     ExpectedCalls,
     Clauses,
     Alignment,
+    QueryPosition,
     Coverage,
     DataFlow,
     Subwords,

@@ -113,9 +113,10 @@ class Alignment(Block):
         return Alignment(insert_rows(self.weights, first, count), training)
 
     def start(self, query: Query, out: Matrix) -> Begin:
-        """Nothing is served yet."""
+        """Nothing is served yet. The evidence stands in the memo for ``query_position``."""
         alignment = self.align(query.features, query.view.tools)
         out[11] = alignment.centre
+        query.memo[self.name] = alignment.evidence
         return partial(_AlignmentState, alignment, query.view.seen)
 
     def align(self, query: QueryFeatures, tools: Indices | None = None) -> QueryAlignment:
@@ -186,13 +187,14 @@ class QueryAlignment:
             the same from descriptions alone; and ones.
 
     Attributes:
+        evidence: as it was given.
         centre: shape (tools,): centre of mass in [0, 1]; 1 for the end of plan.
     """
 
-    __slots__ = ("_evidence", "_total", "_unexplained", "_words", "centre")
+    __slots__ = ("_total", "_unexplained", "_words", "centre", "evidence")
 
     def __init__(self, evidence: Matrix) -> None:
-        self._evidence, self._words = evidence, len(evidence) // 2
+        self.evidence, self._words = evidence, len(evidence) // 2
         words = self._words
         total, moments = self._window(0)[::4, :words] @ evidence[:words]
         self.centre: Matrix = moments / (total + np.float32(1e-6))
@@ -209,7 +211,7 @@ class QueryAlignment:
                 descriptions alone, and near, each plus .001; and the centre of what is ahead, in
                 [0, 1], or up to ``_NOWHERE`` the less there is.
         """
-        np.matmul(self._window(int(pointer * _GRID)), self._evidence, out=out)
+        np.matmul(self._window(int(pointer * _GRID)), self.evidence, out=out)
         np.divide(out[4], out[0], out=out[4])
         logarithms = out[:4]
         np.log(logarithms, out=logarithms)
@@ -238,8 +240,8 @@ class QueryAlignment:
         the logarithm of their sum plus .001.
         """
         if self._unexplained is None:
-            words, parts = self._words, _parts(self._words)
-            learned, described = self._evidence[:words], parts @ self._evidence[words:-1]
+            words, parts = self._words, parts_of(self._words)
+            learned, described = self.evidence[:words], parts @ self.evidence[words:-1]
             others = (parts @ learned.sum(axis=1))[:, None] - parts @ learned
             share = described * described / (described + others + np.float32(_LITTLE))
             self._unexplained = np.log(share.sum(axis=0) + np.float32(_LITTLE))
@@ -336,11 +338,11 @@ def _decays() -> Matrix:
 _DECAYS = _decays()
 
 
-def _parts(words: int) -> Matrix:
-    """Which words make each part; shape (BINS, words), 1 or 0."""
-    part = np.arange(words) * BINS // words
-    parts: Matrix = (part == np.arange(BINS)[:, None]).astype(np.float32)
-    return parts
+def parts_of(words: int, parts: int = BINS) -> Matrix:
+    """Which words make each part of a query; shape (parts, words), 1 or 0."""
+    part = np.arange(words) * parts // words
+    members: Matrix = (part == np.arange(parts)[:, None]).astype(np.float32)
+    return members
 
 
 def _windows(words: int, places: Indices) -> Matrix:
@@ -354,7 +356,7 @@ def _windows(words: int, places: Indices) -> Matrix:
         Shape (places, 5, 2 words + 1): weights of what each word says, of what descriptions say,
         and of 1.
     """
-    parts = _parts(words)
+    parts = parts_of(words)
     number = np.arange(BINS, dtype=np.float32)
     ahead = (number >= np.floor(places / _GRID - _BACK)[:, None]).astype(np.float32) @ parts
     windows = np.zeros((len(places), _SCORES, 2 * words + 1), np.float32)

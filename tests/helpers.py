@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,3 +20,11 @@ def change_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_bytes()) | changes
     path.write_text(json.dumps(config | {"config_sha256": config_checksum(config)}))
+
+
+def smoke_rows(benchmark: str) -> list[dict[str, Any]]:
+    """What a benchmark prints in its shortest form, a row a line."""
+    script = Path(__file__).parents[1] / "benchmarks" / f"{benchmark}.py"
+    command = [sys.executable, str(script), "--smoke", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return list(map(json.loads, done.stdout.splitlines()))

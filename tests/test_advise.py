@@ -1,6 +1,5 @@
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ from dtdr.plan import Plan
 from dtdr.tools import Tool
 from tests import small_data
 from tests.command_line import is_one_sentence
-from tests.conftest import PROJECT
+from tests.helpers import smoke_rows
 
 ANY = Prices("any", 10.0, 1.0, 10.0, minimum=0)
 MARKED = replace(ANY, breakpoints=True, write=12.5)
@@ -449,13 +448,7 @@ def test_misuse_is_one_sentence(model, runs, wrong, capsys):
 
 @pytest.mark.slow
 def test_the_benchmark_of_renames_runs():
-    done = subprocess.run(
-        [sys.executable, str(PROJECT / "benchmarks/renames.py"), "--smoke", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = list(map(json.loads, done.stdout.splitlines()))
+    rows = smoke_rows("renames")
     assert {(row["given"], row["method"]) for row in rows} == {
         (given, method) for given in ("listed", "runs alone") for method in ("name", "advise")
     }

@@ -1,8 +1,6 @@
 """Templates of demonstrated plans, and a cache of plans that knows how often it is right."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -15,7 +13,7 @@ from dtdr.errors import InputError
 from dtdr.plan import Plan
 from dtdr.planning import PlanCache, Planner
 from tests.command_line import is_one_sentence
-from tests.conftest import PROJECT
+from tests.helpers import smoke_rows
 from tests.scripted_llm import ScriptedLLM
 from tests.whole_calls import DEMONSTRATIONS, TOOLS
 
@@ -215,13 +213,7 @@ def test_the_planner_follows_a_cached_plan_and_asks_the_llm_for_the_others(retri
 
 @pytest.mark.slow
 def test_the_benchmark_runs():
-    done = subprocess.run(
-        [sys.executable, str(PROJECT / "benchmarks/plan_cache.py"), "--smoke", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = list(map(json.loads, done.stdout.splitlines()))
+    rows = smoke_rows("plan_cache")
     assert {row["method"] for row in rows} >= {"nearest, BM25", "templates", "PlanCache"}
     assert all(0 <= row["hit_rate"] <= 1 for row in rows)
     (queries,) = {row["queries"] for row in rows}

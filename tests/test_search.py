@@ -1,9 +1,6 @@
 """The search of an agent that says what it lacks: in the library, the masks and their adapters."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,9 @@ from dtdr.retrievers.search import ToolSearch
 from dtdr.run import Run
 from dtdr.tools import Tool
 from tests import small_data
+from tests.helpers import smoke_rows
 from tests.integrations.tools import NEW, QUERY, RETRIEVER, broken_mask, mask
 
-ROOT = Path(__file__).parents[1]
 NAMES = [tool.name for tool in small_data.TOOLS]
 NEW_TOOL = Tool(NEW, "Order a taxi")
 KNOWN = (*small_data.TOOLS, NEW_TOOL)
@@ -247,10 +244,6 @@ def test_the_command_answers_a_search(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_benchmark_runs():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/search.py"), "--smoke", "--json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = smoke_rows("search")
     assert [row["wanted"] for row in rows] == ["missed", "new"]
     assert all(row["search"] >= row["ranking"] for row in rows)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from dtdr.integrations import ToolMask, Transcript
 from dtdr.plan import Plan
 from dtdr.retrievers.surprise import SurpriseModel
 from dtdr.run import Run
-from tests.helpers import change_config
+from tests.helpers import change_config, smoke_rows
 from tests.server import serving
 
 ROOT = Path(__file__).parents[1]
@@ -254,10 +252,6 @@ def test_the_page_says_what_the_code_does(retriever, capsys):
 
 @pytest.mark.slow
 def test_the_benchmark_runs():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/surprise.py"), "--smoke", "--json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = smoke_rows("surprise")
     assert [row["injected"] for row in rows] == ["tool", "argument"]
     assert all(row["auroc"] > 0.5 for row in rows)

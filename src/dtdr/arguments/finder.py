@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.arguments.candidates import (
     AROUND,
@@ -51,6 +52,7 @@ _UNKNOWN_ROW, _OMITTED_ROW, _LIST_ROW, _OBJECT_ROW, _OBJECTS_ROW, _TEMPLATE_ROW 
 _MAX_VIEWS = 200
 """Tools as seen from which a run's texts are kept, 10 KB each for a query of 40 words."""
 _AROUND_SALT = np.uint32(feature("around"))
+_UNKNOWN_SOURCE, _CONSTANT_SOURCE = Source("unknown"), Source("constant")
 
 
 class CandidateFinder:
@@ -129,6 +131,43 @@ def _dates_of(texts: RunTexts) -> Mapping[int, str]:
     return read_dates(texts.span_values, texts.first.tolist(), texts.last.tolist())
 
 
+class _CandidateTable:
+    """Candidates as they are collected; spans of the texts are not among them.
+
+    Attributes:
+        values, sources, forms: of each candidate.
+        kinds: names of all kinds; no two constants are of one.
+        parts: features of the rows, one row after the other; ``lengths`` says how many each has.
+        row, kind: of each candidate, its row and its kind, ``further_rows`` and
+            ``further_kinds`` those of the candidates behind these.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = [None, None]
+        self.sources = [_UNKNOWN_SOURCE, Source("omitted")]
+        self.forms = [UNKNOWN, OMITTED]
+        self.kinds = ["unknown", "span", "omitted"]
+        self.parts = list(_ROWS)
+        self.lengths = [1] * len(_ROWS)
+        self.row = [_UNKNOWN_ROW, _OMITTED_ROW]
+        self.kind = [0, 2]
+        self.further_rows: list[npt.NDArray[np.int64]] = []
+        self.further_kinds: list[npt.NDArray[np.int64]] = []
+
+    def add_kind(self, name: str) -> int:
+        """One more kind; its place."""
+        self.kinds.append(name)
+        return len(self.kinds) - 1
+
+    def add(self, value: Any, form: str, source: Source, row: int, kind: str) -> None:
+        """One more candidate, of a kind of its own."""
+        self.values.append(value)
+        self.forms.append(form)
+        self.sources.append(source)
+        self.row.append(row)
+        self.kind.append(self.add_kind(kind))
+
+
 class CallCandidates:
     """The candidates of the parameters of one call; what they share is computed once."""
 
@@ -168,89 +207,15 @@ class CallCandidates:
         view = self._view.parameter(texts, tool, parameter)
         own = state.spans.get((tool, parameter)) or state.spans.get(("", parameter), ())
         usage, has_free_quotation = span_usage(state, tool, parameter)
-        kinds = ["unknown", "span", "omitted"]
-        values: list[Any] = [None, None]
-        sources = [Source("unknown"), Source("omitted")]
-        forms = [UNKNOWN, OMITTED]
-        parts = list(_ROWS)
-        lengths = [1] * len(_ROWS)
-        row_of = [_UNKNOWN_ROW, _OMITTED_ROW]
-        kind_of = [0, 2]
-        if len(texts.parts) > 1:
-            kinds.append("message span")
-        message_kind = len(kinds) - 1 if len(texts.parts) > 1 else _SPAN
-        own_values = self._constants.values.get((tool, parameter), ())
-        known = {form for form, _ in own_values}
-        named = self._constants.values.get((ANY_TOOL, parameter.rpartition("/")[2]), ())
-        shared = [item for item in named if item[0] not in known]
-        constants = [*own_values, *shared][:MAX_CONSTANTS]
-        given = Counter(past.forms.get(parameter) for past in state.calls if past.call.tool == tool)
-        for place, (form, value) in enumerate(constants):
-            values.append(value)
-            forms.append(form)
-            kind_of.append(len(kinds))
-            kinds.append(f"constant {form}")
-            is_own = place < len(own_values)
-            mention = self._mention(form)
-            rank = min(place if is_own else place - len(own_values), 4)
-            row_of.append(len(lengths))
-            parts.append(constant_features(mention, rank, is_own, min(given[form], 2)))
-            lengths.append(len(parts[-1]))
-        sources += [Source("constant")] * len(constants)
+        table = _CandidateTable()
+        message_kind = table.add_kind("message span") if len(texts.parts) > 1 else _SPAN
+        self._add_constants(table, parameter)
         if (tool, parameter) in self._constants.lists:
-            values.append(None)
-            forms.append(LIST)
-            sources.append(Source("unknown"))
-            row_of.append(_LIST_ROW)
-            kind_of.append(len(kinds))
-            kinds.append("list")
+            table.add(None, LIST, _UNKNOWN_SOURCE, _LIST_ROW, "list")
         for form, name, own_row in self._iter_composed(parameter):
-            values.append(None)
-            forms.append(form)
-            sources.append(Source("unknown"))
-            row_of.append(own_row)
-            kind_of.append(len(kinds))
-            kinds.append(name)
-        row, kind = np.array(row_of), np.array(kind_of)
+            table.add(None, form, _UNKNOWN_SOURCE, own_row, name)
         if state.calls:
-            earlier = self._earlier
-            values += earlier.values
-            forms += earlier.forms
-            sources += earlier.sources
-            outputs = self._outputs_for(parameter, taken)
-            arguments = earlier.arguments(tool, parameter)
-            leaves, leaf_row = earlier.leaves(tool, parameter)
-            first = len(lengths) + len(outputs) + len(arguments)
-            own_rows = np.arange(len(lengths), first)
-            row = np.concatenate([row, own_rows, leaf_row + first])
-            producers = [
-                state.by_id[source.call].tool for source in earlier.sources[: len(outputs)]
-            ]
-            names = [f"output {name}" for name in dict.fromkeys(producers)]
-            kind_at = {name: len(kinds) + number for number, name in enumerate(names)}
-            kinds += [*names, "argument", "leaf"]
-            output_kinds = [kind_at[f"output {name}"] for name in producers]
-            others = np.repeat([len(kinds) - 2, len(kinds) - 1], [len(arguments), len(leaf_row)])
-            kind = np.concatenate([kind, output_kinds, others])
-            output_lengths = [len(one) + len(use) for one, use in outputs]
-            parts += [part for pair in outputs for part in pair]
-            parts += arguments + leaves
-            lengths += [*output_lengths, *map(len, arguments), *map(len, leaves)]
-            if (tool, parameter) in self._constants.composed:
-                values += [None] * len(outputs)
-                forms += [AROUND + form for form in earlier.forms[: len(outputs)]]
-                sources += earlier.sources[: len(outputs)]
-                row = np.concatenate([row, np.arange(len(lengths), len(lengths) + len(outputs))])
-                parts += [
-                    part
-                    for (_, use), around in zip(outputs, self._outputs_around, strict=True)
-                    for part in (around, use ^ _AROUND_SALT)
-                ]
-                lengths += output_lengths
-                kind = np.concatenate(
-                    [kind, np.array(output_kinds) + len(kinds) - kind_at[names[0]]]
-                )
-                kinds += [f"around {name}" for name in dict.fromkeys(producers)]
+            self._add_earlier(table, parameter, taken)
         is_date = self._constants.types.get((tool, parameter)) == "date"
         more = features(
             [
@@ -269,20 +234,74 @@ class CallCandidates:
                 last_used(len(texts.stems), own[-1][1] if own else -1, state.last_token),
                 usage,
                 np.concatenate([self._called, more]),
-                features([f"kind {name}" for name in kinds]),
+                features([f"kind {name}" for name in table.kinds]),
                 message_kind,
-                parts,
-                np.array(lengths, np.uint8),
-                row.astype(np.uint16),
-                kind.astype(np.uint8),
+                table.parts,
+                np.array(table.lengths, np.uint8),
+                np.concatenate([np.array(table.row), *table.further_rows]).astype(np.uint16),
+                np.concatenate([np.array(table.kind), *table.further_kinds]).astype(np.uint8),
             ),
-            kinds,
-            values,
-            sources,
-            forms,
+            table.kinds,
+            table.values,
+            table.sources,
+            table.forms,
             self._view.window,
             _dates_of(texts) if is_date else {},
         )
+
+    def _add_constants(self, table: _CandidateTable, parameter: str) -> None:
+        """The constants of the parameter, and those of all parameters of its name."""
+        key = (self.tool, parameter)
+        own_values = self._constants.values.get(key, ())
+        known = {form for form, _ in own_values}
+        named = self._constants.values.get((ANY_TOOL, parameter.rpartition("/")[2]), ())
+        shared = [item for item in named if item[0] not in known]
+        calls = [past for past in self.state.calls if past.call.tool == self.tool]
+        given = Counter(past.forms.get(parameter) for past in calls)
+        for place, (form, value) in enumerate([*own_values, *shared][:MAX_CONSTANTS]):
+            is_own = place < len(own_values)
+            rank = min(place if is_own else place - len(own_values), 4)
+            own = constant_features(self._mention(form), rank, is_own, min(given[form], 2))
+            table.add(value, form, _CONSTANT_SOURCE, len(table.lengths), f"constant {form}")
+            table.parts.append(own)
+            table.lengths.append(len(own))
+
+    def _add_earlier(self, table: _CandidateTable, parameter: str, taken: Collection[str]) -> None:
+        """What earlier calls returned, as a whole and in parts, and what they were given."""
+        earlier = self._earlier
+        outputs = self._outputs_for(parameter, taken)
+        arguments = earlier.arguments(self.tool, parameter)
+        leaves, leaf_row = earlier.leaves(self.tool, parameter)
+        table.values += earlier.values
+        table.forms += earlier.forms
+        table.sources += earlier.sources
+        begin = len(table.lengths)
+        first = begin + len(outputs) + len(arguments)
+        table.further_rows += [np.arange(begin, first), leaf_row + first]
+        by_id = self.state.by_id
+        producers = [by_id[source.call].tool for source in earlier.sources[: len(outputs)]]
+        names = list(dict.fromkeys(producers))
+        place = {name: number for number, name in enumerate(names)}
+        own_kinds = np.array([place[name] for name in producers])
+        table.further_kinds.append(own_kinds + len(table.kinds))
+        table.kinds += [*(f"output {name}" for name in names), "argument", "leaf"]
+        others = [len(table.kinds) - 2, len(table.kinds) - 1]
+        table.further_kinds.append(np.repeat(others, [len(arguments), len(leaf_row)]))
+        lengths = [len(one) + len(use) for one, use in outputs]
+        table.parts += [part for pair in outputs for part in pair]
+        table.parts += arguments + leaves
+        table.lengths += [*lengths, *map(len, arguments), *map(len, leaves)]
+        if (self.tool, parameter) not in self._constants.composed:
+            return
+        table.values += [None] * len(outputs)
+        table.forms += [AROUND + form for form in earlier.forms[: len(outputs)]]
+        table.sources += earlier.sources[: len(outputs)]
+        table.further_rows.append(np.arange(len(table.lengths), len(table.lengths) + len(outputs)))
+        for (_, use), around in zip(outputs, self._outputs_around, strict=True):
+            table.parts += [around, use ^ _AROUND_SALT]
+        table.lengths += lengths
+        table.further_kinds.append(own_kinds + len(table.kinds))
+        table.kinds += [f"around {name}" for name in names]
 
     def _iter_composed(self, parameter: str) -> Iterator[tuple[str, str, int]]:
         """The forms of what is put together part by part, their kinds and rows."""

@@ -203,7 +203,7 @@ class HeldOut:
                 continue  # it comes again, told names only
             table, view = step.write(), step.query.view
             right = np.zeros(view.size, np.bool_)
-            right[view.columns(each.acceptable)] = True
+            right[view.find_columns(each.acceptable)] = True
             if steps is self.steps and view.size > 2 and self._rng.random() < self._new_tool_share:
                 example = new_tools.example(self._rng, step, np.flatnonzero(right[:-1]))
                 self._new_tools.append(example)
@@ -309,7 +309,7 @@ class HeldOut:
         halves = _halves(self.steps)
         checks = [
             [
-                pool.submit(self._ranker, steps, self._seed, _check_epochs(len(steps)))
+                pool.submit(self._ranker, steps, self._seed, _count_passes(len(steps)))
                 for steps in _by_kind(half)
             ]
             for half in halves
@@ -388,7 +388,8 @@ def _fit_ranker(
     )
 
 
-def _check_epochs(steps: int) -> int:
+def _count_passes(steps: int) -> int:
+    """Over so many steps, for a ranker that calibrates."""
     return ranker.EPOCHS // 2 if steps > _MANY_CHECKED else ranker.EPOCHS
 
 

@@ -143,7 +143,7 @@ class View:
     seen: Indices | None
     new: Indices
 
-    def columns(self, tools: Sequence[int]) -> list[int]:
+    def find_columns(self, tools: Sequence[int]) -> list[int]:
         """The columns of those of the tools that are in view."""
         places = self.places
         return list(tools) if places is None else [places[tool] for tool in tools if tool in places]

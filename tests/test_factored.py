@@ -20,10 +20,11 @@ from dtdr.retrievers.factored.blocks import DEFAULT, NAMES, block_types
 from dtdr.retrievers.factored.blocks.base import CallEvent
 from dtdr.retrievers.factored.blocks.query_position import PARTS, _moves, _QueryPositionState
 from dtdr.retrievers.factored.calibration import replace_some_words, replace_words
-from dtdr.retrievers.factored.choice import silent_blocks
+from dtdr.retrievers.factored.choice import silent_blocks, tools_to_learn
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
-from dtdr.retrievers.factored.fitted_blocks import StepFeatures
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, StepFeatures
 from dtdr.retrievers.factored.held_out import HeldOut
+from dtdr.retrievers.factored.query_features import FEW_QUERIES
 from dtdr.retrievers.factored.query_text import (
     SURFACE_FEATURES,
     QueryText,
@@ -34,7 +35,9 @@ from dtdr.retrievers.factored.query_text import (
 from dtdr.retrievers.factored.ranker import Scorer
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.ridge import RidgeRegression
+from dtdr.retrievers.factored.tool_texts import documents_of
 from dtdr.retrievers.folds import assign_folds
+from dtdr.retrievers.vectors import unit
 from dtdr.tools import Parameter
 
 # What can be asked for, the tool that does it, and words that say so.
@@ -583,11 +586,101 @@ def test_some_words_are_replaced_and_all_else_stays():
         assert "10:30," in other
 
 
+def fit_blocks(demonstrations, names):
+    index = {name: at for at, name in enumerate((*(tool.name for tool in TOOLS), END))}
+    return FittedBlocks.fit(
+        names,
+        (*TOOLS, Tool(END)),
+        [item.query for item in demonstrations],
+        EncodedPlans.of(demonstrations, index),
+        encoder=None,
+        width=8,
+        reference=0.0,
+        seed=0,
+        advance=lambda: None,
+    )
+
+
+def test_descriptions_count_the_less_the_more_plans_there_are():
+    generator = np.random.default_rng(0)
+    rows = unit(generator.random((400, 6)))
+    called = csr_array((rows[:, :2] > 0.4).astype(float))
+    described = csr_array(np.eye(2, 6, 4))  # two words that queries hold, and each names a tool
+
+    def moved(plans):
+        queries, ones = csr_array(rows[:plans]), np.ones(plans)
+        regressions = (
+            RidgeRegression(queries, ones, described=described),
+            RidgeRegression(queries, ones),
+        )
+        with_texts, without = (each.learn(csr_array(called[:plans])) for each in regressions)
+        return with_texts.astype(float)[[4, 5], [0, 1]] - without.astype(float)[[4, 5], [0, 1]]
+
+    few, more, many = moved(4), moved(40), moved(400)
+    assert (few > more).all()
+    assert (more > many).all()
+    assert (many > 0).all()
+    assert many.max() < few.min() / 3
+
+
+def test_words_of_descriptions_count_among_few_demonstrations_alone():
+    demonstrations = generated(FEW_QUERIES, 8)
+    few, many = demonstrations[:12], demonstrations
+    fitted = {len(part): fit_blocks(part, ["expected_calls"]) for part in (few, many)}
+    described = set(words(" ".join(documents_of((*TOOLS, Tool(END))))))
+    assert described <= fitted[len(few)].training.featurizer.words.vocabulary_.keys()
+    training = fitted[len(many)].training
+    texts = [item.query for item in many]
+    assert training.featurizer.words.vocabulary_ == LexicalEncoder(min_df=2).fit(texts).vocabulary_
+    plain = RidgeRegression(training.queries.word_vectors, training.plans.weights)
+    counts = csr_array(training.plans.called[:, training.seen])
+    assert (fitted[len(many)].blocks[0].weights == plain.learn(counts)).all()
+
+
+def test_all_tools_are_learned_where_plans_probably_call_others():
+    index = {name: at for at, name in enumerate((*SKILLS, END))}
+
+    def plans(*names):
+        calls = [Plan((ToolCall("0", name),)) for name in names]
+        return EncodedPlans.of([Demonstration("", "x", plan) for plan in calls], index)
+
+    twice = plans("open_map", "open_map", "send_mail", "send_mail")
+    assert tools_to_learn(twice) is None
+    once = plans("open_map", "open_map", "send_mail")
+    every = tools_to_learn(once)
+    assert every is not None
+    assert every.tolist() == list(range(len(index)))
+    assert tools_to_learn(plans(*["open_map"] * 150, "send_mail")) is None
+    assert tools_to_learn(once.renumber(range(once.tools), 65)) is None  # not all are ranked
+
+
+def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(tmp_path):
+    called = set(list(SKILLS)[:5])
+    few = [item for item in generated(200, 9) if called.issuperset(item.plan.tools)][:10]
+    asked = {
+        "book_taxi": "drive to the old mill by taxi",
+        "set_alarm": "set an alarm for Monday",
+        "order_food": "order some soup for dinner",
+    }
+    tools = [
+        *TOOLS[:5],
+        *(Tool(name, SKILLS[name][0].format("it")) for name in asked),
+    ]
+    fitted = create("dtdr-f").fit(few, tools)
+    fitted.save(tmp_path / "model")
+    for each in (fitted, load(tmp_path / "model")):
+        for name, query in asked.items():
+            ranking = each.rank(query)
+            others = [ranking.probability(other) for other in asked if other != name]
+            assert ranking.probability(name) > max(others)
+
+
 def test_words_of_a_query_are_those_of_the_lexical_encoder(fitted):
     featurizer = fitted.model_.blocks.training.featurizer
-    words = featurizer.words
-    again = LexicalEncoder(min_df=2).fit([item.query for item in TRAIN])
-    assert words.vocabulary_ == again.vocabulary_
+    texts = [*(item.query for item in TRAIN), *documents_of((*TOOLS, Tool(END)))]
+    again = LexicalEncoder(min_df=2).fit(texts[: len(TRAIN)])
+    again = again.extend(word for text in texts for word in words(text) if word.isalpha())
+    assert featurizer.words.vocabulary_ == again.vocabulary_
     for item in TEST:
         row, expected = featurizer.read(item.query).words, again.encode_one(item.query)
         assert (row[0] == expected[0]).all()

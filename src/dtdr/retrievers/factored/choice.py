@@ -18,6 +18,8 @@ from dtdr.retrievers.factored.blocks.markov import Markov
 from dtdr.retrievers.factored.blocks.rhythm import Rhythm
 from dtdr.retrievers.factored.blocks.subwords import Subwords
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
+from dtdr.retrievers.factored.ranker import uses_shortlist
+from dtdr.retrievers.nn import Indices
 
 _STANDARD = tuple(DEFAULT.split(","))
 SETS: tuple[tuple[str, ...], ...] = (
@@ -51,6 +53,27 @@ def silent_blocks(plans: EncodedPlans, *, has_encoder: bool) -> tuple[str, ...]:
     again = len(plans.calls) - plans.called.nnz
     rhythm = () if again >= _LEAST_AGAIN * len(plans.calls) else (Rhythm.name,)
     return rhythm if has_encoder else (*rhythm, Clauses.name)
+
+
+_NEW_TOOLS = 0.01
+"""Probability of a tool that no plan has called, from which all tools are learned: .23 with 20
+plans of T-Eval, .008 with 100. Among 20, where .15 of the steps want such a tool, validation MRR of
+these steps is .47, and .37 where another part ranks them by their descriptions."""
+
+
+def tools_to_learn(plans: EncodedPlans) -> Indices | None:
+    """All tools where further plans probably call some that these do not; else None.
+
+    By Good's estimate (Biometrika 1953): kinds that were seen once are as probable together as all
+    that were never seen. Among so many tools that the ranker sees only some of them, tools without
+    demonstrations would not be among these: with 50 plans of UltraTool's 260 tools validation MRR
+    was .045 lower.
+    """
+    if uses_shortlist(plans.tools):
+        return None
+    callers = np.bincount(plans.called.indices, minlength=plans.tools)
+    once = int((callers == 1).sum())
+    return np.arange(plans.tools) if once > _NEW_TOOLS * callers.sum() else None
 
 
 EPOCHS = 40

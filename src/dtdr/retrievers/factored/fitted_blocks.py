@@ -171,8 +171,23 @@ class FittedBlocks:
         reference: float,
         seed: int,
         advance: Callable[[], None],
+        seen: Indices | None = None,
     ) -> Self:
-        """Learn from queries and their plans; ``advance`` is called once a block."""
+        """Learn from queries and their plans.
+
+        Args:
+            names: of the blocks.
+            tools: the vocabulary.
+            texts: the queries.
+            plans: theirs.
+            runs: what else is known of them.
+            encoder: see ``DTDRFactored``.
+            width: see ``DTDRFactored``.
+            reference: see ``TrainingSet``.
+            seed: see ``DTDRFactored``.
+            advance: called once a block.
+            seen: the tools that are ranked as if plans called them, rising; None: those that do.
+        """
         featurizer = QueryFeaturizer.fit(texts, documents_of(tools), encoder)
         queries = featurizer.read_all(texts)
         training = TrainingSet(
@@ -180,7 +195,7 @@ class FittedBlocks:
             featurizer,
             plans,
             queries,
-            plans.seen,
+            plans.seen if seen is None else seen,
             reference,
             width,
             seed,

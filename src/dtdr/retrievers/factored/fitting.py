@@ -101,6 +101,7 @@ class FactoredFit:
         steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
         budget = self._budget(len(plans), grouped)
         names, runs = self._runs(demonstrations, plans, budget)
+        seen = choice.tools_to_learn(plans)
         total = (len(rest) + 1) * len(names)
 
         layout = Layout(block_types(names))
@@ -122,6 +123,7 @@ class FactoredFit:
                     reference=reference,
                     seed=self.seed,
                     advance=advance,
+                    seen=seen,
                 )
 
             jobs = [pool.submit(fit_blocks, part) for part in (*rest, everything)]

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, vstack
 
 from dtdr.encoders.base import Encoder
 from dtdr.encoders.lexical import LexicalEncoder
+from dtdr.encoders.lexical import words as words_of
 from dtdr.errors import ModelError
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Hashes, pair_hashes
@@ -36,6 +37,12 @@ _RUNS = "runs."
 
 _MOST_TERMS = 50_000
 """Above so many terms an update adds none: each takes as many weights as there are hidden units."""
+
+FEW_QUERIES = 200
+"""Below so many queries every word of letters counts, those of descriptions too, and descriptions
+are a prior of what words ask for. Validation MRR, five draws: T-Eval with 20 .570 -> .616, with 100
+.735 -> .745, with 280 .802 -> .806 (standard error .003); TinyAgent .810 -> .818, with 100 as
+without."""
 
 Row = tuple[npt.NDArray[np.int32], Matrix]
 """Columns (rising) and values of a sparse vector."""
@@ -134,8 +141,13 @@ class QueryFeaturizer:
         """Learn the words of queries, and the stems of descriptions of tools too."""
         # Rare terms only add noise once there are enough queries to see the others.
         rare = 3 if len(texts) >= 500 else 2
+        words = LexicalEncoder(min_df=rare).fit(texts)
+        if len(texts) < FEW_QUERIES:
+            every = chain.from_iterable(map(words_of, (*texts, *documents)))
+            # Numbers and names of files say nothing about another request.
+            words = words.extend(filter(str.isalpha, every))
         return cls(
-            LexicalEncoder(min_df=rare).fit(texts),
+            words,
             ShapeEncoder(min_df=rare).fit(texts),
             StemEncoder(min_df=1).fit([*documents, *texts]),
             encoder,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from dtdr.retrievers.nn import Indices, Matrix
 
@@ -23,14 +23,25 @@ class RidgeRegression:
 
     Solved in the dual, plans being fewer than words; one factor serves all targets.
 
+    Where descriptions are given, each counts as a query that asks for its target once more than
+    queries do: the prior means that Dayanik et al. (SIGIR 2006) take from descriptions of
+    categories, as observations, so that demonstrations outweigh them as they come.
+
     Args:
         queries: shape (plans, words).
         importance: shape (plans,): how much each plan counts, above 0.
         seed: which plans are taken where there are too many.
+        described: shape (targets, words): vectors of descriptions of the targets; None: of none.
+        trust: how much each of these counts, above 0.
     """
 
     def __init__(
-        self, queries: csr_array, importance: npt.NDArray[np.float64], seed: int = 0
+        self,
+        queries: csr_array,
+        importance: npt.NDArray[np.float64],
+        seed: int = 0,
+        described: csr_array | None = None,
+        trust: float = 1.0,
     ) -> None:
         # A process that loads a model and ranks does not need it.
         from scipy.linalg import cho_factor
@@ -41,8 +52,13 @@ class RidgeRegression:
             drawn = np.random.default_rng(seed).choice(plans, _MAX_PLANS, replace=False)
             self._chosen = np.sort(drawn)
         self._rows, self._importance = csr_array(queries[self._chosen]), importance
+        counts = importance[self._chosen]
+        self._described = 0 if described is None else described.shape[0]
+        if described is not None:
+            self._rows = csr_array(vstack([self._rows, described], format="csr"))
+            counts = np.concatenate([counts, np.full(self._described, trust)])
         kernel = (self._rows @ self._rows.T).toarray().astype(np.float64)
-        kernel[np.diag_indices_from(kernel)] += _RIDGE / importance[self._chosen]
+        kernel[np.diag_indices_from(kernel)] += _RIDGE / counts
         self._factor = cho_factor(kernel, overwrite_a=True, check_finite=False)
 
     def learn(self, targets: csr_array) -> Weights:
@@ -58,6 +74,8 @@ class RidgeRegression:
 
         importance = self._importance
         above = targets[self._chosen].toarray() - targets.T @ importance / importance.sum()
+        if self._described:
+            above = np.concatenate([above, np.eye(self._described)])
         solved = cho_solve(self._factor, above, overwrite_b=True, check_finite=False)
         weights: Weights = (self._rows.T @ solved).astype(np.float16)
         return weights

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.errors import ModelError
+from dtdr.retrievers.descriptions import document
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.observations import (
@@ -26,6 +27,7 @@ from dtdr.retrievers.factored.observations import (
     Outcome,
 )
 from dtdr.retrievers.factored.query_features import (
+    FEW_QUERIES,
     EncodedQueries,
     QueryFeatures,
     QueryFeaturizer,
@@ -38,6 +40,10 @@ from dtdr.retrievers.nn import Indices, Matrix
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _CACHE_BYTES = 64_000_000
+_HALF_TRUST = 50
+"""Plans beside which a description counts half as much as a plan."""
+_MOST_DESCRIBED = 1_024
+"""Tools up to which their descriptions are regressed on: the dual problem is cubic in them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,13 @@ class TrainingSet:
     @cached_property
     def word_regression(self) -> RidgeRegression:
         """Of what plans call on the words and pairs of words of their queries."""
-        return RidgeRegression(self.queries.word_vectors, self.plans.weights, self.seed)
+        plans, described = self.plans, None
+        trust = _HALF_TRUST / (_HALF_TRUST + len(plans))
+        if len(plans) < FEW_QUERIES and len(self.seen) <= _MOST_DESCRIBED:
+            texts = [*map(document, self.tools.tools[:-1]), ""]  # the end of plan has none
+            described = self.featurizer.words.encode(texts)[self.seen]
+        queries = self.queries.word_vectors
+        return RidgeRegression(queries, plans.weights, self.seed, described, trust)
 
     @cached_property
     def frequency(self) -> Matrix:

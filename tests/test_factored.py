@@ -212,12 +212,12 @@ def test_a_tool_is_expected_less_once_it_was_called_and_the_end_more(fitted):
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
         before, after = (
-            features(fitted, QUERY, calls[:made], "calls_left") for made in (count, count + 1)
+            features(fitted, QUERY, calls[:made], "asked_left") for made in (count, count + 1)
         )
         assert before[call] > 0.3
         assert after[call] < before[call] - 0.9
         ends = [
-            features(fitted, QUERY, calls[:made], "calls_left_at_end")[-1]
+            features(fitted, QUERY, calls[:made], "asked_left_at_end")[-1]
             for made in (count, count + 1)
         ]
         assert ends[1] < ends[0]

@@ -18,6 +18,12 @@ from dtdr.encoders.lexical import words as words_of
 from dtdr.errors import ModelError
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Hashes, pair_hashes
+from dtdr.retrievers.factored.query_parts import (
+    EncodedParts,
+    first_words,
+    part_terms,
+    split_parts,
+)
 from dtdr.retrievers.factored.query_text import (
     QueryText,
     ShapeEncoder,
@@ -34,6 +40,7 @@ from dtdr.retrievers.nn import Indices, Matrix, stack_rows
 from dtdr.retrievers.vectors import dense
 
 _RUNS = "runs."
+_FIRST_WORDS = "first_words"
 
 _MOST_TERMS = 50_000
 """Above so many terms an update adds none: each takes as many weights as there are hidden units."""
@@ -59,6 +66,7 @@ class QueryFeatures:
         words: the vector of words and pairs of words.
         vector: the vectors of words and shapes, side by side.
         surface: shape (n,): surface features, and the vector of a further encoder if there is one.
+        parts: the first word of each part of the query, rising.
         clauses: shape (clauses, n): what that encoder gives of each clause; None without one.
     """
 
@@ -68,6 +76,7 @@ class QueryFeatures:
     words: Row
     vector: Row
     surface: Matrix
+    parts: list[int]
     clauses: Matrix | None = None
 
 
@@ -79,6 +88,7 @@ class EncodedQueries:
         vectors: shape (queries, words + shapes), sparse.
         surface: shape (queries, surface features).
         words: how many of the first columns are words and pairs of words.
+        parts: the words of their parts.
         clauses: one a query, shape (clauses, n): what a further encoder gives of each clause; None
             without one, and of queries that are kept to learn from again.
     """
@@ -86,6 +96,7 @@ class EncodedQueries:
     vectors: csr_array
     surface: Matrix
     words: int
+    parts: EncodedParts
     clauses: Sequence[Matrix] | None = None
 
     def __len__(self) -> int:
@@ -99,7 +110,10 @@ class EncodedQueries:
     def subset(self, positions: Indices) -> EncodedQueries:
         """The queries at some positions."""
         return EncodedQueries(
-            csr_array(self.vectors[positions]), self.surface[positions], self.words
+            csr_array(self.vectors[positions]),
+            self.surface[positions],
+            self.words,
+            self.parts.subset(positions),
         )
 
     def widen(self, words: int) -> EncodedQueries:
@@ -108,13 +122,13 @@ class EncodedQueries:
         columns = vectors.indices + np.int32(added) * (vectors.indices >= self.words)
         shape = (vectors.shape[0], vectors.shape[1] + added)
         moved = csr_array((vectors.data, columns.astype(np.int32), vectors.indptr), shape=shape)
-        return EncodedQueries(moved, self.surface, words)
+        return EncodedQueries(moved, self.surface, words, self.parts)
 
     def concatenate(self, other: EncodedQueries) -> EncodedQueries:
         """These queries and the others."""
         vectors = csr_array(vstack([self.vectors, other.vectors], format="csr"))
         surface = np.concatenate([self.surface, other.surface])
-        return EncodedQueries(vectors, surface, self.words)
+        return EncodedQueries(vectors, surface, self.words, self.parts.concatenate(other.parts))
 
 
 class QueryFeaturizer:
@@ -125,6 +139,7 @@ class QueryFeaturizer:
         shapes: words of the query's shape.
         stems: stems, of the tools' descriptions too.
         encoder: a further encoder, trained already, whose vectors stand beside the words; or None.
+        first_words: words that begin sentences.
     """
 
     def __init__(
@@ -133,8 +148,10 @@ class QueryFeaturizer:
         shapes: ShapeEncoder,
         stems: StemEncoder,
         encoder: Encoder | None,
+        first_words: frozenset[str],
     ) -> None:
         self.words, self.shapes, self.stems, self.encoder = words, shapes, stems, encoder
+        self.first_words = first_words
 
     @classmethod
     def fit(cls, texts: Sequence[str], documents: Sequence[str], encoder: Encoder | None) -> Self:
@@ -151,6 +168,7 @@ class QueryFeaturizer:
             ShapeEncoder(min_df=rare).fit(texts),
             StemEncoder(min_df=1).fit([*documents, *texts]),
             encoder,
+            first_words(map(QueryText.of, texts)),
         )
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
@@ -220,6 +238,7 @@ class QueryFeaturizer:
                 np.concatenate([row[1], values]),
             ),
             surface_features(text),
+            split_parts(text, self.first_words),
         )
 
     def read_all(self, queries: Sequence[str]) -> EncodedQueries:
@@ -229,25 +248,30 @@ class QueryFeaturizer:
         clauses = None
         if self.encoder is not None:
             surface = np.concatenate([surface, dense(self.encoder.encode(list(queries)))], axis=1)
-            parts = list(map(split_clauses, queries))
-            encoded = dense(self.encoder.encode(list(chain.from_iterable(parts))))
-            clauses = np.split(encoded, np.cumsum(list(map(len, parts)))[:-1])
+            texts = list(map(split_clauses, queries))
+            encoded = dense(self.encoder.encode(list(chain.from_iterable(texts))))
+            clauses = np.split(encoded, np.cumsum(list(map(len, texts)))[:-1])
         words = self.words.dimension
         vectors = stack_rows([item.vector for item in read], words + self.shapes.dimension)
         # In half the bytes wherever they are kept, so rounded from the start.
         vectors.data = vectors.data.astype(np.float16).astype(np.float32)
         surface = surface.astype(np.float16).astype(np.float32)
-        return EncodedQueries(vectors, surface, words, clauses)
+        parts = EncodedParts.of([part_terms(item.terms, item.parts) for item in read])
+        return EncodedQueries(vectors, surface, words, parts, clauses)
 
     # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         encoders = {"words": self.words, "shapes": self.shapes, "stems": self.stems}
+        first = "\n".join(sorted(self.first_words)).encode("utf-8", "surrogatepass")
         return {
-            f"{name}.{key}": array
-            for name, encoder in encoders.items()
-            for key, array in encoder.arrays().items()
+            _FIRST_WORDS: np.frombuffer(first, np.uint8),
+            **{
+                f"{name}.{key}": array
+                for name, encoder in encoders.items()
+                for key, array in encoder.arrays().items()
+            },
         }
 
     @classmethod
@@ -257,11 +281,14 @@ class QueryFeaturizer:
         def of(name: str) -> dict[str, npt.NDArray[Any]]:
             return {key: arrays[f"{name}.{key}"] for key in ("idf", "vocabulary")}
 
+        # Folders of versions that did not look at parts of queries have none.
+        first = arrays.get(_FIRST_WORDS, np.empty(0, np.uint8)).tobytes()
         return cls(
             LexicalEncoder.restore({}, of("words")),
             ShapeEncoder.restore({}, of("shapes")),
             StemEncoder.restore({}, of("stems")),
             encoder,
+            frozenset(first.decode("utf-8", "surrogatepass").split("\n")),
         )
 
 
@@ -303,6 +330,9 @@ class ReplayBuffer:
             "starts": vectors.indptr.astype(np.int32),
             "values": vectors.data.astype(np.float16),
             "surface": self.queries.surface.astype(np.float16),
+            "part_columns": self.queries.parts.columns.astype(narrow),
+            "part_starts": self.queries.parts.starts.astype(np.int32),
+            "parts": self.queries.parts.sizes,
             **(
                 {}
                 if self.runs is None
@@ -322,7 +352,8 @@ class ReplayBuffer:
             (arrays["values"].astype(np.float32), places, starts),
             shape=(len(starts) - 1, words + featurizer.shapes.dimension),
         )
-        queries = EncodedQueries(vectors, arrays["surface"].astype(np.float32), words)
+        parts = _restore_parts(arrays, words, vectors)
+        queries = EncodedQueries(vectors, arrays["surface"].astype(np.float32), words, parts)
         own = {
             name.removeprefix(_RUNS): array
             for name, array in arrays.items()
@@ -332,3 +363,28 @@ class ReplayBuffer:
         if runs is not None and len(runs) != len(queries):
             raise ModelError("the runs of the model do not fit its queries; fit it again")
         return cls(arrays["plans"].astype(np.intp), queries, runs)
+
+
+def _restore_parts(
+    arrays: Mapping[str, npt.NDArray[Any]], words: int, vectors: csr_array
+) -> EncodedParts:
+    """The parts that were saved; each query is one part in folders that have none.
+
+    Raises:
+        ModelError: they do not fit the queries.
+    """
+    if "parts" not in arrays:
+        whole = csr_array(vectors[:, :words])
+        return EncodedParts(
+            whole.indices.astype(np.int32),
+            whole.indptr.astype(np.int64),
+            np.ones(vectors.shape[0], np.int32),
+        )
+    parts = EncodedParts(
+        arrays["part_columns"].astype(np.int32),
+        arrays["part_starts"].astype(np.int64),
+        arrays["parts"].astype(np.int32),
+    )
+    if not parts.fits(vectors.shape[0], words):
+        raise ModelError("the parts of the model's queries do not fit its words; fit it again")
+    return parts

@@ -42,7 +42,7 @@ Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 _CACHE_BYTES = 64_000_000
 _HALF_TRUST = 50
 """Plans beside which a description counts half as much as a plan."""
-_MOST_DESCRIBED = 1_024
+MOST_DESCRIBED = 1_024
 """Tools up to which their descriptions are regressed on: the dual problem is cubic in them."""
 
 
@@ -93,7 +93,7 @@ class TrainingSet:
         """Of what plans call on the words and pairs of words of their queries."""
         plans, described = self.plans, None
         trust = _HALF_TRUST / (_HALF_TRUST + len(plans))
-        if len(plans) < FEW_QUERIES and len(self.seen) <= _MOST_DESCRIBED:
+        if len(plans) < FEW_QUERIES and len(self.seen) <= MOST_DESCRIBED:
             texts = [*map(document, self.tools.tools[:-1]), ""]  # the end of plan has none
             described = self.featurizer.words.encode(texts)[self.seen]
         queries = self.queries.word_vectors

@@ -1,0 +1,225 @@
+"""What each part of a query asks for, and where among the parts the calls have come."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dtdr import Demonstration, Plan, Tool, ToolCall, load
+from dtdr.errors import ModelError
+from dtdr.retrievers.factored.blocks.parts import Parts
+from dtdr.retrievers.factored.fitted_blocks import StepFeatures
+from dtdr.retrievers.factored.query_features import QueryFeaturizer
+from dtdr.retrievers.factored.query_parts import (
+    EncodedParts,
+    first_words,
+    part_terms,
+    split_parts,
+)
+from dtdr.retrievers.factored.query_text import QueryText
+from dtdr.retrievers.factored.retriever import DTDRFactored
+
+PHRASES = {
+    "book_room": "Please book a room by the sea",
+    "play_song": "Play a song that everybody knows",
+    "send_mail": "Send Ann the bill by mail",
+    "call_taxi": "Call a taxi to the airport",
+}
+NAMES = list(PHRASES)
+TOOLS = [Tool(name, phrase) for name, phrase in PHRASES.items()]
+
+
+def request(*names):
+    return ". ".join(PHRASES[name] for name in names) + "."
+
+
+def plan(names):
+    """Each call uses what the one before returned."""
+    return Plan(
+        tuple(
+            ToolCall(str(at), name, {"after": {"$ref": str(at - 1)}} if at else {})
+            for at, name in enumerate(names)
+        )
+    )
+
+
+def demonstrations(count, seed=0):
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        names = rng.permutation(NAMES)[: rng.integers(1, 4)].tolist()
+        yield Demonstration(str(number), request(*names), plan(names))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    return DTDRFactored(width=8, tune_seconds=0).fit(list(demonstrations(60)), TOOLS)
+
+
+def texts(query, first=()):
+    text = QueryText.of(query)
+    begins = split_parts(text, frozenset(first))
+    ends = [*begins[1:], len(text.words)]
+    return [" ".join(text.words[one:end]) for one, end in zip(begins, ends, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        ("Play Rome. Order soup!", ["play rome .", "order soup !"]),
+        ("Open a.pdf, version 2.5. Print it", ["open a . pdf , version 2 . 5 .", "print it"]),
+        ("Who is it? Really?! Yes", ["who is it ?", "really ? !", "yes"]),
+        ("Mail all of them, and create a note", ["mail all of them , and", "create a note"]),
+        ("Mail Ann and create a note", ["mail ann and create a note"]),  # too short to be a part
+        ("打开文件。然后发送", ["打 开 文 件 。", "然 后 发 送"]),
+        ("", [""]),
+        ("...", [". . ."]),
+    ],
+)
+def test_a_query_has_its_sentences_and_what_begins_like_one_as_parts(query, parts):
+    assert texts(query, ["create"]) == parts
+
+
+def test_words_that_begin_sentences_are_those_of_many_queries():
+    queries = ["Create a note. Then mail it."] * 3 + ["Zoom in."] + ["Mail it"] * 60
+    assert first_words(map(QueryText.of, queries)) == {"create", "then", "mail"}
+
+
+@given(st.lists(st.text(alphabet="ab .,!é。Then", max_size=60), min_size=1, max_size=4))
+def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
+    featurizer = QueryFeaturizer.fit(queries, [], None)
+    for query in queries:
+        read = featurizer.read(query)
+        words = (len(read.terms) + 1) // 2
+        parts = part_terms(read.terms, read.parts)
+        assert len(parts) == len(read.parts)
+        assert read.parts == sorted(set(read.parts))
+        known = [column for column in read.terms[:words] if column >= 0]
+        found = [column for part in parts for column in part]
+        assert len(found) <= sum(column >= 0 for column in read.terms)
+        for column in set(known):
+            assert found.count(column) == known.count(column)
+
+
+def test_parts_of_some_queries_and_of_two_sets_are_those_that_were_encoded():
+    queries: list[list[list[int]]] = [[[0, 1], [2]], [[]], [[3], [1, 1], [0]]]
+    parts = EncodedParts.of(queries)
+    weights = np.array([1, 2, 3, 4], np.float32)
+    rows = parts.rows(weights).toarray()
+    assert rows[0] == pytest.approx(np.array([1, 2, 0, 0]) / 5**0.5)
+    assert np.linalg.norm(rows, axis=1)[[1, 3]] == pytest.approx(1)
+    assert not rows[2].any()
+    some = parts.subset(np.array([2, 0]))
+    assert (some.rows(weights).toarray() == rows[[3, 4, 5, 0, 1]]).all()
+    both = some.concatenate(parts.subset(np.array([1])))
+    assert both.sizes.tolist() == [3, 2, 1]
+    assert both.fits(3, 4)
+    assert not both.fits(3, 3)
+    assert not both.fits(2, 4)
+
+
+def rows_after(model, query, calls):
+    step = StepFeatures(model.model_.blocks, model.model_.prepare(query).prepared)
+    for name in calls:
+        step.call(model.index(name) if name in NAMES else -1)
+    table = step.write()
+    return {name: table[step.layout.names.index(name)] for name in Parts.names}
+
+
+def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):
+    names = ["send_mail", "call_taxi", "book_room"]
+    block: Any = next(one for one in fitted.model_.blocks.blocks if one.name == "parts")
+    read = fitted.model_.blocks.training.featurizer.read(request(*names))
+    presence, counts = block.read(read)
+    columns = [fitted.index(name) for name in names]
+    assert presence.argmax(axis=1).tolist() == columns
+    assert (presence[range(3), columns] > 0.7).all()
+    assert counts.sum(axis=0)[columns] == pytest.approx([1, 1, 1], abs=0.3)
+
+
+def test_calls_move_along_the_parts_of_the_query(fitted):
+    names = ["send_mail", "call_taxi", "book_room"]
+    mail, taxi, room = (fitted.index(name) for name in names)
+    query = request(*names)
+    first = rows_after(fitted, query, [])
+    assert first["asked_here"].argmax() == mail
+    after = rows_after(fitted, query, names[:1])
+    assert after["asked_here"].argmax() == mail
+    assert after["asked_next"].argmax() == taxi
+    assert after["asked_left"][mail] < first["asked_left"][mail] - 0.9
+    later = rows_after(fitted, query, names[:2])
+    assert later["asked_here"].argmax() == taxi
+    assert later["asked_next"].argmax() == later["asked_ahead"].argmax() == room
+    assert later["asked_behind"].argmax() == mail
+    at_end = [rows_after(fitted, query, names[:made]) for made in range(4)]
+    assert np.all(np.diff([one["asked_left_at_end"][-1] for one in at_end]) < -0.5)
+    assert at_end[3]["asked_ahead_at_end"][-1] < at_end[2]["asked_ahead_at_end"][-1] - 1
+
+
+def test_calls_of_unknown_tools_move_nothing(fitted):
+    query = request("send_mail", "call_taxi")
+    one = rows_after(fitted, query, ["send_mail"])
+    other = rows_after(fitted, query, ["nobody", "send_mail", "nobody"])
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_the_order_of_sentences_decides_which_tool_comes_first(fitted):
+    for names in (["send_mail", "call_taxi"], ["call_taxi", "send_mail"]):
+        ranking = fitted.rank(request(*names))
+        assert ranking.best == names[0]
+        assert fitted.rank(request(*names), names[:1]).best == names[1]
+        assert fitted.rank(request(*names), names).best == "end"
+
+
+def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_path):
+    new = [
+        Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))
+        for number, name in enumerate(NAMES)
+    ]
+    model = DTDRFactored(width=8, tune_seconds=0).fit(list(demonstrations(60)), TOOLS)
+    model.update(new)
+    model.rename_tool("feed", "feed_animals")
+    model.save(tmp_path / "model")
+    loaded: Any = load(tmp_path / "model")
+    for one in (model, loaded):
+        block: Any = next(item for item in one.model_.blocks.blocks if item.name == "parts")
+        read = one.model_.blocks.training.featurizer.read("Send Ann the bill. Feed the gorilla.")
+        presence, _ = block.read(read)
+        assert presence[1].argmax() == one.index("feed_animals")
+        assert presence[0].argmax() == one.index("send_mail")
+    assert (block.read(read) == presence).all()
+
+
+def test_a_model_whose_parts_do_not_fit_its_words_is_refused(fitted):
+    arrays = fitted.model_.arrays()
+    names = fitted._block_names
+
+    def restore(changed):
+        other = DTDRFactored(width=8, blocks=names)
+        other._install_tools(fitted.tools_)
+        return type(fitted.model_).restore(
+            names, fitted.tools_, {**arrays, **changed}, encoder=None, width=8, seed=0
+        )
+
+    (sizes,) = (name for name in arrays if re.search(r"\bparts$", name))
+    assert restore({}).names == fitted.model_.names
+    with pytest.raises(ModelError, match="parts of the model's queries"):
+        restore({sizes: arrays[sizes] + 1})
+    with pytest.raises(ModelError, match="what parts of queries ask for"):
+        restore({"parts.mean": arrays["parts.mean"][:, :-1]})
+
+
+def test_a_model_that_was_saved_without_parts_takes_each_query_as_one(fitted):
+    arrays = dict(fitted.model_.arrays())
+    for name in list(arrays):
+        if re.search(r"(part_columns|part_starts|\bparts|first_words)$", name):
+            del arrays[name]
+    restored = type(fitted.model_).restore(
+        fitted._block_names, fitted.tools_, arrays, encoder=None, width=8, seed=0
+    )
+    queries = restored.blocks.training.queries
+    assert queries.parts.sizes.tolist() == [1] * 60
+    rows = queries.parts.rows(np.asarray(restored.blocks.training.featurizer.words.idf_))
+    assert (rows.toarray() > 0).tolist() == (queries.word_vectors.toarray() > 0).tolist()

@@ -341,7 +341,7 @@ def test_orders_of_the_same_calls_are_one_plan():
 
 def test_no_plan_is_an_empty_list(model, monkeypatch):
     monkeypatch.setattr("dtdr.plans.beam.BeamSearch.run", lambda self: {}, raising=True)
-    monkeypatch.setattr("dtdr.plans.memory.PlanMemory.nearest", lambda *given: [])
+    monkeypatch.setattr("dtdr.plans.memory.PlanMemory.find_nearest", lambda *given: [])
     assert model.plans("Invite Wanda") == []
 
 

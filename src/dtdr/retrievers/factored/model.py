@@ -28,7 +28,7 @@ from dtdr.retrievers.factored.observations import (
     read_context,
 )
 from dtdr.retrievers.factored.query_features import QueryFeatures
-from dtdr.retrievers.factored.query_text import SURFACE_FEATURES
+from dtdr.retrievers.factored.query_text import SURFACE_FEATURES, QueryText
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
 from dtdr.retrievers.factored.synonyms import Synonyms, WordForms
 from dtdr.retrievers.factored.updates import apply_update, change_tools
@@ -114,32 +114,38 @@ class FactoredModel:
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> FactoredQuery:
         """All that is computed once a query, after what came before it."""
         context = read_context(query, before, self._index) if self.blocks.reads_runs else NO_CONTEXT
-        featurizer = self.blocks.training.featurizer
-        features = featurizer.read(query)
-        familiarity = self._familiarity(features)
-        is_reworded = familiarity < self.familiarity.usual
-        if self.synonyms is not None and familiarity < HIGHEST_THRESHOLD:
-            said = self.synonyms.rewrite(query, self._forms)
-            if said != query:
-                rewritten = featurizer.read(said)
-                familiarity = max(familiarity, self._familiarity(rewritten))
-                if is_reworded:  # an encoder knows what other words mean
-                    features = replace(rewritten, clauses=features.clauses)
+        features, familiarity, is_reworded = self._read(query)
         prepared = self.blocks.prepare(features, context)
         return FactoredQuery(
             replace(prepared, is_reworded=True) if is_reworded else prepared, familiarity
         )
 
+    def _read(self, query: str) -> tuple[QueryFeatures, float, bool]:
+        """What is ranked, how familiar it is, and whether the query is worded otherwise."""
+        featurizer, text = self.blocks.training.featurizer, QueryText.of(query)
+        features = featurizer.read(text) if self.familiarity.uses_vectors else None
+        familiarity = self._familiarity(text, features)
+        is_reworded = familiarity < self.familiarity.usual
+        if self.synonyms is not None and familiarity < HIGHEST_THRESHOLD:
+            said = QueryText.of(self.synonyms.rewrite(query, self._forms))
+            rewritten = features and featurizer.read(said)
+            familiarity = max(familiarity, self._familiarity(said, rewritten))
+            if is_reworded:
+                text = said
+                if features and rewritten:  # an encoder knows what other words mean
+                    features = replace(rewritten, clauses=features.clauses)
+        return features or featurizer.read(text), familiarity, is_reworded
+
     @cached_property
     def _forms(self) -> WordForms:
         return WordForms(self.blocks.training.featurizer.words)
 
-    def _familiarity(self, query: QueryFeatures) -> float:
+    def _familiarity(self, text: QueryText, features: QueryFeatures | None) -> float:
         similarity = 0.0
-        if self.familiarity.uses_vectors:
-            row = unit(query.surface[SURFACE_FEATURES:])
+        if features is not None:
+            row = unit(features.surface[SURFACE_FEATURES:])
             similarity = float((self._vectors @ row).max(initial=0))
-        return self.familiarity.score_words(query.text.words, similarity)
+        return self.familiarity.score_words(text.words, similarity)
 
     @cached_property
     def _vectors(self) -> Matrix:

@@ -212,18 +212,18 @@ class QueryFeaturizer:
         other.words = extended
         return other
 
-    def read(self, query: str, encoded: str | None = None) -> QueryFeatures:
+    def read(self, query: str | QueryText, encoded: str | None = None) -> QueryFeatures:
         """One query; a further encoder reads ``encoded`` instead, where that is given."""
-        features = self._read(query)
+        text = QueryText.of(query) if isinstance(query, str) else query
+        features = self._read(text)
         if self.encoder is None:
             return features
-        text = encoded or query
-        further = dense(self.encoder.encode([text, *split_clauses(text)]))
+        whole = encoded or text.text
+        further = dense(self.encoder.encode([whole, *split_clauses(whole)]))
         surface = np.concatenate([features.surface, further[0]])
         return replace(features, surface=surface, clauses=further[1:])
 
-    def _read(self, query: str) -> QueryFeatures:
-        text = QueryText.of(query)
+    def _read(self, text: QueryText) -> QueryFeatures:
         words = text.words
         terms = self.words.columns(words + [f"{one} {two}" for one, two in pairwise(words)])
         row = self.words.row(terms)
@@ -243,7 +243,7 @@ class QueryFeaturizer:
 
     def read_all(self, queries: Sequence[str]) -> EncodedQueries:
         """Many queries."""
-        read = [self._read(query) for query in queries]
+        read = [self._read(QueryText.of(query)) for query in queries]
         surface = np.stack([item.surface for item in read])
         clauses = None
         if self.encoder is not None:

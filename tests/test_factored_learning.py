@@ -21,6 +21,8 @@ from dtdr.retrievers import NAMES, SupportsToolChanges, SupportsUpdates, retriev
 from dtdr.retrievers.factored.blocks.relations import TOGETHER, USED_BY, Relations
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
+from dtdr.retrievers.factored.new_tools import BY_RANKERS, NewToolScorer, NewToolStep
+from dtdr.retrievers.factored.ranker import shortlist
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from tests.test_factored import QUERY, TEST, TOOLS, TRAIN, mrr
 
@@ -502,3 +504,54 @@ def test_of_many_new_tools_those_like_the_query_are_ranked_by_their_texts(half):
     ranking = half.rank("water the plants in the garden")
     assert "water_plants" in ranking.tools[:5]
     assert ranking.probabilities.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("by_ranker", "is_left"), [(0.9, True), (0.01, False)])
+def test_new_tools_are_left_to_rankers_where_these_rank_them_clearly_better(by_ranker, is_left):
+    # Each text is as likely to be wanted as not, and the best of the others has .6 or .7.
+    wanted = (np.arange(40) % 2).astype(np.float32)
+    scorer = NewToolScorer.fit(np.zeros((40, 1), np.float32), wanted, np.ones(40, np.float32), 0)
+    right = np.array([False, False, False, True])
+    described = np.array([[0], [1]], np.float32)
+
+    def step(by_ranker, right):
+        row = np.array([0.7, 0.2, 0.1, by_ranker], np.float32)
+        return NewToolStep(described, np.array([3]), row / row.sum(), right)
+
+    steps = [step(by_ranker, right)] * 10 + [step(0.01, ~right)] * 30
+    assert scorer.with_caution(steps).leaves_to_rankers == is_left
+    assert not scorer.with_caution(steps[8:]).leaves_to_rankers  # two steps are too few
+
+
+def test_new_tools_that_are_left_to_rankers_are_ranked_as_all_others(half, tmp_path):
+    half.add_tools([Tool("book_train", "Book a train that takes somebody to a place")])
+    query = "book a train to Rome, then order soup for dinner"
+    by_text = half.rank(query)
+    assert "name and description decide" in half.rank(query).explain("book_train").note
+    model = half.model_
+    assert model.new_tools is not None
+    left = NewToolScorer(model.new_tools.parameters, BY_RANKERS)
+    half.model_ = replace(model, new_tools=left)  # of the copy
+    ranking = half.rank(query)
+    assert not (ranking.probabilities == by_text.probabilities).all()
+    assert ranking.explain("book_train").note == ""
+    half.model_ = replace(model, new_tools=None)
+    assert (half.rank(query).probabilities == ranking.probabilities).all()
+    half.model_ = replace(model, new_tools=left)
+    half.save(tmp_path / "model")
+    assert (load(tmp_path / "model").rank(query).probabilities == ranking.probabilities).all()
+
+
+def test_some_new_tools_are_candidates_among_many_others(half):
+    layout = half.model_.blocks.layout
+    table = np.random.default_rng(0).random((len(layout.names) + 1, 100), np.float32)
+    new = np.arange(40, 70)
+    table[:, new] -= 100
+    chosen, order = shortlist(layout, table, new)
+    assert chosen is not None
+    among = np.intersect1d(chosen, new)
+    assert len(np.unique(chosen)) == len(chosen) == 32
+    assert set(among) == set(new[np.argsort(order[new])[-10:]])
+    chosen, _ = shortlist(layout, table, new[:0])
+    assert chosen is not None
+    assert not len(np.intersect1d(chosen, new))

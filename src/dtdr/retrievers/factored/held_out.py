@@ -78,10 +78,9 @@ class HeldOutStep:
         return row
 
     def among_new(self, row: Floats) -> new_tools.NewToolStep:
-        """What ``probabilities`` gave, beside the tools that the blocks have not seen."""
-        others, right = np.delete(row, self.new), np.delete(self.all_right, self.new)
-        known = float(others[right].sum() / max(float(others.sum()), 1e-300))
-        return new_tools.NewToolStep(self.described, self.all_right[self.new], known)
+        """What ``probabilities`` gave, for the tools that the blocks have not seen."""
+        probabilities: Matrix = row.astype(np.float32)
+        return new_tools.NewToolStep(self.described, self.new, probabilities, self.all_right)
 
     def judge(self, row: Floats) -> calibration.Judged:
         """Of what ``probabilities`` gave: that of the best acceptable tool, and of the best.
@@ -207,7 +206,7 @@ class HeldOut:
             if steps is self.steps and view.size > 2 and self._rng.random() < self._new_tool_share:
                 example = new_tools.example(self._rng, step, np.flatnonzero(right[:-1]))
                 self._new_tools.append(example)
-            chosen, order = ranker.shortlist(self._layout, table)
+            chosen, order = ranker.shortlist(self._layout, table, view.new)
             candidates = table.copy() if chosen is None else table[:, chosen]
             steps.append(
                 HeldOutStep(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from dtdr.calibration import Calibration, Floats
@@ -15,6 +16,7 @@ from dtdr.demonstrations import Message
 from dtdr.encoders.base import Encoder
 from dtdr.ranking import Ranking
 from dtdr.retrievers.factored import calibration, new_tools, ranker
+from dtdr.retrievers.factored.blocks.base import View
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import HIGHEST_THRESHOLD, Familiarity
@@ -32,12 +34,14 @@ from dtdr.retrievers.factored.query_text import SURFACE_FEATURES, QueryText
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
 from dtdr.retrievers.factored.synonyms import Synonyms, WordForms
 from dtdr.retrievers.factored.updates import apply_update, change_tools
-from dtdr.retrievers.nn import Matrix
+from dtdr.retrievers.nn import Indices, Matrix
 from dtdr.retrievers.vectors import rule_out_end, unit
 from dtdr.tools import Tool
 
 _WARM_AFTER_UPDATE = 64
 """Tools up to which what is said of pairs of them is computed at once after an update: 1 ms."""
+
+_NO_COLUMNS: Indices = np.empty(0, np.intp)
 
 _RANKERS, _TOLD_RANKERS, _REWORDED_RANKERS = "ranker.", "told_ranker.", "reworded_ranker."
 
@@ -164,16 +168,21 @@ class FactoredModel:
         """Whether some demonstration calls no tool."""
         return bool((self.blocks.training.plans.lengths == 0).any())
 
+    def new_to_rankers(self, view: View) -> Indices:
+        """The columns of tools without demonstrations that are ranked as all others are."""
+        is_left = self.new_tools is not None and self.new_tools.leaves_to_rankers
+        return view.new if is_left else _NO_COLUMNS
+
     def _probabilities(self, step: StepFeatures) -> Floats:
         table, view = step.write(), step.query.view
         scorer = self.scorer(step)
-        chosen, order = ranker.shortlist(step.layout, table)
+        chosen, order = ranker.shortlist(step.layout, table, self.new_to_rankers(view))
         if scorer is not None:
             mixed = ranker.probabilities(scorer, table, chosen, order)
         else:
             prior = step.layout.prior
             mixed = ranker.softmax(order if prior is None else table[prior])
-        if self.new_tools is not None and len(view.new):
+        if self.new_tools is not None and len(view.new) and not self.new_tools.leaves_to_rankers:
             mixed = self.new_tools.mix(mixed, step)
         rest = step.query.rest
         if view.tools is None or rest is None:

@@ -38,6 +38,10 @@ TinyAgent: recall@5 of the hidden ones .81 (BM25 .62) and -.010 to +.009 MRR on 
 _CAUTIONS = (CAUTION, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 """What is tried on steps whose blocks had not seen some tool: with 20 demonstrations of T-Eval,
 tools that none of them calls are right at 10 to 21 % of the steps."""
+BY_RANKERS = 0.0
+"""In place of a caution: the rankers rank new tools as all others."""
+_ERRORS = 2.0
+"""Rankers have to rank better by so many standard errors."""
 _ENOUGH = 5
 """Steps at which an unseen tool was right, from which the caution is learned."""
 _PLACES, _FIRST_PLACE = 2, 3
@@ -54,14 +58,28 @@ class NewToolStep:
     """A step of a held-out plan among tools that the plans learned from do not call.
 
     Attributes:
-        described: shape (features + 1, tools): what is known of these tools.
-        right: shape (tools,): whether each is acceptable.
-        known: probability of the acceptable tools among the others.
+        described: shape (features + 1, new): what is known of these tools.
+        new: shape (new,): their columns.
+        row: shape (tools in view,): probabilities by a ranker that ranks these tools too.
+        right: shape (tools in view,): whether each is acceptable.
     """
 
     described: Matrix
+    new: Indices
+    row: Matrix
     right: npt.NDArray[np.bool_]
-    known: float
+
+    def others(self) -> Floats:
+        """Probabilities of the other tools; 0 for these."""
+        others = self.row.astype(np.float64)
+        others[self.new] = 0
+        others /= max(float(others.sum()), 1e-300)
+        return others
+
+    def reciprocal_rank(self, scores: npt.NDArray[np.floating[Any]]) -> float:
+        """Of the best acceptable tool; 0 where none is in view."""
+        best = scores[self.right].max(initial=-np.inf)
+        return 1 / (1 + int((scores > best).sum())) if self.right.any() else 0.0
 
 
 class NewToolScorer:
@@ -72,7 +90,8 @@ class NewToolScorer:
     Args:
         parameters: ``mean`` and ``scale`` (features,), ``features`` (features, 16),
             ``hidden_bias`` (16,), ``output`` (16, 1), ``output_bias`` (1,).
-        caution: factor on the odds of new tools.
+        caution: factor on the odds of new tools; ``BY_RANKERS`` where the rankers of all tools,
+            which learned from steps at which a tool was new to the blocks, rank them better.
     """
 
     def __init__(self, parameters: dict[str, Matrix], caution: float = CAUTION) -> None:
@@ -143,18 +162,37 @@ class NewToolScorer:
         return logits, odds
 
     def with_caution(self, steps: Sequence[NewToolStep]) -> NewToolScorer:
-        """With the caution that makes what was acceptable at held-out steps most likely."""
-        if sum(bool(step.right.any()) for step in steps) < _ENOUGH:
+        """With what is learned from held-out steps at which tools were new to the blocks.
+
+        The caution is the one that makes acceptable tools likeliest. Where the rankers rank these
+        tools themselves, as they rank all others, and that is clearly better by the mean
+        reciprocal rank, it is left to them: they learned from such steps too.
+        """
+        if sum(bool(step.right[step.new].any()) for step in steps) < _ENOUGH:
             return self
-        known = np.array([step.known for step in steps])
+        known = np.array([step.others()[step.right].sum() for step in steps])
         odds = [self._odds(step.described)[1] for step in steps]
         total = np.array([each.sum() for each in odds])
-        wanted = np.array([each[step.right].sum() for each, step in zip(odds, steps, strict=True)])
+        wanted = np.array(
+            [each[step.right[step.new]].sum() for each, step in zip(odds, steps, strict=True)]
+        )
         likelihoods = [
             float(np.log((known + caution * wanted + 1e-9) / (1 + caution * total)).sum())
             for caution in _CAUTIONS
         ]
-        return NewToolScorer(self.parameters, _CAUTIONS[int(np.argmax(likelihoods))])
+        caution = _CAUTIONS[int(np.argmax(likelihoods))]
+        above = np.empty(len(steps))
+        for number, (step, each) in enumerate(zip(steps, odds, strict=True)):
+            mixed = step.others()
+            mixed[step.new] = caution * each
+            above[number] = step.reciprocal_rank(step.row) - step.reciprocal_rank(mixed)
+        is_left = above.mean() > _ERRORS * above.std() / np.sqrt(len(above))
+        return NewToolScorer(self.parameters, BY_RANKERS if is_left else caution)
+
+    @property
+    def leaves_to_rankers(self) -> bool:
+        """Whether the rankers rank new tools, and this does not."""
+        return self.caution == BY_RANKERS
 
     def mix(self, probabilities: Floats, step: StepFeatures) -> Floats:
         """Probabilities of all tools when those of some must come from their descriptions.

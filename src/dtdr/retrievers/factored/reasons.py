@@ -80,7 +80,9 @@ def _contributions(
             f"Among so many tools a query keeps {view.size} in view, and {name!r} is not one of "
             "them: nothing in the query speaks for it."
         )
-    if model.new_tools is not None and columns[0] in view.new:
+    ranked = model.new_to_rankers(view)
+    by_texts = view.new[: 0 if len(ranked) else None]
+    if model.new_tools is not None and columns[0] in by_texts:
         rows = step.describe(np.array(columns[:1]))[:-1, 0]
         values = shapley_values(layout.new_tool_rows, rows, described, model.new_tools.logits)
         return values, (
@@ -88,14 +90,14 @@ def _contributions(
             "to the logarithm of its odds, whatever the other tools are."
         )
     note = ""
-    chosen, _ = ranker.shortlist(layout, table)
+    chosen, _ = ranker.shortlist(layout, table, ranked)
     if chosen is not None and columns[0] not in chosen:
         note = (
             f"{name!r} is not among the {len(chosen)} candidates of this step, which share nearly "
             "all of the probability; the blocks are weighed as if it were."
         )
     rows = table[:-1, columns[0]].copy()
-    if columns[1] < 0 or columns[1] in view.new:
+    if columns[1] < 0 or columns[1] in by_texts:
         against = means
         note = f"{note} {other!r} is not ranked by the blocks; an average tool stands for it."
     else:

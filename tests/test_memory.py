@@ -46,11 +46,11 @@ def test_less_memory_means_fewer_workers_and_a_smaller_sample():
 
 
 def test_a_sample_that_is_held_out_as_a_whole_needs_more_for_each():
-    samples = {gb: plan_memory(int(gb * 1e9), None, None, 2).sample for gb in (1, 2, 2.6, 2.8, 4)}
-    assert samples == {1: 3_030, 2: 8_500, 2.6: 11_500, 2.8: 30_303, 4: 48_484}
-    assert plan_memory(2_700_000_000, 12_000, None, 2).sample == 12_000
-    with pytest.raises(InputError, match=r"a sample of 12,000 takes about 2\.7GB"):
-        plan_memory(2_600_000_000, 12_000, None, 2)
+    samples = {gb: plan_memory(int(gb * 1e9), None, None, 2).sample for gb in (1, 2, 3.4, 3.5, 4)}
+    assert samples == {1: 2_692, 2: 6_538, 3.4: 11_923, 3.5: 40_909, 4: 48_484}
+    assert plan_memory(3_500_000_000, 12_000, None, 2).sample == 12_000
+    with pytest.raises(InputError, match=r"a sample of 12,000 takes about 3\.4GB"):
+        plan_memory(3_400_000_000, 12_000, None, 2)
 
 
 def test_what_does_not_go_together_is_said():

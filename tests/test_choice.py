@@ -105,7 +105,7 @@ def test_a_set_of_blocks_that_wins_is_the_one_that_ranks(monkeypatch):
     taken = fit(tune_seconds=3)
     names = [block.name for block in taken.model_.blocks.blocks]
     assert names == taken.training_.choice["blocks"].split(",")
-    assert "markov" in names
+    assert "query_position" in names
     alone = fit(blocks=names, grouped=False)
     assert alone.training_.choice is None
     query, history = DATA.demonstrations[1].query, ["find_contact"]

@@ -146,7 +146,8 @@ def test_unknown_calls_leave_the_pointer_where_it_is(fitted):
     assert without[0] > 0
 
 
-def test_each_call_makes_the_next_part_of_the_query_the_likeliest(fitted):
+def test_each_call_makes_the_next_part_of_the_query_the_likeliest():
+    fitted = DTDRFactored(blocks="alignment,query_position", width=8).fit(TRAIN, TOOLS)
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
         named = features(fitted, QUERY, calls[:count], "named_here")
@@ -293,9 +294,8 @@ def test_words_are_replaced_by_others_of_the_same_shape(text):
 
 def test_confidence_is_that_of_unknown_words_where_no_word_is_known():
     # With ``coverage`` or ``query_position`` the ranker itself is less sure of unknown words.
-    blocks = [name for name in DEFAULT.split(",") if name != "query_position"]
     train, test = split_by_group(generated(300, 5))
-    fitted = DTDRFactored(width=16, blocks=blocks).fit(train, TOOLS)
+    fitted = DTDRFactored(width=16, blocks=DEFAULT).fit(train, TOOLS)
     calibration = fitted.calibration_
     right = [
         (ranking.best in step.acceptable, ranking)

@@ -140,7 +140,7 @@ def test_told_names_only_it_ranks_too(hotel):
 
 def test_without_outputs_and_earlier_turns_a_model_is_what_it_was_without_their_blocks():
     bare = [names_only(item) for item in LOG[:40]]
-    blocks = "next_tool,history,relations,descriptions,alignment,query_position,parts"
+    blocks = "next_tool,history,relations,descriptions,alignment,parts"
     before = DTDRFactored(width=8, blocks=blocks).fit(bare)
     now = DTDRFactored(width=8).fit(bare)
     left, right = before.model_.arrays(), now.model_.arrays()

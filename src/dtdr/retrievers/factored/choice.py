@@ -15,6 +15,7 @@ from dtdr.retrievers.factored.blocks.clauses import Clauses
 from dtdr.retrievers.factored.blocks.coverage import Coverage
 from dtdr.retrievers.factored.blocks.data_flow import DataFlow
 from dtdr.retrievers.factored.blocks.markov import Markov
+from dtdr.retrievers.factored.blocks.query_position import QueryPosition
 from dtdr.retrievers.factored.blocks.rhythm import Rhythm
 from dtdr.retrievers.factored.blocks.subwords import Subwords
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
@@ -22,9 +23,10 @@ from dtdr.retrievers.factored.ranker import uses_shortlist
 from dtdr.retrievers.nn import Indices
 
 _STANDARD = tuple(DEFAULT.split(","))
+_OPTIONAL = (QueryPosition.name, Coverage.name, Markov.name, Subwords.name, DataFlow.name)
 SETS: tuple[tuple[str, ...], ...] = (
     _STANDARD,
-    *((*_STANDARD, name) for name in (Coverage.name, Markov.name, Subwords.name, DataFlow.name)),
+    *((*_STANDARD, name) for name in _OPTIONAL),
 )
 """Sets of blocks that are weighed against each other, the first where none is clearly better."""
 

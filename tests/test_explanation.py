@@ -63,8 +63,8 @@ def test_contributions_sum_to_the_log_odds(factored, history):
 
 
 def test_without_a_block_the_step_is_ranked_with_its_features_at_their_means(factored):
-    from dtdr.retrievers.factored.fitted_blocks import StepFeatures
     from dtdr.retrievers.factored.ranker import softmax
+    from dtdr.retrievers.factored.step_features import StepFeatures
 
     model = factored.model_
     step = StepFeatures(model.blocks, model.prepare(QUERY).prepared)

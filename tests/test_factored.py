@@ -22,7 +22,7 @@ from dtdr.retrievers.factored.blocks.query_position import PARTS, _moves, _Query
 from dtdr.retrievers.factored.calibration import replace_some_words, replace_words
 from dtdr.retrievers.factored.choice import silent_blocks, tools_to_learn
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, StepFeatures
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
 from dtdr.retrievers.factored.held_out import HeldOut
 from dtdr.retrievers.factored.query_features import FEW_QUERIES
 from dtdr.retrievers.factored.query_text import (
@@ -35,6 +35,7 @@ from dtdr.retrievers.factored.query_text import (
 from dtdr.retrievers.factored.ranker import Scorer
 from dtdr.retrievers.factored.retriever import DTDRFactored
 from dtdr.retrievers.factored.ridge import RidgeRegression
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.factored.tool_texts import documents_of
 from dtdr.retrievers.folds import assign_folds
 from dtdr.retrievers.vectors import unit

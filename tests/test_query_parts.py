@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.errors import ModelError
 from dtdr.retrievers.factored.blocks.parts import Parts
-from dtdr.retrievers.factored.fitted_blocks import StepFeatures
 from dtdr.retrievers.factored.query_features import QueryFeaturizer
 from dtdr.retrievers.factored.query_parts import (
     EncodedParts,
@@ -21,6 +20,7 @@ from dtdr.retrievers.factored.query_parts import (
 )
 from dtdr.retrievers.factored.query_text import QueryText
 from dtdr.retrievers.factored.retriever import DTDRFactored
+from dtdr.retrievers.factored.step_features import StepFeatures
 
 PHRASES = {
     "book_room": "Please book a room by the sea",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -18,19 +16,16 @@ from dtdr.retrievers.factored.blocks.base import (
     Arrays,
     Begin,
     Block,
-    BlockState,
-    CallEvent,
     Query,
     TrainingSet,
     View,
 )
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
+from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.factored.observations import (
     NO_CONTEXT,
-    NO_OUTCOME,
     Context,
-    Outcome,
 )
 from dtdr.retrievers.factored.query_features import QueryFeatures, QueryFeaturizer, ReplayBuffer
 from dtdr.retrievers.factored.tool_texts import ToolTexts, documents_of
@@ -46,59 +41,6 @@ REPLAY = 2_000
 _WARM = 1_024
 """Tools up to which what is said of pairs of them is computed at once: 25 MB and half a second."""
 _PLANS, _REPLAYED = "plans.", "replay."
-
-
-class Layout:
-    """Which rows of a table of features belong to which block.
-
-    Args:
-        blocks: in the order of their rows.
-
-    Attributes:
-        names: all features; a row of ones follows theirs in a table.
-        rows: the rows of each block.
-        prior: the row where the ranker starts; None where no block has one.
-        told_prior: where it starts for runs of which more is told than names.
-        shortlist: shape (features + 1,): weights that make the order of candidates.
-        run_features: shape (features,): which are of blocks that read runs.
-        new_tool_names: the features of tools without demonstrations.
-        new_tool_rows: the rows of each block among these.
-    """
-
-    def __init__(self, blocks: Sequence[type[Block]]) -> None:
-        self.names = tuple(name for block in blocks for name in block.names)
-        self.new_tool_names = tuple(name for block in blocks for name in block.new_tool_names)
-        self.rows = _consecutive([len(block.names) for block in blocks])
-        self.new_tool_rows = _consecutive([len(block.new_tool_names) for block in blocks])
-        self.prior: int | None = None
-        self.told_prior: int | None = None
-        self.shortlist = np.zeros(len(self.names) + 1, np.float32)
-        self.run_features = np.zeros(len(self.names), np.bool_)
-        for block, rows in zip(blocks, self.rows, strict=True):
-            self.run_features[rows] = block.reads_runs
-            for name, weight in block.shortlist.items():
-                self.shortlist[rows.start + block.names.index(name)] = weight
-            if block.prior is not None and self.prior is None:
-                self.prior = rows.start + block.names.index(block.prior)
-            if block.told_prior is not None:
-                self.told_prior = rows.start + block.names.index(block.told_prior)
-
-    def rows_of(self, names: Sequence[str], blocks: Sequence[str]) -> tuple[Indices, Indices]:
-        """Which rows of a table, and of one of new tools, remain with some blocks alone.
-
-        Args:
-            names: of the blocks of this layout.
-            blocks: names of those that remain.
-        """
-        kept = [name in blocks for name in names]
-
-        def pick(parts: Sequence[slice], ones: int) -> Indices:
-            chosen = [np.r_[part] for part, keep in zip(parts, kept, strict=True) if keep]
-            return np.concatenate([*chosen, [ones]]).astype(np.intp)
-
-        rows = pick(self.rows, len(self.names))
-        new_rows = pick(self.new_tool_rows, len(self.new_tool_names))
-        return rows, new_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,120 +282,6 @@ class FittedBlocks:
         # Folders of versions that never trained networks anew do not say when that was.
         trained = int(arrays["trained"][0]) if "trained" in arrays else None
         return cls(training, blocks, replay, int(arrays["pending"][0]), trained)
-
-
-class StepFeatures:
-    """The features of every tool in view along the calls of one plan.
-
-    Args:
-        blocks: shared and never written.
-        query: prepared by them.
-
-    Attributes:
-        table: shape (features + 1, tools in view); current after ``write``.
-        calls: how many were made.
-        is_told: whether more is known of the run than names.
-    """
-
-    __slots__ = (
-        "_called",
-        "_calls",
-        "_described",
-        "_describes",
-        "_end",
-        "_places",
-        "_states",
-        "_writes",
-        "calls",
-        "is_told",
-        "layout",
-        "query",
-        "table",
-    )
-
-    def __init__(self, blocks: FittedBlocks, query: PreparedQuery) -> None:
-        self.layout, self.query = blocks.layout, query
-        self.table = table = query.table.copy()
-        self._states: list[BlockState] = [begin(table[rows]) for begin, rows, _ in query.begins]
-        self._calls = [state.call for state in self._states]
-        self._writes = [state.write for state in self._states]
-        self._describes = [
-            (state.describe, describes)
-            for state, (_, _, describes) in zip(self._states, query.begins, strict=True)
-            if describes.start < describes.stop
-        ]
-        self._described = _NOTHING
-        self._called: dict[int, int] = {}
-        self.calls = 0
-        self.is_told = query.is_told
-        self._end = len(blocks.training.tools) - 1
-        self._places = query.view.places
-
-    def call(self, tool: int, outcome: Outcome = NO_OUTCOME) -> None:
-        """One more call; an index outside the tools is an unknown one, and so is the end."""
-        self.calls += 1
-        if outcome is not NO_OUTCOME:
-            self.is_told = True
-        if 0 <= tool < self._end:
-            count = self._called[tool] = self._called.get(tool, 0) + 1
-            column = tool if self._places is None else self._places.get(tool, -1)
-            event = CallEvent(tool, column, count, outcome)
-        else:
-            event = CallEvent(-1, -1, 0, outcome)
-        for add in self._calls:
-            add(event)
-
-    def write(self) -> Matrix:
-        """Bring the table up to date; it is this object's own, to be read before the next call."""
-        for write in self._writes:
-            write()
-        return self.table
-
-    def describe(self, columns: Indices) -> Matrix:
-        """Features of some tools as if they had no demonstrations; the last row is ones.
-
-        Returns:
-            Shape (features + 1, columns): this object's own, to be read before the next step.
-        """
-        layout = self.layout
-        prior: Matrix = np.exp(self.table[-1 if layout.prior is None else layout.prior])
-        prior *= 1 / np.add.reduce(prior)
-        if self._described.shape[1] != len(columns):
-            self._described = np.ones((len(layout.new_tool_names) + 1, len(columns)), np.float32)
-        described = self._described
-        for describe, rows in self._describes:
-            describe(columns, prior, described[rows])
-        return described
-
-    def without(self, block: int, means: Matrix, described: Matrix) -> StepFeatures:
-        """The features of this step with one block left out; to be ranked, not to be told of calls.
-
-        Args:
-            block: its position.
-            means: shape (features,): what its features are for every tool instead.
-            described: the same of those of new tools.
-        """
-        other = copy(self)
-        rows, new = self.layout.rows[block], self.layout.new_tool_rows[block]
-        other.table = self.write().copy()
-        other.table[rows] = means[rows, None]
-        other._writes = []  # they would write into the table of this step
-
-        def describe(columns: Indices, prior: Matrix, out: Matrix) -> None:
-            out[:] = described[new, None]
-
-        other._describes = [
-            (describe if rows == new else write, rows) for write, rows in self._describes
-        ]
-        other._described = _NOTHING
-        return other
-
-
-_NOTHING = np.empty((0, 0), np.float32)
-
-
-def _consecutive(sizes: Sequence[int]) -> list[slice]:
-    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def _add_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -21,8 +21,9 @@ from dtdr.retrievers.factored.blocks.clauses import Clauses
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import Familiarity
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
 from dtdr.retrievers.factored.held_out import HeldOut
+from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.factored.model import FactoredModel, FactoredStepState
 from dtdr.retrievers.factored.synonyms import Synonyms, read_groups
 from dtdr.retrievers.folds import assign_folds

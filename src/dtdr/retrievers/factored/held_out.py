@@ -16,10 +16,12 @@ from dtdr.retrievers.factored.blocks import block_types
 from dtdr.retrievers.factored.choice import Trial
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout, StepFeatures
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
+from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.factored.new_tools import NewToolScorer
 from dtdr.retrievers.factored.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.nn import Indices, Matrix
 from dtdr.retrievers.vectors import rule_out_end
 

@@ -20,7 +20,7 @@ from dtdr.retrievers.factored.blocks.base import View
 from dtdr.retrievers.factored.encoded_plans import EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
 from dtdr.retrievers.factored.familiarity import HIGHEST_THRESHOLD, Familiarity
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, PreparedQuery, StepFeatures
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, PreparedQuery
 from dtdr.retrievers.factored.new_tools import NewToolScorer
 from dtdr.retrievers.factored.observations import (
     NO_CONTEXT,
@@ -32,6 +32,7 @@ from dtdr.retrievers.factored.observations import (
 from dtdr.retrievers.factored.query_features import QueryFeatures
 from dtdr.retrievers.factored.query_text import SURFACE_FEATURES, QueryText
 from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer, StepScorers
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.factored.synonyms import Synonyms, WordForms
 from dtdr.retrievers.factored.updates import apply_update, change_tools
 from dtdr.retrievers.nn import Indices, Matrix

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dtdr.calibration import Floats
 from dtdr.errors import ModelError
-from dtdr.retrievers.factored.fitted_blocks import StepFeatures
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.nn import (
     Indices,
     Input,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dtdr.calibration import Floats
 from dtdr.errors import ModelError
-from dtdr.retrievers.factored.fitted_blocks import Layout
+from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.nn import (
     Indices,
     Input,

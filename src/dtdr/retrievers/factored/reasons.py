@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from dtdr.explanation import Contribution, Explanation, SimilarDemonstration
 from dtdr.retrievers.factored import ranker
-from dtdr.retrievers.factored.fitted_blocks import FittedBlocks, Layout, StepFeatures
+from dtdr.retrievers.factored.fitted_blocks import FittedBlocks
+from dtdr.retrievers.factored.layout import Layout
 from dtdr.retrievers.factored.model import FactoredModel
 from dtdr.retrievers.factored.query_features import QueryFeatures
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.nn import Matrix
 
 _SIMILAR = 5

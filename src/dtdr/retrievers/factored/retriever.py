@@ -25,10 +25,10 @@ from dtdr.retrievers.factored.ageing import Ageing
 from dtdr.retrievers.factored.blocks import DEFAULT, block_types
 from dtdr.retrievers.factored.encoded_plans import REMOVED, EncodedPlans
 from dtdr.retrievers.factored.encoded_runs import EncodedRuns
-from dtdr.retrievers.factored.fitted_blocks import StepFeatures
 from dtdr.retrievers.factored.fitting import FactoredFit, FittedFold, iter_held_out
 from dtdr.retrievers.factored.model import FactoredModel, FactoredQuery, FactoredStepState
 from dtdr.retrievers.factored.reasons import add_reasons
+from dtdr.retrievers.factored.step_features import StepFeatures
 from dtdr.retrievers.factored.synonyms import ENGLISH
 from dtdr.retrievers.session import History
 from dtdr.retrievers.training import select_training_data

@@ -1,16 +1,22 @@
 """Requests in other words are said in those of the demonstrations before they are ranked."""
 
+import re
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dtdr import load
 from dtdr.encoders.lexical import LexicalEncoder
 from dtdr.errors import InputError, ModelError
 from dtdr.retrievers import create
+from dtdr.retrievers.factored.query_text import QUOTED
 from dtdr.retrievers.factored.synonyms import (
     ENGLISH,
     Synonyms,
     WordForms,
+    _kept_tokens,
     bases_of,
     parse_groups,
     read_groups,
@@ -76,6 +82,31 @@ def test_unusual_phrases_are_said_as_demonstrations_say_them(synonyms, forms, sa
 )
 def test_names_quotations_paths_and_what_nobody_demonstrated_stay(synonyms, forms, text):
     assert synonyms.rewrite(text, forms) == text
+
+
+_SLOW_KEPT = re.compile(rf"{QUOTED.pattern}|`[^`]{{0,500}}`|\S*[@/\\_]\S*|\w+(?:\.\w+)+")
+"""What stays, said plainly: it takes time quadratic in the length of a text."""
+
+
+@given(st.lists(st.sampled_from(["ab", "c.d", "x@y", "a/b", ".", ", ", " ", " ", "(", "_"])))
+def test_what_stays_is_found_in_one_pass_as_by_the_plain_definition(pieces):
+    text = "".join(pieces)
+    spans = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+    plain = {
+        place
+        for match in _SLOW_KEPT.finditer(text)
+        for place, (start, _) in enumerate(spans)
+        if match.start() <= start < match.end()
+    }
+    assert _kept_tokens(text, spans) == plain
+
+
+@pytest.mark.parametrize("piece", ["x", "a-", "a,b;", "a.a@", '"', "is"])
+def test_a_long_word_is_read_once_and_not_remembered(synonyms, forms, piece):
+    text = piece * (32_000 // len(piece))
+    remembered = bases_of.cache_info().currsize
+    assert synonyms.rewrite(text, forms) == text
+    assert bases_of.cache_info().currsize <= remembered + 4
 
 
 def test_what_demonstrations_hold_now_and_then_stays(forms):

@@ -20,8 +20,12 @@ from dtdr.errors import InputError, ModelError
 from dtdr.retrievers.factored.query_text import QUOTED
 
 _TOKENS = re.compile(r"\w+|[^\w\s]")
-_KEPT = re.compile(rf"{QUOTED.pattern}|`[^`]{{0,500}}`|\S*[@/\\_]\S*|\w+(?:\.\w+)+")
-"""Quotations, addresses, paths and names of files stay as they are."""
+_KEPT = re.compile(
+    rf"{QUOTED.pattern}|`[^`]{{0,500}}`"
+    r"|(?<!\S)[^\s@/\\_]*+[@/\\_]\S*|(?<!\w)\w++(?:\.\w++)+"
+)
+"""Quotations, addresses, paths and names of files stay as they are. Each part begins where a word
+does and gives nothing back, so that a long text is read once."""
 _ENDS = frozenset(".?!;")
 _BEFORE_COMMANDS = (
     ". ? ! : ; , - ( & and then also please kindly to or but i you we should must would will can "
@@ -35,6 +39,8 @@ _BEHIND_GAP = frozenset(_WORDS_BEHIND_GAPS.split())
 _GAP = "~"
 _MOST_BETWEEN = 12
 """Words that may stand in a gap."""
+_LONGEST = 40
+"""Letters of a word whose other forms are looked for; those of shorter ones are remembered."""
 ENGLISH = "english"
 """The table that comes with dtdr."""
 _RATIO = 30
@@ -154,7 +160,7 @@ class _Matcher:
         lexicon = self._lexicon
         return [
             word
-            if word in lexicon
+            if word in lexicon or len(word) > _LONGEST
             else next((base for base in bases_of(word) if base in lexicon), word)
             for word in words
         ]
@@ -347,7 +353,7 @@ class WordForms:
 
     def known_form(self, word: str) -> str:
         """Another form of a word that is not known, which is; empty where there is none."""
-        if word in self._known or not word.isalpha() or len(word) < 4:
+        if word in self._known or not word.isalpha() or not 4 <= len(word) <= _LONGEST:
             return ""
         return next((self._forms[base] for base in bases_of(word) if base in self._forms), "")
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from tests.redis_server import RedisServer
 
 # Timings never decide a test, and the same run gives the same examples.
-for _name, _examples in (("unit", 25), ("nightly", 400)):
+for _name, _examples in (("unit", 18), ("nightly", 400)):
     settings.register_profile(
         _name,
         deadline=None,

@@ -72,6 +72,7 @@ def without_taxi():
 # -- update ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_update_brings_the_ranking_close_to_a_refit(half):
     before = mrr(half, TEST)
     full = mrr(DTDRFactored(width=64).fit(TRAIN, TOOLS), TEST)
@@ -221,6 +222,7 @@ def test_only_retrievers_that_support_updates_have_the_methods():
     }
 
 
+@pytest.mark.slow
 def test_rankings_beside_updates_and_changes_of_tools_are_those_of_one_moment(half):
     rank_beside_changes(half, 0)
 
@@ -453,6 +455,7 @@ def test_changes_that_make_no_sense_are_input_errors_and_change_nothing(half, ch
 # -- many tools, and relations ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_many_tools_with_one_demonstration_each_are_all_ranked():
     count = 270  # more than a query keeps in view
     log = [

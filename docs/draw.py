@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 
 import dtdr
-import dtdr.traces
-from dtdr import plot
-from dtdr.evaluation import charts
+import dtdr.logs
+from dtdr.evaluate import charts, plot
 
 HERE = Path(__file__).parent
 LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
@@ -42,12 +41,12 @@ def draw_growth() -> plot.Figure:
 
 def main() -> None:
     """Write ``docs/_static/*.svg``."""
-    runs = list(dtdr.traces.open_demonstrations([LOG]))
+    runs = list(dtdr.logs.open_demonstrations([LOG]))
     plot.tool_graph(runs).save(HERE / "_static" / "tool-graph.svg", force=True)
     draw_growth().save(HERE / "_static" / "growth.svg", force=True)
     retriever = dtdr.fit(LOG)
-    asked = "Emi Patel is checking out, send the invoice."
-    calls = ["find_guest", "search_bookings", "get_invoice", "charge_card", "send_email"]
+    asked = "Move the stay of Emi Patel to Friday."
+    calls = ["find_guest", "search_bookings", "check_availability", "change_booking", "send_email"]
     run = dtdr.Run.from_dict({"query": asked, "calls": calls})
     plot.rankings(retriever, run, tools=3).save(HERE / "_static" / "rankings.svg", force=True)
     for state in ("clean", "dirty"):

@@ -18,8 +18,7 @@ _TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.DOTALL)
 
 _INTRODUCTION = """Made from the program: every command, its arguments and its options, as
 `dtdr COMMAND --help` shows them. A command with `--json` prints one JSON object. Exit codes: 0; 2
-for misuse, 1 for other errors. `dtdr.toml` holds options that are used often
-([settings](settings.md)).
+for misuse, 1 for other errors.
 """
 
 

@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test test-slow test-nightly test-llm test-bigtool test-studio studio lint audit format types unit bench bench-smoke soak docs dist test-sdist test-examples clean
+.PHONY: demo test test-slow test-nightly test-llm test-studio studio lint audit format types unit bench bench-smoke soak docs dist test-sdist test-examples clean
 
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
@@ -58,17 +58,6 @@ test-nightly: $(VENV)/.dev
 test-llm: $(VENV)/.dev
 	.ci/test-llm
 
-# No langgraph-bigtool (0.0.3 is the newest) executes tools with langgraph 1; so in an environment of
-# its own, with the langgraph that its extra asks for.
-test-bigtool: .cache/bigtool/.ready
-	$(TEST_ENV) .cache/bigtool/bin/python -m pytest tests/integrations/test_langgraph_bigtool.py \
-	  tests/integrations/test_documentation.py -k bigtool
-
-.cache/bigtool/.ready: pyproject.toml
-	$(PYTHON) -m venv .cache/bigtool
-	.cache/bigtool/bin/pip install --quiet -e '.[langgraph-bigtool]' 'pytest>=8.2' 'hypothesis>=6.100'
-	@touch $@
-
 # Builds the studio's page into the package; needs node. Users need none: the bundle is committed.
 studio: $(VENV)/.dev studio/node_modules/.ready
 	cd studio && ../$(BIN)/python openapi.py > openapi.json && npm run --silent types && \
@@ -86,7 +75,7 @@ bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 bench-smoke: $(VENV)/.dev
-	for script in benchmarks/*.py benchmarks/integrations/masks.py benchmarks/integrations/prefetch.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
+	for script in benchmarks/*.py benchmarks/integrations/masks.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
 
 # Server and gateway for half an hour, under everything at once; make soak MINUTES=120 for longer.
 MINUTES ?= 30

@@ -7,9 +7,8 @@
 whose state is kept, the right tool given; "branch" copies a state, adds a call, and fills the next.
 "Long query" is a new query of 40 words and more. Of each call the shortest of several readings
 counts, and of all calls the median; the same of plans, whose arguments are filled when they are
-looked at: "with arguments" includes finding the plans. A step with lookahead is one after the first
-of a session, which searches for the plans. Memory is what Linux tells of the process: VmRSS before
-the fit, VmHWM after it.
+looked at: "with arguments" includes finding the plans. Memory is what Linux tells of the process:
+VmRSS before the fit, VmHWM after it.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dtdr.arguments.model import ArgumentModel
-from dtdr.arguments.run_texts import forget_texts
-from dtdr.arguments.state import RunState
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.tables import Column, Table
-from dtdr.retrievers.factored.retriever import DTDRFactored
-from dtdr.tools import Tool
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets import load
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table
+from dtdr.predict import create
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.state import RunState
+from dtdr.predict.arguments.texts import forget_texts
 from server import resident
 
 PLANS = 60
@@ -96,10 +95,10 @@ def time_plans(
 ) -> tuple[float, dict[str, float]]:
     """Seconds of processor time that plans add to a fit of dtdr-f, and of each kind of reading."""
     started = time.process_time()
-    DTDRFactored().fit(train, known)
+    create("dtdr-f").fit(train, known)
     without = time.process_time() - started
     started = time.process_time()
-    by_names = DTDRFactored().fit(train, known, plans=True)
+    by_names = create("dtdr-f").fit(train, known, plans=True)
     added = time.process_time() - started - without
     whole = copy(by_names)
     whole.arguments_ = arguments
@@ -119,12 +118,6 @@ def time_plans(
                 for plan in some:  # whose arguments are filled when they are looked at
                     assert len(plan.calls) == len(plan.tools)
                 read(f"{kind} of five plans with arguments", (number, 0), started)
-            session = by_names.session(item.query, before=item.before, lookahead=True)
-            session.rank()
-            for place, call in enumerate(item.plan.calls):
-                started = time.perf_counter()
-                session.call(call.tool).rank()
-                read("step with lookahead", (number, place), started)
     return added, {kind: statistics.median(times.values()) for kind, times in shortest.items()}
 
 

@@ -4,16 +4,14 @@
     python benchmarks/factored.py sizes   [--sizes 100 300 1000] [--retriever NAME ...]
     python benchmarks/factored.py few     [--runs FOLDER] [--against FOLDER]
     python benchmarks/factored.py update  [--share 0.3]
-    python benchmarks/factored.py drift   [--updates 10000]
     python benchmarks/factored.py tools   [--trials 5]
     python benchmarks/factored.py --smoke
 
 ``blocks`` leaves out one block at a time and ranks a validation quarter of the training side. The
 others learn from the training side and rank the test side; nothing is chosen there. ``few`` draws
 10, 20 and 50 demonstrations five times; ``--runs`` keeps its run logs, and ``--against`` compares
-with those that another version kept. ``drift`` updates a model of 200 generated demonstrations with
-10,000 more, one by one. Reads the published sets (--data-dir, DTDR_DATA_DIR), or the bundled one
-where there is none.
+with those that another version kept. Reads the published sets (--data-dir, DTDR_DATA_DIR), or the
+bundled one where there is none.
 """
 
 from __future__ import annotations
@@ -31,36 +29,29 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr import datasets
-from dtdr.datasets import Dataset
-from dtdr.datasets.splits import Split, default_split, fixed_split
-from dtdr.datasets.synthetic import generate
-from dtdr.datasets.synthetic import tools as synthetic_tools
-from dtdr.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluation import metrics
-from dtdr.evaluation.compare import compare
-from dtdr.evaluation.harness import run
-from dtdr.evaluation.run_log_file import read_run_log, write_run_log
-from dtdr.evaluation.statistics import paired_p_value
-from dtdr.evaluation.tables import Column, Table, count, duration, share
-from dtdr.retrievers import NAMES, create
-from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.factored.blocks import DEFAULT
-from dtdr.retrievers.factored.blocks import NAMES as BLOCKS
+from dtdr.evaluate import datasets, metrics
+from dtdr.evaluate.compare import compare
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split, default_split, fixed_split
+from dtdr.evaluate.harness import run
+from dtdr.evaluate.run_log_file import read_run_log, write_run_log
+from dtdr.evaluate.statistics import paired_p_value
+from dtdr.evaluate.tables import Column, Table, count, duration, share
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.rankers import NAMES
+from dtdr.rankers.dtdr_f.blocks import NAMES as BLOCKS
 
 BY_SEQUENCE = "traject_bench by-sequence"
 PUBLISHED = ["tinyagent", "t_eval", "ultratool", "traject_bench", BY_SEQUENCE]
-STANDARD = [name for name in DEFAULT.split(",") if name != "clauses"]  # which needs an encoder
-_LEARNED, _HELD_OUT = 200, 200
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     **{
-        f"without {name}": {"blocks": [other for other in STANDARD if other != name]}
-        for name in STANDARD
+        f"without {name}": {"blocks": [other for other in BLOCKS if other != name]}
+        for name in BLOCKS
     },
-    **{f"with {name}": {"blocks": [*STANDARD, name]} for name in BLOCKS if name not in STANDARD},
-    "two rankers instead of one": {"ranker_seeds": 2},
     "192 hidden units instead of 128": {"width": 192},
 }
 
@@ -100,8 +91,7 @@ def blocks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         dataset, split = read(name, given.data_dir)
         split = validation(dataset, split, grouped=name == BY_SEQUENCE)
         for variant, options in VARIANTS.items():
-            grouped = {"grouped": True} if name == BY_SEQUENCE else {}
-            log = run(create("dtdr-f", **options, **grouped), dataset, split)
+            log = run(create("dtdr-f", **options), dataset, split)
             yield {"set": name, "variant": variant, **_scores(log)}
 
 
@@ -163,40 +153,15 @@ def _add_plans(sums: dict[str, float], log: Any) -> None:
         sums[plan] = sums.get(plan, 0.0) + found.value
 
 
-def drift(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A line after every tenth of the updates: MRR on 200 held-out queries, size and time."""
-    everything = list(generate(_LEARNED + given.updates + _HELD_OUT, seed=11))
-    known, held = everything[:_LEARNED], everything[-_HELD_OUT:]
-    retriever: Any = create("dtdr-f").fit(known, synthetic_tools())
-    later = everything[_LEARNED:-_HELD_OUT]
-    every = max(1, given.updates // 10)
-    seconds = 0.0
-    for number in range(len(later) + 1):
-        if number % every == 0:
-            retriever.save(given.scratch / "drift", force=True)
-            size = sum(item.stat().st_size for item in (given.scratch / "drift").iterdir())
-            yield {
-                "updates": number,
-                "mrr": _mrr(retriever, held),
-                "ms": seconds * 1e3 / every,
-                "kilobytes": size // 1000,
-            }
-            seconds = 0.0
-        if number < len(later):
-            started = time.perf_counter()
-            retriever.update([later[number]])
-            seconds += time.perf_counter() - started
-
-
 def update(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Fit on a part, update with the rest at once or one by one, and refit on everything."""
+    """Fit on a part, update with the rest, and refit on everything."""
     for name in given.datasets:
         dataset, split = read(name, given.data_dir)
         known, test = split.training(dataset.demonstrations), split.testing(dataset.demonstrations)
         cut = round(len(known) * (1 - given.share))
         fresh = known[cut:]
 
-        def line(how: str, retriever: Retriever, seconds: float, learned: int) -> dict[str, Any]:
+        def line(how: str, retriever: Model, seconds: float, learned: int) -> dict[str, Any]:
             return {
                 "set": name,  # noqa: B023 - called in this round of the loop only
                 "how": how,
@@ -207,17 +172,9 @@ def update(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         started = time.perf_counter()
         part: Any = create("dtdr-f").fit(known[:cut], dataset.tools)
         yield line("fit on a part", part, time.perf_counter() - started, cut)
-        part.save(given.scratch / "part", force=True)
         started = time.perf_counter()
         part.update(fresh)
-        yield line("updated at once", part, time.perf_counter() - started, len(fresh))
-        from dtdr import load
-
-        part = load(given.scratch / "part")
-        started = time.perf_counter()
-        for item in fresh:
-            part.update([item])
-        yield line("updated one by one", part, time.perf_counter() - started, len(fresh))
+        yield line("updated", part, time.perf_counter() - started, len(fresh))
         started = time.perf_counter()
         whole = create("dtdr-f").fit(known, dataset.tools)
         yield line("fit on everything", whole, time.perf_counter() - started, len(known))
@@ -248,7 +205,7 @@ def new_tools(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _hidden(
-    retriever: Retriever, test: Sequence[Demonstration], hidden: set[str]
+    retriever: Model, test: Sequence[Demonstration], hidden: set[str]
 ) -> tuple[float, float]:
     """Recall@5 of hidden tools where they are acceptable, and MRR on all other steps."""
     recalls, ranks = [], []
@@ -267,7 +224,7 @@ def _reciprocal(tools: Sequence[str], acceptable: frozenset[str]) -> float:
     return next((1 / place for place, tool in enumerate(tools, 1) if tool in acceptable), 0.0)
 
 
-def _mrr(retriever: Retriever, test: Sequence[Demonstration]) -> float:
+def _mrr(retriever: Model, test: Sequence[Demonstration]) -> float:
     return statistics.fmean(
         _reciprocal(retriever.rank(item.query, step.history).tools, step.acceptable)
         for item in test
@@ -293,7 +250,6 @@ MEASURES = {
     "sizes": sizes,
     "few": few,
     "update": update,
-    "drift": drift,
     "tools": new_tools,
 }
 MRR = Column("MRR", "mrr", share, True)
@@ -321,12 +277,6 @@ COLUMNS = {
         Column("Highest", "highest", share, True),
         Column("Before", "before", _or_nothing(3), True),
         Column("p", "p", _or_nothing(4), True),
-    ],
-    "drift": [
-        Column("Updates", "updates", count, True),
-        MRR,
-        Column("ms each", "ms", lambda value: f"{value:.1f}", True),
-        Column("Model KB", "kilobytes", count, True),
     ],
     "update": [
         Column("Set", "set"),
@@ -356,10 +306,6 @@ TITLES = {
         "Very few demonstrations: the test side, means over the draws",
         "p: two-sided paired permutation test over plans, of their means over the draws.",
     ),
-    "drift": (
-        "Updates one by one, generated demonstrations",
-        "MRR on 200 held-out queries; ms each since the line before.",
-    ),
     "update": ("Learning on: the test side", "Time is for fitting or updating, not for ranking."),
     "tools": (
         "New tools: recall@5 where a hidden tool is acceptable",
@@ -381,7 +327,6 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS, help="of demonstrations, for few")
     parser.add_argument("--runs", type=Path, help="keep the run logs of few there")
     parser.add_argument("--against", type=Path, help="run logs of few to compare with")
-    parser.add_argument("--updates", type=int, default=10_000, help="one by one, for drift")
     parser.add_argument("--share", type=float, default=0.3, help="of the plans that come later")
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -393,19 +338,15 @@ def main() -> None:
         _shrink(given)
     usual = {"blocks": PUBLISHED, "few": PUBLISHED[:2]}.get(given.claim, PUBLISHED[:1])
     given.datasets = given.datasets or usual
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as scratch:
-        given.scratch = Path(scratch)
-        for claim in [given.claim] if given.claim else MEASURES:
-            rows = []
-            for row in MEASURES[claim](given):
-                rows.append(row)
-                if given.json:
-                    print(json.dumps(row), flush=True)
-            if not given.json:
-                table = Table(COLUMNS[claim], rows, *TITLES[claim])
-                Console(width=100).print(table.to_rich())
+    for claim in [given.claim] if given.claim else MEASURES:
+        rows = []
+        for row in MEASURES[claim](given):
+            rows.append(row)
+            if given.json:
+                print(json.dumps(row), flush=True)
+        if not given.json:
+            table = Table(COLUMNS[claim], rows, *TITLES[claim])
+            Console(width=100).print(table.to_rich())
 
 
 def _shrink(given: argparse.Namespace) -> None:
@@ -413,7 +354,7 @@ def _shrink(given: argparse.Namespace) -> None:
     bundled = datasets.load(datasets.BUNDLED)
     small = replace(bundled, demonstrations=bundled.demonstrations[:120])
     given.datasets, given.sizes, given.retriever, given.trials = ["tiny"], [40], ["dr"], 1
-    given.draws, given.updates = 2, 20
+    given.draws = 2
     globals()["FEW"] = (20,)
     for name in list(VARIANTS)[2:]:
         del VARIANTS[name]

@@ -29,20 +29,20 @@ from examples.hotel.generate import conversations
 from examples.hotel.log_formats import Turn
 from examples.hotel.requests import REQUESTS
 
-from dtdr import datasets
-from dtdr.datasets import Dataset
-from dtdr.datasets.splits import Split, default_split, fixed_split
-from dtdr.demonstrations import Demonstration, as_demonstrations
-from dtdr.encoders import create as create_encoder
-from dtdr.encoders.lexical import words
+from dtdr.data.demonstrations import Demonstration, as_demonstrations
 from dtdr.errors import InputError
-from dtdr.evaluation.statistics import auroc
-from dtdr.evaluation.tables import Column, Table, share
-from dtdr.retrievers import create
-from dtdr.retrievers.factored.familiarity import HIGHEST_THRESHOLD, Familiarity
-from dtdr.retrievers.factored.query_features import QueryFeaturizer
-from dtdr.retrievers.factored.synonyms import ENGLISH, Synonyms, WordForms, read_groups
-from dtdr.retrievers.vectors import dense, unit
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split, default_split, fixed_split
+from dtdr.evaluate.statistics import auroc
+from dtdr.evaluate.tables import Column, Table, share
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.familiarity import fit_threshold
+from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.vectors import dense, unit
+from dtdr.text.encoders import create as create_encoder
+from dtdr.text.encoders.lexical import words
 
 SETS = {
     "tinyagent": "TinyAgent",
@@ -94,37 +94,31 @@ def judge_of(
 ) -> tuple[Judge, float | None]:
     """The score of a query and its threshold, learned from demonstrations.
 
-    Where new queries are of new groups, ``dtdr-f`` sets its threshold by groups (``grouped=True``).
+    ``dtdr-f`` sets its threshold by groups where queries are of new ones.
     """
     if method == "dtdr-f":
-        groups = [item.group for item in train] if grouped else None
-        texts = [item.query for item in train]
         beside = None if encoder == "lexical" else create_encoder(encoder)
-        familiarity = Familiarity.fit(texts, groups, beside)
-        known = None if beside is None else unit(dense(beside.encode(texts)))
-        synonyms = Synonyms.fit(read_groups(ENGLISH), texts)
-        forms = WordForms(QueryFeaturizer.fit(texts, [""], None).words)
-
-        def compare(query: str) -> float:
-            if beside is None or known is None:
-                return familiarity.score(query)
-            (vector,) = unit(dense(beside.encode([query])))
-            return familiarity.score(query, float((known @ vector).max()))
+        queries = EncodedQueries.of([item.query for item in train], beside)
+        featurizer = QueryFeaturizer.fit(queries, [])
+        known = None if beside is None else featurizer.further_vectors
+        groups = [item.group if grouped else "" for item in train]
+        limit = fit_threshold(queries.rows["words"], groups, beside, known)
 
         def judge(query: str) -> float:
-            value = compare(query)
-            if value < HIGHEST_THRESHOLD:
-                value = max(value, compare(synonyms.rewrite(query, forms)))
-            return value
+            value = featurizer.read(QueryText.of(query)).familiar
+            if beside is None or known is None:
+                return value
+            (vector,) = unit(dense(beside.encode([query])))
+            return (value + max(float((known @ vector).max()), 0.0)) / 2
 
-        return judge, familiarity.threshold
+        return judge, limit
     # Queries are judged by the encoder alone: one epoch of dtdr-l's layer is enough.
     few = {"epochs": 1} if method == "dtdr-l" else {}
     retriever = create(method, encoder=encoder, **few).fit(train)
     threshold = retriever.calibration_.familiarity_threshold
 
     def score(query: str) -> float:
-        (value,) = retriever._familiarity(retriever._prepare([query]))
+        value = retriever.ranker.familiarity(retriever.ranker.prepare(query))
         if value is None:
             raise SystemExit(f"{method} cannot tell how familiar a query is")
         return value

@@ -22,11 +22,11 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.evaluation.charts import Axis, Point, Series, line_chart
-from dtdr.evaluation.tables import Column, Table, count, duration
-from dtdr.lab.report.page import Figure, Figures, Page, Section, to_html
-from dtdr.retrievers import create
+from dtdr.evaluate.charts import Axis, Point, Series, line_chart
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.lab.report.page import Figure, Figures, Page, Section, to_html
+from dtdr.evaluate.tables import Column, Table, count, duration
+from dtdr.predict import create
 
 
 def measure(retriever: str, demonstrations: int, tool_count: int) -> dict[str, Any]:

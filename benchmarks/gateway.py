@@ -33,7 +33,7 @@ from mcp.server.stdio import stdio_server
 from rich.console import Console
 
 import dtdr
-from dtdr.evaluation.tables import Column, Table, count
+from dtdr.evaluate.tables import Column, Table, count
 from stalls import find_free_port
 
 WARM_UP = 20

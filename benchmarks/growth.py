@@ -27,9 +27,9 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import load
-from dtdr.demonstration_files import read_demonstrations, save_demonstrations
-from dtdr.evaluation.tables import Column, Table, count
-from dtdr.learning.trainer import mean_reciprocal_rank
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.evaluate.tables import Column, Table, count
+from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from growth_data import SHARD, held_out, write_shards
 
 

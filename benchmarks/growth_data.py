@@ -25,8 +25,8 @@ import pyarrow as arrow
 from pyarrow import parquet
 
 from dtdr import Demonstration
-from dtdr.datasets.synthetic import generate, tools, words
-from dtdr.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.evaluate.datasets.synthetic import generate, tools, words
 
 TOOLS = 200
 HELD_OUT = 10_000

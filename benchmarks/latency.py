@@ -23,9 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from dtdr import load
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.evaluation.tables import Column, Table, count, duration
-from dtdr.retrievers import NAMES, create
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table, count, duration
+from dtdr.predict import create
+from dtdr.rankers import NAMES
 
 NEEDS_LLM = {"less-is-more"}
 QUERIES = 200

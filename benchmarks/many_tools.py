@@ -22,12 +22,12 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr.datasets.splits import group_split
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.harness import rank_after_calls, rank_microseconds_median
-from dtdr.evaluation.tables import Column, Table, count, share
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.datasets.splits import group_split
+from dtdr.evaluate.harness import rank_after_calls, rank_microseconds_median
+from dtdr.evaluate.tables import Column, Table, count, share
+from dtdr.predict import create
+from dtdr.predict.model import Model
 from mcp_catalogue import catalogue, servers
 
 RETRIEVERS = ("dtdr-f", "bm25", "qts", "dtdr-c", "dtdr-l")
@@ -36,7 +36,7 @@ DEPTH = 5
 
 
 def score(
-    retriever: Retriever, held: Sequence[Demonstration], only: frozenset[str] | None
+    retriever: Model, held: Sequence[Demonstration], only: frozenset[str] | None
 ) -> dict[str, Any]:
     """MRR and recall@5 over the steps; with ``only``, of these tools where one comes next."""
     steps = []
@@ -58,7 +58,7 @@ def score(
     }
 
 
-def whole_ms(retriever: Retriever, held: Sequence[Demonstration]) -> float:
+def whole_ms(retriever: Model, held: Sequence[Demonstration]) -> float:
     """Median milliseconds to rank the first step of a query that was not seen before."""
     seconds = []
     for item in held[:100]:

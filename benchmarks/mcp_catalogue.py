@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from dtdr.datasets.base import Dataset
-from dtdr.datasets.synthetic import words
-from dtdr.datasets.synthetic.phrasing import compose
-from dtdr.datasets.synthetic.scene import Clause, Scene
-from dtdr.datasets.synthetic.toolbox import parameters
-from dtdr.demonstrations import Demonstration
-from dtdr.tools import Tool
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets.source import Dataset
+from dtdr.evaluate.datasets.synthetic import words
+from dtdr.evaluate.datasets.synthetic.phrasing import compose
+from dtdr.evaluate.datasets.synthetic.scene import Clause, Scene
+from dtdr.evaluate.datasets.synthetic.services import parameters
 
 SOURCE = "synthetic (benchmarks/mcp_catalogue.py)"
 TOOLS = 527

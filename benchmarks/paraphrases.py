@@ -32,14 +32,14 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dtdr import datasets
-from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
-from dtdr.evaluation.statistics import auroc
-from dtdr.evaluation.tables import Column, Table, count, share
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.evaluate.statistics import auroc
+from dtdr.evaluate.tables import Column, Table, count, share
+from dtdr.predict import create
+from dtdr.predict.model import Model
 
 RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(?:compose|send) (?:a|an) (?:new )?email to", ("drop an email to", "write to", "mail")),
@@ -133,7 +133,7 @@ def paraphrase(query: str, seed: int = 0) -> str:
     return "".join(text for text, _ in parts)
 
 
-def score(retriever: Retriever, demonstrations: list[Demonstration]) -> dict[str, float]:
+def score(retriever: Model, demonstrations: list[Demonstration]) -> dict[str, float]:
     """Means over steps with acceptable tools, and the share of familiar queries."""
     ranks, familiar = [], []
     threshold = retriever.calibration_.familiarity_threshold
@@ -229,7 +229,7 @@ def measure_own(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _familiarity_of(retriever: Retriever) -> Any:
+def _familiarity_of(retriever: Model) -> Any:
     return lambda query: retriever.rank(query).familiarity or 0.0
 
 

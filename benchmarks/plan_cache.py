@@ -29,18 +29,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtdr import encoders
-from dtdr.datasets.base import Dataset
-from dtdr.datasets.splits import Split
-from dtdr.demonstrations import Demonstration
-from dtdr.encoders.lexical import words
-from dtdr.evaluation.tables import Column, count, share
-from dtdr.planning import PlanCache
-from dtdr.plans.prediction import PlanPrediction
-from dtdr.progress import track
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
-from dtdr.run import Run
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.progress import track
+from dtdr.data.run import Run
+from dtdr.evaluate.datasets.source import Dataset
+from dtdr.evaluate.datasets.splits import Split
+from dtdr.evaluate.tables import Column, count, share
+from dtdr.llm.planning import PlanCache
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.text import encoders
+from dtdr.text.encoders.lexical import words
 from printing import print_rows
 from sets import load_sets, make_parser
 
@@ -216,7 +216,7 @@ def nearest_answers(
     }
 
 
-def _needs(retriever: Retriever, item: Demonstration) -> int:
+def _needs(retriever: Model, item: Demonstration) -> int:
     """Requests that filling the run's own plan takes: 1 where something is unknown."""
     run = Run(item.query, item.before)
     for call in item.plan.calls:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr.evaluation.tables import Column, Table
+from dtdr.evaluate.tables import Column, Table
 
 
 def print_rows(

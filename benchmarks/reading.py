@@ -26,10 +26,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dtdr import Demonstration, datasets, read_demonstrations
-from dtdr.datasets.synthetic import generate
-from dtdr.demonstration_files import save_demonstrations
+from dtdr import Demonstration, read_demonstrations
+from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.errors import InputError
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.synthetic import generate
 
 PLANS = 39_874
 MEGABYTES = 734

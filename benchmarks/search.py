@@ -13,7 +13,7 @@ The texts: of UltraTool, what an LLM wrote each step of the reference plan is fo
 less the call). The other sets have none, so theirs are **synthetic**, by rule: half of the words of
 the first sentence of the tool's description, said otherwise (``paraphrases.py``), and three words
 of the query. A quarter of the training side is searched for; with ``--test``, the test side. The
-weights in ``dtdr.retrievers.search`` were chosen without the test sides.
+weights in ``dtdr.predict.search`` were chosen without the test sides.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtdr.calls import END
-from dtdr.datasets.base import data_folders
-from dtdr.demonstrations import Demonstration
-from dtdr.encoders.lexical import words
-from dtdr.evaluation.tables import Column, count, share
-from dtdr.integrations import ToolPolicy, ToolSelector
-from dtdr.retrievers import SupportsToolChanges, create
-from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
-from dtdr.tools import Tool
+from dtdr.agents import ToolPolicy, ToolSelector
+from dtdr.data.calls import END
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets.source import data_folders
+from dtdr.evaluate.tables import Column, count, share
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.predict.search import SEARCH_LIMIT, STOP_WORDS, ToolSearch
+from dtdr.text.encoders.lexical import words
 from paraphrases import paraphrase
 from printing import print_rows
 from sets import load_sets, make_parser
@@ -88,7 +88,7 @@ def _content(text: str) -> list[str]:
 
 
 def searches(
-    retriever: Retriever,
+    retriever: Model,
     held: Sequence[Demonstration],
     tools: Mapping[str, Tool],
     said: Mapping[tuple[str, str], str],
@@ -116,7 +116,7 @@ def searches(
                     yield Search(item.query, history, tool, text, among)
 
 
-def score(retriever: Retriever, found: Sequence[Search]) -> dict[str, Any]:
+def score(retriever: Model, found: Sequence[Search]) -> dict[str, Any]:
     """Recall@5 of each way to answer, and the milliseconds of ``search`` in a session."""
     by_words = ToolSearch.of(retriever.tools_[:-1])
     hits: dict[str, list[bool]] = {"words": [], "ranking": [], "search": []}
@@ -161,9 +161,9 @@ def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def time_many(retriever: Retriever, found: Sequence[Search]) -> float | None:
+def time_many(retriever: Model, found: Sequence[Search]) -> float | None:
     """Milliseconds of ``search`` in a session when the retriever knows 2,000 tools."""
-    if not isinstance(retriever, SupportsToolChanges):
+    if not retriever.can_change_tools:
         return None
     known = retriever.tools_[:-1]
     copies = (

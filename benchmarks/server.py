@@ -36,12 +36,12 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from dtdr import Client, fit
-from dtdr.datasets import load as load_dataset
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.tables import Column, Table, count
-from dtdr.model_folder import read_config
-from dtdr.tools import Tool
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets import load as load_dataset
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table, count
+from dtdr.rankers.model_folder import read_config
 
 CONNECTIONS = 16
 RUNS = 100

@@ -21,8 +21,8 @@ from typing import Any
 
 from rich.console import Console
 
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.tables import Column, Table
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.tables import Column, Table
 from server import add_model_arguments, models, rank_bodies, read_demonstrations
 
 
@@ -62,11 +62,12 @@ def measure_cpu(
     model: Path, demonstrations: Sequence[Demonstration], requests: int, runs: int
 ) -> list[dict[str, Any]]:
     """Processor time a request, with the log written to nowhere."""
-    from dtdr.server import Settings, create_app, logs
-    from dtdr.server.snapshots import Snapshot
+    from dtdr.net import server_logs
+    from dtdr.serve.server import Settings, create_app
+    from dtdr.serve.server.snapshots import Snapshot
 
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
-        logs.configure()
+        server_logs.configure()
         app = create_app(Settings(models={"model": model}))
         retriever = app.state.service.models.find(None).current.retriever
         constant = retriever.rank("a query")

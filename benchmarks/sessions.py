@@ -28,9 +28,9 @@ from typing import Any
 import httpx2
 
 from dtdr import fit
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.tables import Column
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column
 from printing import print_rows
 from server import cpu_seconds, start
 

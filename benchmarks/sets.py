@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dtdr import datasets
-from dtdr.datasets.base import Dataset
-from dtdr.datasets.splits import Split, default_split
 from dtdr.errors import InputError
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.source import Dataset
+from dtdr.evaluate.datasets.splits import Split, default_split
 
 
 def make_parser(about: str | None, sets: Sequence[str]) -> argparse.ArgumentParser:

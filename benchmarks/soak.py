@@ -34,9 +34,9 @@ import httpx2
 from rich.console import Console
 
 import dtdr
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import read_demonstrations
-from dtdr.evaluation.tables import Column, Table, count
+from dtdr.data.demonstration_files import read_demonstrations
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table, count
 from stalls import find_free_port
 
 WARM_MINUTES = 5
@@ -129,7 +129,7 @@ class Soak:
         serve = ("-m", "dtdr", "serve", "--port", "0", "--quiet", "--watch", "1")
         self.server = Process(
             *serve, folder / "mail", folder / "home",
-            "--feedback-log", folder / "{model}.jsonl", "--session-seconds", "20", ready="",
+            "--feedback-log", folder / "{model}.jsonl", "--limit", "session_seconds=20", ready="",
         )  # fmt: skip
         victim = ("--feedback-log", folder / "victim.jsonl")
         self.victim = Process(*serve, folder / "victim", *victim, ready="")

@@ -2,6 +2,7 @@
 
     python benchmarks/stalls.py                       # 400 connections, 8 s of each attack
     python benchmarks/stalls.py --connections 100 --attack bodies
+    python benchmarks/stalls.py --connections 8 --attack plans --attack batch
     python benchmarks/stalls.py --smoke
 
 A process of its own attacks from 127.0.0.1; this one asks as another client, from 127.0.0.2, for a
@@ -26,15 +27,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 import dtdr
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.evaluation.tables import Column, Table, count
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table, count
 
 Address = tuple[str, int, str]
 """Host, port and path."""
@@ -83,6 +84,83 @@ async def send_bodies(address: Address) -> None:
             writer.write(content)
             await asyncio.wait_for(reader.read(1_000), 10)
         writer.close()
+
+
+HARD = '\ufdfa "it\'s" 3.14159 '
+"""Slow to read: a letter that is short for eighteen others, quotes, and decimals."""
+
+
+def long_text(size: int) -> str:
+    """A text that is slow to read, another one each time; its size is in bytes of UTF-8."""
+    text = f"{random.random()} {HARD * (size // len(HARD.encode()) + 1)}"
+    return text.encode()[:size].decode(errors="ignore")
+
+
+def history(calls: int, size: int) -> list[Any]:
+    """Calls whose arguments and outputs take ``size`` bytes together."""
+    each = size // calls
+    return [
+        {"tool": "a", "arguments": {"to": long_text(each // 2)}, "output": long_text(each // 2)}
+        for _ in range(calls)
+    ]
+
+
+def model_requests(address: Address, kind: str) -> list[bytes]:
+    """Requests that a model needs long to answer."""
+    one = {"query": "Mail Ann the report"}
+    bodies: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "plans": [
+            ("/v1/plans", one),
+            ("/v1/plans", {**one, "history": history(16, 32_000)}),
+            ("/v1/plans", {**one, "history": history(420, 837_000)}),
+        ],
+        "calls": [
+            ("/v1/calls", {**one, "history": ["a"] * 420}),
+            ("/v1/calls", {**one, "history": history(420, 420_000)}),
+        ],
+        "batch": [("/v1/rank/batch", {"steps": [
+            {"query": long_text(32_000)} for _ in range(8)]})],
+        "texts": [
+            ("/v1/rank", {"query": long_text(32_000)}),
+            ("/v1/explain", {"query": long_text(32_000)}),
+            ("/v1/search", {"text": long_text(32_000), "query": long_text(32_000)}),
+            ("/v1/surprise", {"query": long_text(32_000), "call": "a"}),
+            ("/v1/mask/openai", {"request": {"messages": [
+                {"role": "user", "content": long_text(32_000)}] * 20, "tools": []}}),
+        ],
+    }  # fmt: skip
+    return [
+        request((*address[:2], path), json.dumps(body, ensure_ascii=False).encode())
+        for path, body in bodies[kind]
+    ]
+
+
+def ask_model(kind: str) -> Callable[[Address], Awaitable[None]]:
+    """Sends the requests of one kind to a model, one after the other."""
+
+    async def send(address: Address) -> None:
+        for content in model_requests(address, kind):
+            reader, writer = await asyncio.open_connection(*address[:2])
+            with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+                writer.write(content)
+                await asyncio.wait_for(read_answer(reader), 15)
+            writer.close()
+
+    return send
+
+
+async def ask_session(address: Address) -> None:
+    """A session with a long history, its plans, calls and ranking."""
+    reader, writer = await asyncio.open_connection(*address[:2])
+    with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        body = {"query": long_text(32_000), "history": history(100, 200_000)}
+        opened = request((*address[:2], "/v1/sessions"), json.dumps(body).encode())
+        writer.write(opened)
+        session = json.loads(await asyncio.wait_for(read_answer(reader), 15)).get("session")
+        for what in ("plans", "rank", "calls"):
+            writer.write(request((*address[:2], f"/v1/sessions/{session}/{what}"), b"{}"))
+            await asyncio.wait_for(read_answer(reader), 15)
+    writer.close()
 
 
 async def send_heads(address: Address) -> None:
@@ -144,7 +222,11 @@ ATTACKS: dict[str, Callable[[Address], Awaitable[None]]] = {
     "slow": send_slowly,
     "connections": connect_only,
     "unread answers": never_read,
+    **{kind: ask_model(kind) for kind in ("plans", "calls", "batch", "texts")},
+    "sessions": ask_session,
 }
+FOR_MODELS = ("plans", "calls", "batch", "texts", "sessions")
+"""Attacks that only a server has something to answer to."""
 
 
 def attack(name: str, address: Address, connections: int, seconds: float) -> None:
@@ -173,11 +255,11 @@ def small_request(address: Address) -> bytes:
     return request(address, ping, "Mcp-Protocol-Version: 2025-06-18")
 
 
-async def read_answer(reader: asyncio.StreamReader) -> None:
-    """One answer to the end."""
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    """The body of one answer."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
-    await reader.readexactly(int(length or 0))
+    return await reader.readexactly(int(length or 0))
 
 
 def waited(*processes: int) -> float:
@@ -213,30 +295,36 @@ async def ask(address: Address, process: int, seconds: float) -> list[tuple[floa
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[dict[str, tuple[Address, int]]]:
-    """A server and a gateway: their addresses and processes."""
+def running(folder: Path, wanted: Sequence[str]) -> Iterator[dict[str, tuple[Address, int]]]:
+    """The server, the gateway, or both: their addresses and processes."""
     demonstrations = list(generate(200))
-    dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f").save(folder / "model")
-    ports = {"dtdr serve": find_free_port(), "dtdr mcp": find_free_port()}
+    fitted = dtdr.fit(demonstrations, list(tools()), retriever="dtdr-f", arguments=True, plans=True)
+    fitted.save(folder / "model")
+    paths = {"dtdr serve": "/v1/rank", "dtdr mcp": "/mcp"}
+    ports = {name: find_free_port() for name in paths}
     upstream = [sys.executable, str(Path(__file__).with_name("gateway.py")), "--serve", "50", "s0",
                 "0"]  # fmt: skip
     own = [sys.executable, "-m", "dtdr"]
-    commands = [
-        [*own, "serve", str(folder / "model"), "--port", str(ports["dtdr serve"]), "--quiet"],
-        [*own, "mcp", str(folder / "model"), "--http", str(ports["dtdr mcp"]), "--", *upstream],
-    ]
-    processes = [subprocess.Popen(item, stderr=subprocess.DEVNULL) for item in commands]
+    commands = {
+        "dtdr serve": ["serve", str(folder / "model"), "--port", str(ports["dtdr serve"]),
+                       "--quiet"],
+        "dtdr mcp": ["mcp", str(folder / "model"), "--http", str(ports["dtdr mcp"]), "--",
+                     *upstream],
+    }  # fmt: skip
+    processes = {
+        name: subprocess.Popen([*own, *commands[name]], stderr=subprocess.DEVNULL)
+        for name in wanted
+    }
     try:
-        for port in ports.values():
-            while socket.socket().connect_ex(("127.0.0.1", port)):
+        for name in wanted:
+            while socket.socket().connect_ex(("127.0.0.1", ports[name])):
                 time.sleep(0.1)
-        paths = {"dtdr serve": "/v1/rank", "dtdr mcp": "/mcp"}
         yield {
             name: (("127.0.0.1", ports[name], paths[name]), process.pid)
-            for name, process in zip(paths, processes, strict=True)
+            for name, process in processes.items()
         }
     finally:
-        for process in processes:
+        for process in processes.values():
             process.send_signal(signal.SIGTERM)
             process.wait(60)
 
@@ -261,12 +349,13 @@ def main() -> None:
         given.connections, given.seconds = 20, 1.0
     rows = []
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as addresses:
+    wanted = given.server or ["dtdr serve", "dtdr mcp"]
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), wanted) as addresses:
         for server, (address, process) in addresses.items():
-            if given.server and server not in given.server:
-                continue
             asyncio.run(ask(address, process, 1))
             for name in ("none", *(given.attack or ATTACKS)):
+                if server == "dtdr mcp" and name in FOR_MODELS:
+                    continue
                 attacker = None
                 if name != "none":
                     arguments = (name, address, given.connections, given.seconds + 3)

@@ -29,8 +29,8 @@ from urllib.parse import quote
 from rich.console import Console
 
 import dtdr
-from dtdr.datasets import synthetic
-from dtdr.evaluation.tables import Column, Table
+from dtdr.evaluate.datasets import synthetic
+from dtdr.evaluate.tables import Column, Table
 
 QUERY = "Find the phone number of Ann and send her the summary of q3.pdf"
 _WATCH = """
@@ -199,7 +199,7 @@ def main() -> None:
             again = seconds_to(driver, f"{url}#/map?whole=1", "map", 1)
             add(f"map of {tools:,} tools, first in the next studio", again, "s")
     driver.quit()
-    script = resources.files("dtdr.studio").joinpath("static", "studio.js").read_bytes()
+    script = resources.files("dtdr.serve.studio").joinpath("static", "studio.js").read_bytes()
     add("the script, gzipped", [len(gzip.compress(script, 9)) / 1e3], "kB")
     columns = [
         Column("What", "what"),

@@ -24,15 +24,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dtdr.arguments.origins import USER, iter_origins
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.statistics import auroc
-from dtdr.evaluation.tables import Column, count, share
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.surprise import ODD, Surprise
-from dtdr.run import Run
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.evaluate.statistics import auroc
+from dtdr.evaluate.tables import Column, count, share
+from dtdr.predict import create
+from dtdr.predict.anomaly import ODD, Surprise
+from dtdr.predict.arguments.origins import USER, iter_origins
+from dtdr.predict.model import Model
 from printing import print_rows
 from sets import load_sets, make_parser
 
@@ -100,7 +100,7 @@ def _text(item: Demonstration) -> str:
 
 
 def judge(
-    retriever: Retriever, held: Sequence[Demonstration], said: Said, seed: int
+    retriever: Model, held: Sequence[Demonstration], said: Said, seed: int
 ) -> Iterator[tuple[str, Surprise, float]]:
     """The kind of each call, how odd it is, and the milliseconds that this took."""
     rng = random.Random(seed)

@@ -105,13 +105,13 @@ def write_log(path: Path, size: int, seed: int) -> int:
 
 def measure(log: Path, output: Path, *, redact: bool) -> dict[str, Any]:
     """Import a log in this process; seconds by the clock and of CPU, peak resident MB, summary."""
-    from dtdr import traces
+    from dtdr import logs
 
-    importer = traces.Importer(
-        traces.find_format("openai-chat"), [log], redactor=traces.Redactor() if redact else None
+    importer = logs.Importer(
+        logs.find_format("openai-chat"), [log], redactor=logs.Redactor() if redact else None
     )
     started, worked = time.perf_counter(), time.process_time()
-    for _ in traces.import_traces(importer, output, force=True):
+    for _ in logs.import_traces(importer, output, force=True):
         pass
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

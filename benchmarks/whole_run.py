@@ -28,17 +28,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dtdr import datasets
-from dtdr.calls import END, ToolCall
-from dtdr.datasets.splits import fixed_split
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.evaluation.statistics import PERMUTATIONS, permutation_p_value
-from dtdr.evaluation.tables import Column, Table, count, share
-from dtdr.plan import Plan
-from dtdr.retrievers import create
-from dtdr.retrievers.factored.observations import RunReader
-from dtdr.tools import Tool
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.splits import fixed_split
+from dtdr.evaluate.statistics import PERMUTATIONS, permutation_p_value
+from dtdr.evaluate.tables import Column, Table, count, share
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.observations import RunReader
 
 FOLDS = 5
 
@@ -161,7 +161,7 @@ def airline(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     ]
     options: dict[str, Any] = {}
     if given.retriever == "dtdr-f":
-        options = {"grouped": True, "failure_weight": 1.0}
+        options = {"failure_weight": 1.0}
     else:  # which leave failed runs out
         sides = [([replace(item, outcome="success") for item in a], b) for a, b in sides]
     first: list[RankedStep] = []
@@ -184,14 +184,14 @@ def traject(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     first: list[RankedStep] = []
     for told in ("names only", "everything"):
         telling = replace(TELLINGS[told], order=False)
-        steps = rank_steps("dtdr-f", {"grouped": True}, tools, sides, telling, by_log=False)
+        steps = rank_steps("dtdr-f", {}, tools, sides, telling, by_log=False)
         first = first or steps
         yield row(told, steps, first)
 
 
 def speed(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Medians of a step with outputs of 2,000 characters, and of one that is told a name."""
-    retriever = create("dtdr-f", grouped=True).fit(hotel_log(60))
+    retriever = create("dtdr-f").fit(hotel_log(60))
     rooms = [{"room": f"{number}B", "view": "sea and garden"} for number in range(60)]
     output = {"rooms": rooms[:44]}
     call = ToolCall("1", "search", {}, output)

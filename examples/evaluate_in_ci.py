@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dtdr.datasets import Dataset
-from dtdr.datasets.splits import default_split
-from dtdr.evaluation import mean_score, run
-from dtdr.retrievers import create
-from dtdr.traces import open_demonstrations
+from dtdr.evaluate import mean_score, run
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.logs import open_demonstrations
+from dtdr.predict import create
 
 LOG = Path(__file__).parent / "hotel" / "openai-chat.jsonl"
 

@@ -17,8 +17,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool
 
 import dtdr
-from dtdr.integrations import ToolMask, ToolPolicy
-from dtdr.integrations.langchain import ToolMaskMiddleware
+from dtdr.agents import ToolMask, ToolPolicy
+from dtdr.agents.langchain import ToolMaskMiddleware
 
 LOG = Path(__file__).parent / "hotel" / "openai-chat.jsonl"
 
@@ -45,7 +45,7 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def tools_of(retriever: dtdr.retrievers.base.Retriever) -> list[BaseTool]:
+def tools_of(retriever: dtdr.predict.model.Model) -> list[BaseTool]:
     """The hotel's tools; each says that it is done."""
     return [
         StructuredTool.from_function(

@@ -22,11 +22,11 @@ from langgraph.graph import END, START, StateGraph
 
 import dtdr
 from dtdr import ToolCall
-from dtdr.arguments.values import resolve_references
-from dtdr.llms import LLM, CannotScoreError, Completion, Decoding
-from dtdr.planning import Filler, PlanCache
-from dtdr.plans.prediction import PlanPrediction
-from dtdr.prompting import Prompt
+from dtdr.llm.backends import LLM, CannotScoreError, Completion, Decoding
+from dtdr.llm.planning import Filler, PlanCache
+from dtdr.llm.prompting import Prompt
+from dtdr.predict.arguments.values import resolve_references
+from dtdr.predict.plans.prediction import PlanPrediction
 
 LOG = Path(__file__).parent / "hotel" / "openai-chat.jsonl"
 BROKEN = "The shower in room 204 is broken"

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import dtdr
-from dtdr import llms
-from dtdr.planning import Planner
+from dtdr.llm import backends
+from dtdr.llm.planning import Planner
 
 LOG = Path(__file__).parent / "hotel" / "openai-chat.jsonl"
 
@@ -23,7 +23,7 @@ def main() -> None:
         raise SystemExit("name a GGUF file: python examples/local_llm.py MODEL.gguf")
     name = sys.argv[1] if ":" in sys.argv[1] else f"gguf:{sys.argv[1]}"
     retriever = dtdr.fit(LOG)
-    with llms.create(name) as llm:
+    with backends.create(name) as llm:
         planner = Planner(retriever, llm, icl="hard", select="constrained")
         result = planner.plan("Clean room 204.")
     for number, step in enumerate(result.steps, start=1):

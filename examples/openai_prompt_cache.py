@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import dtdr
-from dtdr.integrations import ToolMask, ToolPolicy, openai
-from dtdr.selection import count_tokens
+from dtdr.agents import ToolMask, ToolPolicy, openai
+from dtdr.rankers.selection import count_tokens
 from examples.hotel.tools import TOOLS
 
 LOG = Path(__file__).parent / "hotel" / "openai-chat.jsonl"

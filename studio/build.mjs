@@ -2,7 +2,7 @@
 import { copyFile, mkdir } from "node:fs/promises";
 import { build } from "esbuild";
 
-const to = process.argv[2] ?? "../src/dtdr/studio/static";
+const to = process.argv[2] ?? "../src/dtdr/serve/studio/static";
 await mkdir(to, { recursive: true });
 await build({
   entryPoints: { studio: "src/main.tsx" },

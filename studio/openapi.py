@@ -3,9 +3,9 @@
 import json
 import sys
 
-from dtdr.server.openapi import document
-from dtdr.server.routes import ENDPOINTS
-from dtdr.studio.routes import Studio
+from dtdr.serve.server.openapi import document
+from dtdr.serve.server.routes import ENDPOINTS
+from dtdr.serve.studio.routes import Studio
 
 described = [item for item in (*ENDPOINTS, *Studio().endpoints) if item.is_described]
 json.dump(document(described), sys.stdout, indent=1)

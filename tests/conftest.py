@@ -45,7 +45,7 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _loggers() -> Iterator[None]:
     """A command that a test runs in its own process sets up logging for that test alone."""
-    names = ("dtdr", "dtdr.server", "dtdr.mcp", "dtdr.integrations", "uvicorn")
+    names = ("dtdr", "dtdr.server", "dtdr.mcp", "dtdr.agents", "uvicorn")
     loggers = [logging.getLogger(name) for name in names]
     before = [(each, each.handlers[:], each.propagate, each.level) for each in loggers]
     yield

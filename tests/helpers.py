@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dtdr.model_folder import config_checksum
+from dtdr.predict.model import Model
+from dtdr.rankers.model_folder import config_checksum
 
 
 def sha256_of(path: Path) -> str:
@@ -28,3 +29,9 @@ def smoke_rows(benchmark: str) -> list[dict[str, Any]]:
     command = [sys.executable, str(script), "--smoke", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return list(map(json.loads, done.stdout.splitlines()))
+
+
+def inner(model: Model) -> Any:
+    """What a dtdr-f inside a model ranks with."""
+    ranker: Any = model.ranker
+    return ranker.model_

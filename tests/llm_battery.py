@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.llms import LLM, CannotScoreError, PromptTooLongError
-from dtdr.prompting import Prompt
+from dtdr.llm.backends import LLM, CannotScoreError, PromptTooLongError
+from dtdr.llm.prompting import Prompt
 
 PROMPT = Prompt("You name functions.", "Request: mail Ann.\nFunctions: send_mail, end", "Function:")
 OTHER = Prompt("You name functions.", "Request: nothing.\nFunctions: send_mail, end", "Function:")

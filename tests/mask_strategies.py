@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from dtdr.calls import END, ToolCall
-from dtdr.demonstrations import Message
-from dtdr.integrations import ToolPolicy, Transcript, Turn
-from dtdr.ranking import Ranking
+from dtdr.agents import ToolPolicy, Transcript, Turn
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.rankers.ranking import Ranking
 
 KNOWN = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")
 FOREIGN = ("web_search", "new-tool", "🔧")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from dtdr.evaluation.run_log import RunHeader, RunLog, RunLogBuilder
+from dtdr.evaluate.run_log import RunHeader, RunLog, RunLogBuilder
 
 TOOLS = ("alpha", "beta", "gamma", "delta", "end")
 

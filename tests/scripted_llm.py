@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from dtdr.llms import LLM, CannotScoreError, Completion, Decoding, PromptTooLongError
-from dtdr.prompting import Prompt
+from dtdr.llm.backends import LLM, CannotScoreError, Completion, Decoding, PromptTooLongError
+from dtdr.llm.prompting import Prompt
 
 
 class ScriptedLLM(LLM):

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from dtdr.calls import ToolCall
-from dtdr.datasets import Dataset
-from dtdr.datasets.splits import Split
-from dtdr.demonstrations import Demonstration
-from dtdr.plan import Plan
-from dtdr.tools import Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split
 
 TOOLS = (
     Tool("find_contact", "Look up the address or number of a person"),

@@ -5,8 +5,8 @@ from datetime import UTC
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
-from dtdr.demonstrations import Message, Parent
-from dtdr.outputs import iter_leaves
+from dtdr.data.demonstrations import Message, Parent
+from dtdr.data.outputs import iter_leaves
 
 TOOL_NAMES = ("open_file", "summarize", "send mail", "weather.get", "übersetze", "搜索")
 

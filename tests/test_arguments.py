@@ -16,26 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dtdr
-from dtdr.arguments.batch import Batch
-from dtdr.arguments.confidence import Confidence
-from dtdr.arguments.constants import Constants
-from dtdr.arguments.dates import read_date
-from dtdr.arguments.lists import most_probable_members
-from dtdr.arguments.model import ArgumentModel, ArgumentOptions
-from dtdr.arguments.prediction import CallPrediction, is_exact
-from dtdr.arguments.scoring import CallScorer, describe_call
-from dtdr.arguments.state import RunState
-from dtdr.arguments.texts import tokenize
-from dtdr.arguments.values import canonical, convert, resolve_references
-from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.outputs import resolve_pointer
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
-from dtdr.outputs import resolve_pointer
-from dtdr.plan import Plan
-from dtdr.retrievers.factored.retriever import DTDRFactored
-from dtdr.run import Run
-from dtdr.tools import Parameter, Tool
+from dtdr.predict import create
+from dtdr.predict.arguments.confidence import Confidence
+from dtdr.predict.arguments.constants import Constants
+from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.arguments.ranker import Example, _Batch
+from dtdr.predict.arguments.scoring import CallScorer, describe_call
+from dtdr.predict.arguments.state import RunState, is_exact
+from dtdr.predict.arguments.texts import tokenize
+from dtdr.predict.arguments.values import canonical, convert, read_date, resolve_references
 from tests.helpers import change_config
 from tests.whole_calls import ADJECTIVES, DEMONSTRATIONS, NAMES, TOOLS
 
@@ -174,17 +172,22 @@ def test_what_is_kept_of_a_run_is_not_mixed_up_between_models(model):
 
 def test_a_ranker_predicts_with_the_scores_that_it_is_trained_with(model):
     item = DEMONSTRATIONS[4]
-    examples = model._examples([item]).examples
-    batch = Batch([example.features for example in examples])
-    table = model.ranker._lookup()
-    rows = [
-        table[batch.buckets[start:end]].sum(dtype=np.float64)
-        for start, end in itertools.pairwise(batch.rows.tolist())
+    state = RunState(item.query)
+    for call in item.plan.calls[:2]:
+        state.add(call)
+    call = item.plan.calls[2]
+    candidates = [
+        model.finder.call(state, call.tool).find(slot) for slot in ("title", "guests", "guests/*")
     ]
-    scores = batch.candidate_scores(np.array(rows))
-    for number, example in enumerate(examples):
+    nowhere = np.zeros(1, np.int64)
+    batch = _Batch([Example.of(one, nowhere) for one in candidates])
+    ends = np.cumsum(batch.lengths)
+    table = model.ranker._lookup()
+    rows = np.array([part.sum(dtype=np.float64) for part in np.split(table[batch.flat], ends[:-1])])
+    scores = np.where(batch.table >= 0, rows[batch.table], 0).sum(axis=1)
+    for number, one in enumerate(candidates):
         raised = np.exp(scores[batch.owner == number])
-        predicted = model.ranker.probabilities(example.features)
+        predicted = model.ranker.probabilities(one)
         np.testing.assert_allclose(predicted, raised / raised.sum(), rtol=1e-3)
 
 
@@ -209,7 +212,7 @@ def test_two_fits_and_a_restored_model_predict_the_same(model):
             state.add(call)
 
 
-@pytest.mark.parametrize("damage", ["weights", "confidence", "associations.words", "constants"])
+@pytest.mark.parametrize("damage", ["weights", "confidence", "seen.counts", "constants"])
 def test_a_damaged_model_is_refused(model, damage):
     config, arrays = model.config(), model.arrays()
     if damage == "constants":
@@ -725,7 +728,7 @@ def test_a_folder_whose_arguments_are_damaged_is_refused(retriever, tmp_path):
 
 
 def test_a_tool_that_is_renamed_keeps_its_arguments(tmp_path, capsys):
-    retriever = DTDRFactored()
+    retriever = create("dtdr-f")
     retriever.fit(DEMONSTRATIONS, TOOLS, arguments=True)
     query = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
     output = {"id": 77, "mail": "wanda@y.org"}
@@ -760,7 +763,7 @@ def test_a_tool_that_is_renamed_keeps_its_arguments(tmp_path, capsys):
 
 
 def test_the_values_of_a_tool_that_is_removed_are_forgotten():
-    retriever = DTDRFactored()
+    retriever = create("dtdr-f")
     retriever.fit(DEMONSTRATIONS, TOOLS, arguments=True)
     assert retriever.arguments_ is not None
     before = retriever.arguments_.config()["constants"]
@@ -771,7 +774,7 @@ def test_the_values_of_a_tool_that_is_removed_are_forgotten():
 
 
 def test_a_model_without_arguments_says_what_to_do(tmp_path):
-    plain = dtdr.fit(DEMONSTRATIONS[:9], retriever="dr")
+    plain = dtdr.fit(DEMONSTRATIONS[:9], retriever="dr", arguments=False)
     for call in (
         lambda: plain.fill("find_user", Run("Go")),
         lambda: plain.next_calls(Run("Go")),
@@ -829,41 +832,6 @@ def test_a_scorer_is_saved_and_a_damaged_one_is_refused(model):
             ArgumentModel.restore({**config, "scorer": damaged}, scored.arrays(), TOOLS)
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.booleans()),
-        max_size=7,
-    )
-)
-def test_the_most_probable_members_are_those_of_all_choices(rows):
-    shares: dict[tuple[bool, ...], float] = {}
-    for choice in itertools.product((False, True), repeat=len(rows)):
-        probability, before = 1.0, False
-        for belongs, (no, yes, joined) in zip(choice, rows, strict=True):
-            share = yes if before else no
-            probability *= share if belongs else 1 - share
-            if joined and belongs != before:
-                probability = 0.0
-            before = belongs
-        shares[choice] = probability
-    no, yes, joined = (np.array([row[side] for row in rows]) for side in range(3))
-    found = most_probable_members(no, yes, joined.astype(np.bool_))
-    every, nothing = sum(shares.values()), shares.pop((False,) * len(rows))
-    best = max(shares.values(), default=0.0)
-    assert found.empty == pytest.approx(nothing / every)
-    assert found.share == pytest.approx(best / every)
-    chosen = tuple(place in found.members for place in range(len(rows)))
-    assert not best or shares[chosen] == pytest.approx(best)
-
-
-def test_names_that_are_joined_belong_to_a_list_together():
-    no, yes = np.array([0.9, 0.9, 0.2]), np.array([0.9, 0.9, 0.2])
-    apart = np.array([False, False, False])
-    assert most_probable_members(no, yes, apart).members == [0, 1]
-    assert most_probable_members(no, yes, np.array([False, True, True])).members == [0, 1, 2]
-    assert most_probable_members(no, yes, np.array([False, False, True])).members == [0, 1, 2]
-
-
 def test_the_number_of_calls_is_at_least_one(retriever):
     with pytest.raises(InputError, match="at least 1"):
         retriever.next_calls(Run("Go"), k=0)
@@ -875,7 +843,7 @@ def test_options_are_not_negative():
 
 
 def test_an_update_learns_arguments_too():
-    retriever = DTDRFactored().fit(DEMONSTRATIONS[:40], TOOLS, arguments=True)
+    retriever = create("dtdr-f").fit(DEMONSTRATIONS[:40], TOOLS, arguments=True)
     before = retriever.arguments_
     assert before is not None
     values = before.config()["constants"]["send_mail"]
@@ -898,6 +866,6 @@ def test_the_benchmark_of_arguments_prints_what_a_call_costs():
         [sys.executable, str(script), "--smoke"], capture_output=True, text=True, check=True
     )
     calls = ("fit of 50 plans", "new query", "next call", "branch", "synthetic")
-    plans = ("plans add to a fit", "plans by names", "plans with arguments", "with lookahead")
+    plans = ("plans add to a fit", "plans by names", "plans with arguments")
     for row in (*calls, *plans):
         assert row in finished.stdout

@@ -6,10 +6,10 @@ from scipy.sparse import csr_array
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.errors import InputError, ModelError
-from dtdr.retrievers.linear_base import indicators, training_steps
-from dtdr.retrievers.linear_layer import LinearLayer, Optimisation
-from dtdr.retrievers.nn import RowGradient
-from dtdr.retrievers.vectors import softmax
+from dtdr.rankers.linear_base import indicators, training_steps
+from dtdr.rankers.linear_layer import LinearLayer, Optimisation
+from dtdr.rankers.nn import RowGradient
+from dtdr.rankers.vectors import softmax
 
 
 def how(**changes):

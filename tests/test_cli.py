@@ -67,7 +67,7 @@ def test_version_is_that_of_the_package(capsys):
         (["rank"], "missing argument 'MODEL'"),
         (["compare", "only-one.jsonl"], "missing argument 'RUN2'"),
         (["fit", "x", "-o", "y", "--seed", "abc"], "--seed"),
-        (["evaluate", "--recipe", "other"], "other"),
+        (["evaluate", "--by", "other"], "other"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_2(arguments, said, capsys):
@@ -138,7 +138,7 @@ def test_bug_shows_its_traceback(model, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("dtdr.model_folder.read", broken)
+    monkeypatch.setattr("dtdr.rankers.model_folder.read", broken)
     with pytest.raises(ZeroDivisionError):
         run(["rank", str(model), "mail Ann"])
 
@@ -147,7 +147,7 @@ def test_terminal_without_unicode_gets_escapes_and_no_traceback(tmp_path):
     path = small_data.write(tmp_path)
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [*PROGRAM, "evaluate", "--data", path, "--retriever", "random"],
+        [*PROGRAM, "evaluate", path, "--retriever", "random"],
         capture_output=True,
         env=environment,
         check=False,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from dtdr.cli import run
-from dtdr.evaluation import compare, read_run_log, write_run_log
+from dtdr.evaluate import compare, read_run_log, write_run_log
 from tests import small_data
 from tests.command_line import dtdr, is_one_sentence
 
@@ -14,7 +14,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     path = small_data.write(folder, size=24)
     names = ["--retriever", "random", "--retriever", "dr"]
-    assert run(["evaluate", "--data", str(path), *names, "--runs", str(folder / "runs")]) == 0
+    assert run(["evaluate", str(path), *names, "--runs", str(folder / "runs")]) == 0
     return folder / "runs"
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dtdr import datasets, read_demonstrations
+from dtdr import read_demonstrations
 from dtdr.cli.data import app
-from dtdr.datasets.base import find_file
-from dtdr.datasets.download import download
-from dtdr.datasets.splits import read_split
-from dtdr.datasets.statistics import measure
-from dtdr.demonstration_files import read_tools
+from dtdr.data.demonstration_files import read_tools
 from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.download import download
+from dtdr.evaluate.datasets.source import find_file
+from dtdr.evaluate.datasets.splits import read_split
+from dtdr.evaluate.datasets.statistics import measure
 
 
 def run(*arguments):
@@ -55,40 +56,41 @@ def test_list_names_every_set_and_says_what_is_here(nothing_here):
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_list_gives_the_path_of_a_published_set(data_dir):
-    listed = {item["name"]: item for item in run_json("list", "--data-dir", data_dir)["sets"]}
+def test_list_gives_the_path_of_a_published_set(data_dir, monkeypatch):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
+    listed = {item["name"]: item for item in run_json("list")["sets"]}
     assert listed["tinyagent"]["path"] == str(data_dir / "tinyagent" / "examples.json")
     assert listed["tinyagent"]["title"] == "TinyAgent example bank"
 
 
-def test_stats_of_the_example_bank_has_the_papers_figures_beside_it(data_dir):
-    (found,) = run_json("stats", "tinyagent", "--data-dir", data_dir)["sets"]
+def test_stats_of_the_example_bank_has_the_papers_figures_beside_it(data_dir, monkeypatch):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
+    (found,) = run_json("stats", "tinyagent")["sets"]
     assert (found["plans"], found["tools"]) == (1512, 17)
     assert found["calls_per_plan"]["mean"] == pytest.approx(7961 / 1512, abs=1e-4)
     assert found["published"]["plans"] == 39874
     assert found["published"]["dependencies_per_plan"] == {"mean": 1.9, "sd": 1.8}
-    text = run("stats", "tinyagent", "--data-dir", data_dir)
+    text = run("stats", "tinyagent")
     assert "39,874" in text
     assert "not the 39,874 plans" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_stats_say_how_far_a_set_is_from_the_published_one(tmp_path):
+def test_stats_say_how_far_a_set_is_from_the_published_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(tmp_path))
     path = tmp_path / "taskbench" / "data_multimedia" / "data.json"
     path.parent.mkdir(parents=True)
     odd = {**HUB, "id": "2", "task_nodes": '[{"task": "invented"}]'}
     path.write_text(json.dumps(HUB) + "\n" + json.dumps(odd) + "\n")
     path.with_name("tool_desc.json").write_text('{"nodes": [{"id": "a", "desc": "does a"}]}')
-    (found,) = run_json("stats", "taskbench_multimedia", "--data-dir", tmp_path)["sets"]
+    (found,) = run_json("stats", "taskbench_multimedia")["sets"]
     assert found["difference"] == {
         "plans": "-4,308 (-100 %)",
         "tools": "-38",
         "calls_per_plan": "-2.6",
         "dependencies_per_plan": "-1.5",
     }
-    (known,) = run_json(
-        "stats", "taskbench_multimedia", "--data-dir", tmp_path, "--only-known-tools"
-    )["sets"]
+    (known,) = run_json("stats", "taskbench_multimedia", "--only-known-tools")["sets"]
     assert (known["plans"], known["tools"]) == (1, 2)
     (remark,) = known["remarks"]
     assert "does not describe: 1" in remark
@@ -369,7 +371,7 @@ def test_download_without_a_network_is_one_sentence(nothing_here, monkeypatch):
     def no_network(*_):
         raise OSError(-2, "Name or service not known")
 
-    monkeypatch.setattr("dtdr.datasets.download.getproxies", dict)
+    monkeypatch.setattr("dtdr.evaluate.datasets.download.getproxies", dict)
     monkeypatch.setattr("socket.getaddrinfo", no_network)
     with pytest.raises(DtdrError, match=r"cannot be reached .*check the network"):
         run("download", "tinyagent")

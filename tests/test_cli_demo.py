@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dtdr.cli import run
-from dtdr.datasets import BUNDLED, load, synthetic
-from dtdr.datasets.splits import default_split
+from dtdr.evaluate.datasets import BUNDLED, load, synthetic
+from dtdr.evaluate.datasets.splits import default_split
 
 
 @pytest.fixture(scope="module", autouse=True)

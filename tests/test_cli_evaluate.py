@@ -3,11 +3,13 @@ import json
 import numpy as np
 import pytest
 
+from dtdr import load
 from dtdr.cli import run
-from dtdr.encoders.lexical import LexicalEncoder
-from dtdr.evaluation import mean_score, read_run_log
+from dtdr.evaluate import mean_score, read_run_log
+from dtdr.text.encoders.lexical import LexicalEncoder
 from tests import small_data
 from tests.command_line import dtdr, is_one_sentence
+from tests.helpers import sha256_of
 
 KEYS = [
     "retriever",
@@ -34,7 +36,7 @@ def evaluate(data, capsys):
     """Run ``dtdr evaluate`` on the data; gives the code and what it said."""
 
     def call(*arguments):
-        code = run(["evaluate", "--data", str(data), *map(str, arguments)])
+        code = run(["evaluate", str(data), *map(str, arguments)])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -42,7 +44,7 @@ def evaluate(data, capsys):
 
 
 def test_evaluate_in_a_process_of_its_own_prints_one_table_of_at_most_100_columns(data):
-    code, out, err = dtdr("evaluate", "--data", data, "--retriever", "random", "--retriever", "dr")
+    code, out, err = dtdr("evaluate", data, "--retriever", "random", "--retriever", "dr")
     assert (code, err) == (0, "")
     assert [name for name in ("random", "dr", "MRR", "Recall@5") if name not in out] == []
     assert max(map(len, out.splitlines())) <= 100
@@ -76,11 +78,63 @@ def test_whole_plans_of_folds_are_those_of_every_demonstration(evaluate):
     assert scored["tools"] <= scored["tools@5"]
 
 
-def test_whole_plans_are_of_models_that_are_fitted(evaluate):
-    code, _, err = evaluate("--plans", "--log", "3", "--retriever", "dr")
-    assert code == 2
-    assert is_one_sentence(err)
-    assert "--plans" in err
+def test_whole_plans_are_of_models_that_are_fitted(capsys):
+    assert run(["evaluate", "runs/dr.npz", "--plans"]) == 2
+    error = capsys.readouterr().err
+    assert is_one_sentence(error)
+    assert "leave out --plans" in error
+
+
+def test_a_fitted_model_is_scored_as_it_is_and_its_surest_mistakes_are_listed(
+    evaluate, data, tmp_path, capsys
+):
+    model = tmp_path / "model"
+    assert run(["fit", str(data), "-o", str(model), "--retriever", "dtdr-l"]) == 0
+    before = {item.name: sha256_of(item) for item in model.iterdir()}
+    new = tmp_path / "new" / "demonstrations.jsonl"
+    known = [item.to_dict() for item in small_data.dataset(8).demonstrations]
+    odd = {"id": "odd", "query": "Mail Ann the summary", "calls": ["weather", "teleport"]}
+    new.parent.mkdir()
+    new.write_text("".join(json.dumps(item) + "\n" for item in [*known, odd]), encoding="utf-8")
+    capsys.readouterr()
+    assert run(["evaluate", str(new), "--model", str(model), "--plans", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "the model never saw 'teleport'" in shown.err
+    (result,) = json.loads(shown.out)["results"]
+    assert result["steps"] == sum(len(item["calls"]) + 1 for item in [*known, odd])
+    assert result["plans"]["plans"] == len(known) + 1
+    mistakes = result["mistakes"]
+    confidences = [item["confidence"] for item in mistakes]
+    assert confidences == sorted(confidences, reverse=True)
+    (mistake,) = [item for item in mistakes if item["called"] == "teleport"]
+    session = load(model).session("Mail Ann the summary").call("weather")
+    assert mistake["history"] == ["weather"]
+    assert mistake["acceptable"] == ["teleport"]
+    assert mistake["predicted"] == session.rank().best
+    assert run(["evaluate", str(new), "--model", str(model)]) == 0
+    out = capsys.readouterr().out
+    assert "The most confident mistakes" in out
+    assert max(map(len, out.splitlines())) <= 100
+    assert {item.name: sha256_of(item) for item in model.iterdir()} == before
+    _, _, err = evaluate("--model", model, "--json")
+    assert "learned from these very runs" in err
+
+
+def test_what_a_model_cannot_be_scored_on_is_one_sentence(evaluate, data, tmp_path, capsys):
+    model = tmp_path / "model"
+    assert run(["fit", str(data), "-o", str(model), "--retriever", "dr", "--no-arguments"]) == 0
+    strange = tmp_path / "strange.jsonl"
+    strange.write_text('{"id": "1", "query": "Go", "calls": ["walk"]}\n', encoding="utf-8")
+    for arguments, said in (
+        ([strange], "knows none of the tools that strange calls"),
+        ([data, "--retriever", "dr"], "leave out --retriever"),
+        ([data, "--calls"], "fitted without arguments"),
+    ):
+        capsys.readouterr()
+        assert run(["evaluate", *map(str, arguments), "--model", str(model)]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert is_one_sentence(error.splitlines(keepends=True)[-1])
 
 
 def test_json_is_one_object_with_the_promised_keys(evaluate):
@@ -184,7 +238,7 @@ def test_settings_go_to_the_retrievers_that_take_them(evaluate, tmp_path):
 
 def test_paper_recipe_reaches_the_retrievers(evaluate, tmp_path):
     runs = tmp_path / "runs"
-    assert evaluate("--retriever", "dtdr-c", "--recipe", "paper", "--runs", runs)[0] == 0
+    assert evaluate("--retriever", "dtdr-c", "--set", "recipe=paper", "--runs", runs)[0] == 0
     assert read_run_log(runs / "dtdr-c.npz").header.parameters["recipe"] == "paper"
 
 
@@ -233,8 +287,11 @@ def test_unknown_dataset_is_an_error_that_lists_them(capsys):
     assert "unknown dataset 'moon'; choose one of bundled" in capsys.readouterr().err
 
 
-def test_published_set_that_is_not_there_says_where_it_was_looked_for(tmp_path, capsys):
-    assert run(["evaluate", "--dataset", "tinyagent", "--data-dir", str(tmp_path)]) == 2
+def test_published_set_that_is_not_there_says_where_it_was_looked_for(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(tmp_path))
+    assert run(["evaluate", "--dataset", "tinyagent"]) == 2
     error = capsys.readouterr().err
     assert is_one_sentence(error)
     assert str(tmp_path) in error
@@ -262,9 +319,9 @@ def test_encoder_that_gives_nan_is_one_sentence(evaluate, monkeypatch):
     assert "encoder 'lexical' gave a value that is not a finite number" in err
 
 
-def test_dr_gives_the_reference_mrr_on_the_tinyagent_example_bank(data_dir, capsys):
-    arguments = ["--dataset", "tinyagent", "--data-dir", str(data_dir), "--retriever", "dr"]
-    assert run(["evaluate", *arguments, "--json"]) == 0
+def test_dr_gives_the_reference_mrr_on_the_tinyagent_example_bank(data_dir, monkeypatch, capsys):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
+    assert run(["evaluate", "--dataset", "tinyagent", "--retriever", "dr", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["dataset"], found["split"]) == ("tinyagent", "tinyagent")
     assert found["results"][0]["mrr"] == pytest.approx(0.598, abs=0.005)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import shlex
 import subprocess
 
 import pytest
@@ -8,7 +9,8 @@ from dtdr import fit as fit_retriever
 from dtdr import load
 from dtdr.cli import run
 from dtdr.errors import InputError
-from dtdr.retrievers.random import RandomRetriever
+from dtdr.predict import create
+from dtdr.rankers.random import RandomRetriever
 from tests import small_data
 from tests.command_line import is_one_sentence, start
 from tests.helpers import sha256_of
@@ -50,6 +52,24 @@ def test_json_summary_says_what_was_fitted(fit, tmp_path):
     assert (found["retriever"], found["encoder"]) == ("random", None)
     assert (found["demonstrations"], found["tools"], found["skipped_bad"]) == (12, 6, 0)
     assert load(found["model"]).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("what's the weather?", '"what\'s the weather?"'),
+        ('say "hello"', "'say \"hello\"'"),
+        ("costs $5", "'costs $5'"),
+    ],
+)
+def test_the_line_to_try_is_quoted_as_in_a_script(query, said, tmp_path, capsys):
+    data = tmp_path / "runs.jsonl"
+    data.write_text(json.dumps({"id": "1", "query": query, "calls": ["a"]}) + "\n")
+    model = tmp_path / "model"
+    assert run(["fit", str(data), "-o", str(model), "--retriever", "random", "--no-plans"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == f"try: dtdr rank {model} {said}"
+    assert shlex.split(line)[-1] == query
 
 
 def test_default_retriever_learns_and_ranks(data, tmp_path, capsys):
@@ -160,7 +180,7 @@ def test_truth_is_read_as_python_and_as_json_write_it(fit, tmp_path, given, valu
 @pytest.mark.parametrize(
     ("retriever", "setting", "wanted"),
     [
-        ("dtdr-f", "grouped=no", "grouped must be true or false"),
+        ("dr", "weighted=no", "weighted must be true or false"),
         ("dtdr-c", "order=abc", "order must be a whole number"),
         ("dtdr-c", "order=2.5", "order must be a whole number"),
         ("bm25", "k1=x", "k1 must be a number"),
@@ -180,7 +200,7 @@ def test_a_seed_that_no_generator_takes_is_misuse(fit, seed):
     assert code == 2
     assert is_one_sentence(err)
     with pytest.raises(InputError, match="seed is"):
-        RandomRetriever(seed=seed).fit(small_data.dataset().demonstrations)
+        create("random", seed=seed).fit(small_data.dataset().demonstrations)
 
 
 def test_interrupted_fit_leaves_the_old_model(fit, tmp_path, monkeypatch):
@@ -341,7 +361,7 @@ def test_several_files_of_demonstrations_are_one_set(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"what": "else"}, "looks like no format that is known; name the one it has: agentdojo,"),
+        ({"what": "else"}, "looks like no format that is known; name the one it has: anthropic,"),
         ({"id": "1", "calls": []}, "the demonstration has no 'query'"),
     ],
 )

@@ -6,14 +6,15 @@ import sys
 import threading
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from dtdr.cli import import_
+from dtdr.cli import import_, run
+from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
+from tests.command_line import is_one_sentence
 from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
-app = typer.Typer()
+app = CommandGroup()
 app.command("import")(import_.import_traces)
 
 
@@ -48,6 +49,43 @@ def test_the_summary_says_what_was_kept_and_dropped_and_why(log, tmp_path):
     assert record["calls"][1]["arguments"]["file"] == {"$ref": "1", "path": "/id"}
 
 
+def test_the_tools_of_the_log_go_where_fit_looks_for_them(log, tmp_path):
+    turns = [Turn("Mail Ann", [[Call("send_mail", {"to": "ann"}, "sent")]])]
+    schema = {"type": "object", "properties": {"to": {"type": ["string", "null"]}}}
+    tool = {"name": "send_mail", "description": "Send a mail", "parameters": schema}
+    record = openai_chat(number(turns))[0]
+    record["request"]["tools"] = [{"type": "function", "function": tool}]
+    with_tools = write_lines(tmp_path / "tools.log", [record])
+    folder = tmp_path / "out"
+    folder.mkdir()
+    done = call("openai-chat", with_tools, "-o", folder / "d.jsonl")
+    assert f"wrote {folder / 'tools.json'}" in done.stdout.replace("\n", " ")
+    (written,) = json.loads((folder / "tools.json").read_text(encoding="utf-8"))
+    assert (written["name"], written["parameters"][0]["type"]) == ("send_mail", "string")
+    (folder / "tools.json").write_text("[]", encoding="utf-8")
+    done = call("openai-chat", with_tools, "-o", folder / "other.jsonl")
+    assert done.exit_code == 0
+    assert "tools.json exists and was not replaced" in done.stderr
+    assert (folder / "tools.json").read_text(encoding="utf-8") == "[]"
+    assert not (tmp_path / "tools.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("widow=3", "--set: object contains unknown field `widow`"),
+        ("window=0", "--set: expected `int` >= 1"),
+        ("order=random", "--set: invalid enum value 'random'"),
+    ],
+)
+def test_a_setting_that_is_none_is_one_sentence(setting, said, log, tmp_path, capsys):
+    command = ["import", "openai-chat", str(log), "-o", str(tmp_path / "d.jsonl")]
+    assert run([*command, "--set", setting]) == 2
+    error = capsys.readouterr().err
+    assert is_one_sentence(error)
+    assert said in error
+
+
 def test_json_gives_one_object(log, tmp_path):
     done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--redact")
 
@@ -63,7 +101,7 @@ def test_options_reach_the_import(log, tmp_path):
     rules.write_text('{"topic": "sales"}', encoding="utf-8")
     done = call(
         "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole-query",
-        "--no-references", "--redact-rules", rules, "--failed", "drop-call",
+        "--set", "references=false", "--redact-rules", rules, "--failed", "drop-call",
     )  # fmt: skip
 
     assert done.exit_code == 0, done.output
@@ -74,7 +112,7 @@ def test_options_reach_the_import(log, tmp_path):
 
 
 def test_empty_turns_are_kept_on_demand(log, tmp_path):
-    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--empty")
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--set", "empty=true")
     assert json.loads(done.stdout)["kept"] == 2
 
 
@@ -169,7 +207,7 @@ def test_misuse_of_inputs_is_told(arguments, message, tmp_path):
 def test_what_is_kept_of_outputs_can_be_chosen(log, tmp_path):
     done = call(
         "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--outputs", "shape",
-        "--order", "references",
+        "--set", "order=references",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "d.jsonl").read_text(encoding="utf-8"))

@@ -45,7 +45,7 @@ def test_json_holds_the_whole_configuration(model, capsys):
         (lambda model: (model / "model.safetensors").unlink(), "missing or cannot be read"),
         (
             lambda model: (model / "model.safetensors").write_bytes(b"\x08"),
-            "truncated, or not the file",
+            "is not a safetensors file",
         ),
         (lambda model: change_config(model, format_version=99), "format version 99"),
         (lambda model: change_config(model, retriever="dtdr-x"), "unknown retriever 'dtdr-x'"),
@@ -72,7 +72,7 @@ def test_a_tool_name_cannot_control_the_terminal(model, capsys):
     change_config(
         model, tools=[{"name": "\x1b[2Jclear\x9b"}, {"name": "a\u202eb"}, {"name": "end"}]
     )
-    for command in (["inspect", str(model)], ["rank", str(model), "q", "--called", "\x1b[1m"]):
+    for command in (["inspect", str(model)], ["rank", str(model), "q", "--history", "\x1b[1m"]):
         capsys.readouterr()
         assert run(command) == 0
         shown = capsys.readouterr()

@@ -1,23 +1,26 @@
 import json
+from typing import get_args
 
 import pytest
-import typer
 
+import dtdr
 from dtdr.cli import plan, prompt
 from dtdr.cli.planning_options import Fill, Icl, Select
+from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
-from dtdr.llms.replay import Recorder
-from dtdr.planning import METHODS, Planner
-from dtdr.planning.filling import METHODS as FILL_METHODS
-from dtdr.prompting import METHODS as ICL_METHODS
-from dtdr.retrievers.random import RandomRetriever
-from tests import small_data
+from dtdr.llm.backends.replay import Recorder
+from dtdr.llm.planning import METHODS, Planner
+from dtdr.llm.planning.filling import METHODS as FILL_METHODS
+from dtdr.llm.prompting import METHODS as ICL_METHODS
+from dtdr.predict import create
+from tests import small_data, whole_calls
 from tests.command_line import invoke
 from tests.scripted_llm import ScriptedLLM
+from tests.test_filling import with_body
 
 QUERY = "Mail Ann the notes"
 
-app = typer.Typer()
+app = CommandGroup()
 app.command("plan")(plan.plan)
 app.command("prompt")(prompt.prompt)
 
@@ -26,7 +29,7 @@ app.command("prompt")(prompt.prompt)
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan") / "model"
     found = small_data.dataset()
-    RandomRetriever().fit(found.demonstrations, found.tools).save(folder)
+    create("random").fit(found.demonstrations, found.tools).save(folder)
     return folder
 
 
@@ -35,9 +38,9 @@ def run(*arguments):
 
 
 def test_the_choices_of_the_command_line_are_those_of_the_library():
-    assert {item.value for item in Icl} == set(ICL_METHODS)
-    assert {item.value for item in Select} == set(METHODS)
-    assert {item.value for item in Fill} == set(FILL_METHODS)
+    assert set(get_args(Icl)) == set(ICL_METHODS)
+    assert set(get_args(Select)) == set(METHODS)
+    assert set(get_args(Fill)) == set(FILL_METHODS)
 
 
 def test_a_prompt_is_printed_with_its_token_counts(model):
@@ -73,7 +76,7 @@ def test_the_retriever_alone_plans_without_an_llm(model):
 
 def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path):
     from dtdr.api import load
-    from dtdr.selection import Selection
+    from dtdr.rankers.selection import Selection
 
     path = tmp_path / "answers.jsonl"
     with Recorder(ScriptedLLM(["weather", "weather", "end"]), path) as llm:
@@ -108,3 +111,12 @@ def test_misuse_is_one_sentence(model, arguments, said):
 def test_demonstrations_that_are_not_there_are_named(model):
     with pytest.raises(InputError, match=r"cannot read nowhere\.jsonl"):
         run("prompt", model, QUERY, "--examples", "nowhere.jsonl")
+
+
+def test_a_plan_with_a_value_that_has_to_be_written_is_not_complete(tmp_path):
+    mails = [item for item in whole_calls.DEMONSTRATIONS if item.plan.calls[-1].tool == "send_mail"]
+    dtdr.fit(map(with_body, mails), retriever="dr", arguments=True).save(tmp_path / "model")
+    query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
+    result = run("plan", tmp_path / "model", query)
+    assert "has to be written: body" in result.stdout
+    assert "The plan is not complete, values to be written: 1; 2 calls" in result.stdout

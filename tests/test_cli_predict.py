@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 
 from dtdr import Run, load
-from dtdr.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.cli import run
-from dtdr.demonstration_files import write_demonstrations
+from dtdr.data.demonstration_files import write_demonstrations
 from dtdr.errors import InputError
-from dtdr.evaluation.calls import score_calls
+from dtdr.evaluate.call_accuracy import score_calls
+from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from tests.command_line import is_one_sentence
 from tests.whole_calls import DEMONSTRATIONS, TOOLS
 
@@ -111,7 +111,7 @@ def test_the_table_says_where_values_come_from(model, capsys):
     ("arguments", "words"),
     [
         ([], "give a query, or --run FILE"),
-        (["Mail", "--run", "x"], "give a query, or --run FILE"),
+        (["Mail", "--run", "x"], "give --run alone"),
         (["  "], "the query is empty"),
         (["Mail", "--top", "0"], "at least 1"),
         (["Mail", "--plans", "--top", "0"], "at least 1"),
@@ -139,11 +139,11 @@ def test_inspect_lists_the_values_a_model_holds(model, data, tmp_path, capsys):
     assert run(["inspect", model]) == 0
     assert '"Outbox"' in capsys.readouterr().out
     bare = str(tmp_path / "bare")
-    assert run(["fit", str(data), "-o", bare, "--retriever", "dr", "--no-values"]) == 0
+    assert run(["fit", str(data), "-o", bare, "--retriever", "dr", "--value-runs", "0"]) == 0
     capsys.readouterr()
     assert run(["inspect", bare]) == 0
     out = capsys.readouterr().out
-    assert "holds no values" in out
+    assert "has no values" in out
     assert "Outbox" not in out
     rare = str(tmp_path / "rare")
     assert run(["fit", str(data), "-o", rare, "--retriever", "dr", "--value-runs", "99"]) == 0
@@ -157,7 +157,7 @@ def test_inspect_lists_the_values_a_model_holds(model, data, tmp_path, capsys):
 
 
 def test_evaluate_says_how_many_calls_are_filled_exactly(data, capsys):
-    command = ["evaluate", "--data", str(data), "--retriever", "dr", "--calls"]
+    command = ["evaluate", str(data), "--retriever", "dr", "--calls"]
     assert run([*command, "--json"]) == 0
     calls = answer(capsys)["results"][0]["calls"]
     assert calls["exact"] > 0.9
@@ -174,8 +174,8 @@ def test_evaluate_says_how_many_calls_are_filled_exactly(data, capsys):
 
 
 def test_run_logs_hold_no_calls(tmp_path, capsys):
-    assert run(["evaluate", "--log", str(tmp_path / "x.npz"), "--calls"]) == 2
-    assert "leave --log out" in capsys.readouterr().err
+    assert run(["evaluate", str(tmp_path / "x.npz"), "--calls"]) == 2
+    assert "leave out --calls" in capsys.readouterr().err
 
 
 def test_scores_are_counted_by_call_plan_and_source():

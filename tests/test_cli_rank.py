@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dtdr import Run, load
+from dtdr import Run, fit, load
 from dtdr.cli import run
 from tests import small_data
 from tests.command_line import is_one_sentence, start
@@ -62,16 +62,19 @@ def test_a_query_unlike_the_demonstrations_is_said_to_be(tmp_path, capsys):
     assert "unlike the demonstrations" in err
 
 
-def test_called_takes_names_with_commas_and_spaces_and_comes_after_history(model, capsys):
-    arguments = ["--history", "read_file", "--called", "odd, name", "--called", "weather"]
-    assert run(["rank", model, "Mail Ann", *arguments, "--json"]) == 0
-    found = answer(capsys)
-    assert found["history"] == ["read_file", "odd, name", "weather"]
-    assert found["unknown_tools"] == ["odd, name"]
+@pytest.mark.parametrize("command", ["rank", "predict"])
+def test_several_histories_add_up_and_keep_the_name_of_a_tool_whole(command, tmp_path, capsys):
+    folder = str(tmp_path / "model")
+    fit([("Mail Ann", ["odd, name", "b"]), ("Call Bo", ["b", "c"])], retriever="dr").save(folder)
+    history = ["--history", "b, c", "--history", "odd, name", "--history", "x"]
+    assert run([command, folder, "Mail Ann", *history, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["history"] == ["b", "c", "odd, name", "x"]
+    assert "never saw 'x'" in shown.err
 
 
 def test_history_with_unknown_tool_still_ranks_and_says_so(model, capsys):
-    assert run(["rank", model, "Mail Ann", "--called", "teleport"]) == 0
+    assert run(["rank", model, "Mail Ann", "--history", "teleport"]) == 0
     shown = capsys.readouterr()
     assert "never saw 'teleport'" in shown.err
     assert "Probability" in shown.out
@@ -194,7 +197,7 @@ def test_program_that_writes_one_line_and_waits_gets_its_answer(model):
 def test_history_beside_lines_of_input_is_an_error(model, stdin, capsys):
     stdin('{"query": "a"}\n')
     assert run(["rank", model, "--history", "read_file"]) == 2
-    assert "each line has its own history" in capsys.readouterr().err
+    assert "each line of the input has its own history" in capsys.readouterr().err
 
 
 def test_terminal_without_a_query_is_told_what_to_give(model, monkeypatch, capsys):
@@ -245,7 +248,7 @@ def test_a_run_is_ranked_as_by_the_library(factored, tmp_path, stdin, capsys):
 def test_a_retriever_that_knows_names_only_says_that_the_rest_changes_nothing(model, stdin, capsys):
     stdin(json.dumps(RUN))
     assert run(["rank", model, "--run", "-"]) == 0
-    assert "outputs and what came before change nothing" in capsys.readouterr().err
+    assert "it ignores their outputs and the messages before" in capsys.readouterr().err
     stdin(json.dumps({"query": "Mail Ann", "calls": [{"tool": "read_file"}]}))
     assert run(["rank", model, "--run", "-"]) == 0
     assert capsys.readouterr().err == ""
@@ -308,7 +311,7 @@ def test_a_run_file_that_is_not_there_is_an_error(model, tmp_path, capsys):
     assert "cannot read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["Mail Ann"], ["--history", "a"], ["--called", "a"]])
+@pytest.mark.parametrize("more", [["Mail Ann"], ["--history", "a"]])
 def test_a_run_goes_alone(model, more, capsys):
     assert run(["rank", model, *more, "--run", "run.json"]) == 2
     assert "give --run alone" in capsys.readouterr().err

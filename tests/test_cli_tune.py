@@ -1,16 +1,16 @@
 import json
 
 import pytest
-import typer
 
 from dtdr.cli import planning_options, tune
+from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
-from dtdr.llms.replay import Recorder
+from dtdr.llm.backends.replay import Recorder
 from tests import small_data
 from tests.command_line import invoke
 from tests.scripted_llm import ScriptedLLM
 
-app = typer.Typer()
+app = CommandGroup()
 app.command()(tune.tune)
 
 SMALL = ("--top", 3, "--steps", 8)
@@ -45,7 +45,7 @@ def test_an_llm_that_knows_nothing_leaves_the_retriever_alone(llm, data):
     assert "8 held-out steps" in result.stdout
     last = result.stdout.strip().splitlines()[-1]
     assert last.startswith(
-        "Use: dtdr plan MODEL QUERY --llm 'gguf:a model.gguf' --icl hard --top 3 --examples "
+        'Use: dtdr plan MODEL QUERY --llm "gguf:a model.gguf" --icl hard --top 3 --examples '
     )
     assert last.endswith("--select retriever")
 

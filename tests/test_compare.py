@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtdr.errors import InputError
-from dtdr.evaluation import compare
-from dtdr.evaluation.metrics import by_plan, mean_score
+from dtdr.evaluate import compare
+from dtdr.evaluate.metrics import by_plan, mean_score
 from tests.runs import make_log, make_step, steps_of_plans
 
 GOOD, BAD = [0, 1, 2, 3, 4], [4, 3, 2, 1, 0]

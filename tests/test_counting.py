@@ -13,26 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dtdr
-from dtdr import counting, parquet
-from dtdr.calls import ToolCall
 from dtdr.cli import run
-from dtdr.counting import Counts, columns, draw_sample, passes
-from dtdr.counting import counts as counts_module
-from dtdr.counting import parts as parts_module
-from dtdr.counting.columns import WordHashes
-from dtdr.counting.counts import PER_TOOL, merge_all, number_of
-from dtdr.counting.unique_ids import UniqueIds
-from dtdr.datasets import load
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import read_demonstrations, save_demonstrations, save_tools
-from dtdr.demonstrations import Demonstration
-from dtdr.encoders.lexical import words
-from dtdr.engines import ProcessEngine
+from dtdr.data import parquet
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.engines import ProcessEngine
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError
-from dtdr.jsonl import BadRecords
-from dtdr.plan import Plan
-from dtdr.retrievers.factored.familiarity import hash_runs, phrase_hashes
-from dtdr.retrievers.training import TrainingData
+from dtdr.evaluate.datasets import load
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.predict import counting
+from dtdr.predict.counting import Counts, columns, draw_sample, passes
+from dtdr.predict.counting import counts as counts_module
+from dtdr.predict.counting import file_parts as parts_module
+from dtdr.predict.counting.columns import WordHashes
+from dtdr.predict.counting.counts import PER_TOOL, merge_all, number_of
+from dtdr.predict.counting.unique_ids import UniqueIds
+from dtdr.rankers.dtdr_f.familiarity import hash_runs, phrase_hashes
+from dtdr.rankers.training import TrainingData
+from dtdr.text.encoders.lexical import words
 from tests import strategies
 
 arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")
@@ -105,9 +106,9 @@ def test_what_is_counted_is_what_is_there():
 
 
 def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
-    sizes = [set(Counts(size).count(SOME)[0].choose().tolist()) for size in (10, 100, 400)]
+    sizes = [set(Counts(size).count(SOME)[0].choose().tolist()) for size in (100, 300, 400)]
     assert sizes[0] < sizes[1] < sizes[2]
-    other = set(Counts(100, seed=1).count(SOME)[0].choose().tolist())
+    other = set(Counts(300, seed=1).count(SOME)[0].choose().tolist())
     assert len(other & {number_of(item.id, 1) for item in SOME}) == len(other)
     drawn = [
         {item.id for item in SOME if number_of(item.id, seed) in chosen}
@@ -228,7 +229,7 @@ def test_columns_are_counted_as_demonstrations_are(tmp_path, failures, monkeypat
     monkeypatch.setattr(columns, "_AT_ONCE", 100)
     monkeypatch.setattr(columns, "_PIECES", 50)
     monkeypatch.setattr(columns, "MAX_CHARACTERS", 40)
-    monkeypatch.setattr("dtdr.retrievers.factored.familiarity.MAX_CHARACTERS", 40)
+    monkeypatch.setattr("dtdr.rankers.dtdr_f.familiarity.MAX_CHARACTERS", 40)
     monkeypatch.setattr(parquet, "_ROWS", 64)
     long = Demonstration("long", " " * 50 + "begins late", Plan((ToolCall("1", RARE),)))
     items = [*SOME, long, Demonstration("7é", "東京 へ行く zwölfte", Plan((ToolCall("a", "été"),)))]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dtdr import datasets
-from dtdr.calls import iter_references
-from dtdr.datasets import t_eval, tinyagent, traject_bench, ultratool
-from dtdr.datasets.base import object_records
-from dtdr.datasets.splits import default_split
-from dtdr.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.data.calls import iter_references
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.plan import Plan
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords
-from dtdr.plan import Plan
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import t_eval, tinyagent, traject_bench, ultratool
+from dtdr.evaluate.datasets.source import object_records
+from dtdr.evaluate.datasets.splits import default_split
 
 
 @cache
@@ -83,7 +83,7 @@ def test_missing_set_says_where_it_looked_and_what_to_do(no_sets):
     assert str(no_sets / "mine") in message
     assert str(no_sets / "cache" / "datasets") in message
     assert "dtdr data download taskbench_multimedia" in message
-    assert "--data-dir" in message
+    assert "DTDR_DATA_DIR" in message
 
 
 def test_missing_set_that_is_on_no_hub_names_its_origin(no_sets):
@@ -336,7 +336,7 @@ def test_object_file_is_read_alike_in_chunks_of_any_size(chunk, tmp_path, monkey
     path = tmp_path / "object.json"
     for text in (json.dumps(content), json.dumps(content, indent=3, ensure_ascii=False)):
         path.write_text(text, encoding="utf-8")
-        monkeypatch.setattr("dtdr.datasets.base._CHUNK", chunk)
+        monkeypatch.setattr("dtdr.evaluate.datasets.source._CHUNK", chunk)
         assert dict(pair for _, pair in object_records(path)) == content
 
 
@@ -519,7 +519,7 @@ def test_traject_bench_has_what_its_calls_returned_where_that_is_known(data_dir,
         next(traject_bench.read(alone))
 
 
-# -- tau-bench ---------------------------------------------------------------------------------
+# -- real runs of agents ------------------------------------------------------------------------
 
 
 def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
@@ -543,6 +543,24 @@ def test_tau_airline_has_runs_of_several_turns_with_their_outputs(data_dir):
         for side in (split.train, split.test)
     ]
     assert not groups[0] & groups[1]
+
+
+def test_tau_retail_has_two_runs_of_each_task(data_dir):
+    dataset = loaded("tau_retail", data_dir)
+    assert len({item.group for item in dataset.demonstrations}) == 70
+    assert len({item.id.rpartition("-")[0] for item in dataset.demonstrations}) == 140
+    assert sum(len(item.plan.calls) for item in dataset.demonstrations) == 1181
+    assert {item.outcome for item in dataset.demonstrations} == {"success", "failure"}
+
+
+def test_livemcp_lists_every_tool_of_its_servers(data_dir):
+    dataset = loaded("livemcp", data_dir)
+    assert len({item.group for item in dataset.demonstrations}) == 65
+    calls = [call for item in dataset.demonstrations for call in item.plan.calls]
+    assert len(calls) == 381
+    assert len({call.tool for call in calls}) == 84
+    assert sum(bool(tool.description) for tool in dataset.tools) == 492
+    assert len(dataset.tools) == 511  # one that a run calls is in no server's list
 
 
 def test_tau_airline_says_what_is_wrong_with_a_record(tmp_path):

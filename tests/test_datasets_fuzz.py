@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtdr.datasets import t_eval, taskbench, tinyagent, traject_bench, ultratool
-from dtdr.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
+from dtdr.evaluate.datasets import t_eval, taskbench, tinyagent, traject_bench, ultratool
 
 VALID: dict[str, tuple[Any, Any]] = {
     "bank": (

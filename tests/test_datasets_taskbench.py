@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from dtdr import datasets
-from dtdr.datasets import taskbench
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.jsonl import BadRecords
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import taskbench
 
 NODES = [
     {"task": "Image-to-Text", "arguments": ["photo.jpg"]},

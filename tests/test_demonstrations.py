@@ -8,16 +8,16 @@ from hypothesis import given
 
 import dtdr
 from dtdr import Demonstration, Plan, Run, Tool, ToolCall, read_demonstrations
-from dtdr.demonstration_files import (
+from dtdr.data.demonstration_files import (
     SeenIds,
     read_tools,
     save_demonstrations,
     save_tools,
     write_demonstrations,
 )
-from dtdr.demonstrations import Message, as_demonstrations
+from dtdr.data.demonstrations import Message, as_demonstrations
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords
 from tests.strategies import demonstrations, runs
 
 GOOD = {

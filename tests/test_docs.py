@@ -10,7 +10,7 @@ from examples.hotel.tools import TOOLS
 
 import dtdr
 from dtdr.cli import app
-from dtdr.traces import open_demonstrations
+from dtdr.logs import open_demonstrations
 from tests.conftest import PROJECT
 
 DOCS = PROJECT / "docs"
@@ -56,6 +56,8 @@ def test_the_first_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     shown = [line for line in capsys.readouterr().out.splitlines() if line in promised]
     assert shown == promised == ["search_bookings", "get_invoice"]
     assert len(names["request"]["tool_choice"]["allowed_tools"]["tools"]) == 5
+    run_blocks("session.md", "session", retriever=names["retriever"])
+    assert capsys.readouterr().out == "get_invoice\n"
 
 
 @pytest.mark.parametrize("name", ["pairs", pytest.param("frames", marks=pytest.mark.slow)])
@@ -63,7 +65,7 @@ def test_every_form_of_demonstrations_is_learned_from(name):
     if name == "frames":
         pytest.importorskip("polars", reason="polars is not installed")
         pytest.importorskip("pandas", reason="pandas is not installed")
-    run_blocks("how-to.md", name)
+    run_blocks("import-check.md", name)
 
 
 def test_what_is_said_of_updates_notebooks_and_event_loops_runs(tmp_path, monkeypatch, capsys):
@@ -72,11 +74,11 @@ def test_what_is_said_of_updates_notebooks_and_event_loops_runs(tmp_path, monkey
     retriever = dtdr.fit(demonstrations)
     retriever.save("model")
     run = dtdr.Run.from_dict({"query": "Check in Ann", "calls": ["find_guest", "search_bookings"]})
-    run_blocks("how-to.md", "update", retriever=retriever)
+    run_blocks("session.md", "update", retriever=retriever)
     assert "send_sms" in dtdr.load("model").vocabulary
     fast = dtdr.fit(demonstrations, retriever="dr")
-    run_blocks("how-to.md", "plots", retriever=fast, run=run, demonstrations=demonstrations)
-    run_blocks("how-to.md", "async", retriever=retriever)
+    run_blocks("evaluate.md", "plots", retriever=fast, run=run, demonstrations=demonstrations)
+    run_blocks("session.md", "async", retriever=retriever)
     assert "find_user" in capsys.readouterr().out
 
 

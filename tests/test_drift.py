@@ -9,9 +9,9 @@ from scipy import stats
 
 from dtdr import Demonstration
 from dtdr.cli import run
-from dtdr.datasets.synthetic import generate
 from dtdr.errors import InputError
-from dtdr.evaluation.drift import compare_runs
+from dtdr.evaluate.datasets.synthetic import generate
+from dtdr.evaluate.drift import compare_runs
 from tests.command_line import dtdr, is_one_sentence
 
 
@@ -157,6 +157,24 @@ def test_the_tables_fit_100_columns(files):
     assert (code, err) == (0, "")
     assert "80 runs before, 80 after; the same queries" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_tool_that_vanished_has_its_own_line(tmp_path, capsys):
+    def write(name, tools):
+        runs = [{"id": str(at), "query": "go", "calls": calls} for at, calls in enumerate(tools)]
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(run) + "\n" for run in runs), encoding="utf-8")
+        return str(path)
+
+    before = write("before.jsonl", [["look", "refund"]] * 6 + [["look"]] * 24)
+    after = write("after.jsonl", [["look"]] * 29 + [["look", "void"]])
+    assert run(["compare-runs", before, after, "--permutations", "199"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["refund", "6", "0"] in rows
+    assert ["void", "0", "1"] in rows
+    assert run(["compare-runs", before, after, "--permutations", "199", "--json"]) == 0
+    sides = json.loads(capsys.readouterr().out)["one_sided"]
+    assert sides == {"refund": {"before": 6, "after": 0}, "void": {"before": 0, "after": 1}}
 
 
 @pytest.mark.parametrize(

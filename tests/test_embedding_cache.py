@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtdr.encoders import cache
-from dtdr.encoders.base import Encoder, length_one
-from dtdr.encoders.cache import CacheWarning, VectorCache
+from dtdr.data.files import cache_folder
 from dtdr.errors import EncoderError, InputError
-from dtdr.files import cache_folder
+from dtdr.text.encoders import cache
+from dtdr.text.encoders.base import Encoder, length_one
+from dtdr.text.encoders.cache import CacheWarning, VectorCache
 
 TEXTS = ["one", "two", "", "Köln 🙂", "half \ud800", "x" * 100_000]
 

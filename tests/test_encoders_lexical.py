@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from dtdr import encoders
-from dtdr.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
 from dtdr.errors import EncoderError, InputError, ModelError
+from dtdr.text import encoders
+from dtdr.text.encoders.lexical import TOKEN_PATTERN, LexicalEncoder, normalise, words
 
 TEXTS = [
     "Mail Ann the summary of q3.pdf, please!",

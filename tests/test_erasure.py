@@ -8,15 +8,16 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
-from dtdr import erasure, load
+from dtdr import load
 from dtdr.cli import run
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import read_demonstrations, save_demonstrations, save_tools
-from dtdr.erasure import erase_groups
+from dtdr.data import erasure
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
+from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
-from dtdr.feedback import FileLog
-from dtdr.learning import Trainer, Versions
-from dtdr.server import Settings, create_app
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.serve.feedback import FileLog
+from dtdr.serve.learning import Trainer, Versions
+from dtdr.serve.server import Settings, create_app
 
 GROUPS = ("ann", "bob", "", "ann-2")
 SOME = [
@@ -208,7 +209,7 @@ def test_what_cannot_be_fitted_again_is_refused_before_anything_is_erased(
     assert run(fit) == 0
     erase += ["--model", str(model)]
     assert run([*erase[:1], str(run_data / "a.jsonl"), *erase[2:]]) == 2
-    assert "learned from 60 demonstrations, and these files hold 30" in capsys.readouterr().err
+    assert "learned from 60 demonstrations, and these files have 30" in capsys.readouterr().err
     versions = Versions(model)
     with versions.lock():
         assert run(erase) == 2

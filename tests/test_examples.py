@@ -2,11 +2,11 @@
 
 import pytest
 
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
-from dtdr.plan import Plan
-from dtdr.prompting import Examples, FillingPrompts
-from dtdr.tools import Parameter, Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Parameter, Tool
+from dtdr.llm.prompting import Examples, FillingPrompts
 
 
 def demonstration(name: str, query: str, *calls: tuple[str, dict]) -> Demonstration:

@@ -8,15 +8,35 @@ from examples.hotel.generate import conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtdr import datasets
-from dtdr.datasets.splits import default_split
-from dtdr.encoders.base import Encoder
-from dtdr.errors import ModelError
-from dtdr.evaluation.statistics import auroc
-from dtdr.retrievers.factored.familiarity import Familiarity
-from dtdr.retrievers.factored.retriever import DTDRFactored
-from dtdr.retrievers.out_of_distribution import FALSE_ALARMS, threshold_of
-from dtdr.retrievers.vectors import unit
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.evaluate.statistics import auroc
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.familiarity import fit_threshold, phrase_hashes
+from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.text import QueryText
+from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
+from dtdr.rankers.vectors import unit
+from dtdr.text.encoders.base import Encoder
+
+
+class Familiarity:
+    """The score of queries and its threshold, learned from texts."""
+
+    def __init__(self, texts, groups=None, encoder=None):
+        queries = EncodedQueries.of(texts, encoder)
+        self.featurizer = QueryFeaturizer.fit(queries, [])
+        vectors = None if encoder is None else self.featurizer.further_vectors
+        names = groups or [""] * len(texts)
+        self.threshold = fit_threshold(queries.rows["words"], names, encoder, vectors)
+
+    @classmethod
+    def fit(cls, texts, groups=None, encoder=None):
+        return cls(texts, groups, encoder)
+
+    def score(self, query):
+        return self.featurizer.read(QueryText.of(query)).familiar
+
 
 SETS = ("tinyagent", "t_eval", "ultratool", "traject_bench")
 OPENINGS = ("please mail", "could you mail", "write to", "send word to", "ring up", "text")
@@ -136,24 +156,6 @@ def test_unnamed_groups_are_groups_of_their_own():
     assert Familiarity.fit(texts, [""] * 100).threshold == Familiarity.fit(texts).threshold
 
 
-def test_learning_on_makes_the_learned_kind_familiar(fitted):
-    query = "dim the lights of the kitchen at nine"
-    assert fitted.score(query) < fitted.threshold
-    grown = fitted.with_queries([query, query.replace("kitchen", "hall")])
-    assert grown.score(query.replace("nine", "noon")) >= grown.threshold
-    assert grown.threshold == fitted.threshold
-    assert fitted.score(query) < fitted.threshold
-    assert grown.with_queries([]) is grown
-
-
-def test_learning_on_is_the_same_as_learning_at_once():
-    texts = requests(50, 0)
-    grown = Familiarity.fit(texts[:30])
-    for text in texts[30:]:
-        grown = grown.with_queries([text])
-    np.testing.assert_array_equal(grown.known, Familiarity.fit(texts).known)
-
-
 class ByTopic(Encoder):
     """A vector of which of some topics a text is about, whatever its words."""
 
@@ -178,58 +180,38 @@ class ByTopic(Encoder):
         return cls()
 
 
-def test_with_an_encoder_what_means_the_same_is_familiar():
-    texts = requests(100, 0)
-    by_words, by_meaning = Familiarity.fit(texts), Familiarity.fit(texts, None, ByTopic())
-    other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
-    vectors = unit(ByTopic().encode(texts))
-
-    def score(query):
-        (vector,) = unit(ByTopic().encode([query]))
-        return by_meaning.score(query, float((vectors @ vector).max()))
-
-    assert by_words.score(other) < by_words.threshold
-    assert score(other) >= by_meaning.threshold > score(strange)
-    alike = sum(score(query) < by_meaning.threshold for query in requests(100, 1))
-    assert alike <= 5
-    restored = Familiarity.restore(by_meaning.arrays("f."), "f.")
-    assert restored.score(other, 0.7) == by_meaning.score(other, 0.7) > by_words.score(other)
-    assert by_meaning.with_queries([other]).score(other, 1.0) == 1.0
-
-
 def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration():
     data = datasets.load(datasets.BUNDLED).demonstrations[:60]
-    retriever = DTDRFactored(width=4, folds=2, blocks="history,relations", encoder=ByTopic())
+    retriever = create("dtdr-f", width=4, folds=2, blocks="history,relations", encoder=ByTopic())
     retriever.fit(data)
-    familiarity = retriever.model_.familiarity
+    by_words = Familiarity.fit([item.query for item in data])
     for query in ("write to Ann", "square root"):
         vectors = unit(ByTopic().encode([item.query for item in data]))
         (vector,) = unit(ByTopic().encode([query]))
         nearest = float((vectors @ vector).max())
-        assert retriever.rank(query).familiarity == pytest.approx(
-            familiarity.score(query, nearest), abs=1e-3
-        )
+        expected = (by_words.score(query) + nearest) / 2
+        assert retriever.rank(query).familiarity == pytest.approx(expected, abs=1e-3)
 
 
-def test_saved_and_restored_scores_the_same(fitted):
-    restored = Familiarity.restore(fitted.arrays("f."), "f.")
-    assert restored.threshold == fitted.threshold
-    assert [restored.score(query) for query in requests(50, 5)] == [
-        fitted.score(query) for query in requests(50, 5)
-    ]
+def test_with_an_encoder_what_means_the_same_is_familiar():
+    texts = requests(100, 0)
+    items = [(text, ["mail"]) for text in texts]
+    by_words = create("dtdr-f", width=4, blocks="history").fit(items)
+    by_meaning = create("dtdr-f", width=4, blocks="history", encoder=ByTopic()).fit(items)
+    other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
+    assert not by_words.rank(other).is_familiar
+    assert by_meaning.rank(other).is_familiar
+    assert not by_meaning.rank(strange).is_familiar
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"f.known": np.zeros(3)},
-        {"f.known": np.zeros((2, 2), np.uint32)},
-        {"f.threshold": np.zeros(2)},
-    ],
-)
-def test_damaged_arrays_are_refused(fitted, damage):
-    with pytest.raises(ModelError, match="fit the model again"):
-        Familiarity.restore(fitted.arrays("f.") | damage, "f.")
+def test_phrases_that_were_counted_are_familiar_too():
+    model = create("dtdr-f", width=4, blocks="history").fit(
+        [(text, ["mail"]) for text in requests(40, 0)]
+    )
+    query = "dim the lights of the kitchen at nine"
+    assert not model.rank(query).is_familiar
+    model.record_counts(model.training_, np.unique(phrase_hashes(query)))
+    assert model.rank(query).familiarity == 1
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,16 @@ from typing import ClassVar
 
 import pytest
 
-from dtdr.calls import ToolCall
+from dtdr.data.calls import ToolCall
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.llms.server import OpenAIServer, json_schema
-from dtdr.plan import Plan
-from dtdr.planning import Planner, fill
-from dtdr.prompting import FillingPrompts, filling_form
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.run import Run
-from dtdr.tools import Parameter, Tool
+from dtdr.llm.backends.server import OpenAIServer, json_schema
+from dtdr.llm.planning import Planner, fill
+from dtdr.llm.prompting import FillingPrompts, filling_form
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
 from tests.fake_llm_server import fake_server
 from tests.scripted_llm import ScriptedLLM
@@ -46,7 +47,7 @@ class InOrder(RandomRetriever):
         scores = super()._probabilities(prepared, histories) * 0
         for row, history in zip(scores, histories, strict=True):
             names = (*self.plan, "end")
-            row[self.index(names[min(len(history), len(self.plan))])] = 1
+            row[self._index[names[min(len(history), len(self.plan))]]] = 1
         return scores
 
 
@@ -58,7 +59,7 @@ def fitted(kind=InOrder, tools=(), **options):
     demonstrations = whole_calls.DEMONSTRATIONS
     if tools:
         demonstrations = tuple(map(with_body, demonstrations))
-    return kind().fit(demonstrations, (*whole_calls.TOOLS, *tools), **options)
+    return Model(kind()).fit(demonstrations, (*whole_calls.TOOLS, *tools), **options)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +99,11 @@ def test_the_llm_is_asked_for_unknown_parameters_alone_and_reads_the_known_ones(
     planner = Planner(retriever, llm, select="retriever", demonstrations=examples)
     result = planner.plan(query)
     (prompt,) = llm.prompts
-    assert "Already filled: folder='Outbox', subject='Final Demo', to=out_1\n" in prompt.variable
+    assert "Already filled: to=out_1, subject='Final Demo', folder='Outbox'\n" in prompt.variable
     listed = prompt.variable.split("Its other parameters:\n")[1]
     assert listed == "- body (string, required)"
     assert prompt.example is not None
-    assert "to=out_1\nIts other parameters:" in prompt.example[0]
+    assert "folder='Outbox'\nIts other parameters:" in prompt.example[0]
     assert prompt.example[1].startswith("body='Thanks ")
     arguments = dict(result.plan.calls[1].arguments)
     assert arguments["body"] == "See you there"

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dtdr
-from dtdr.demonstration_files import read_demonstrations, read_tools
+from dtdr.data.demonstration_files import read_demonstrations, read_tools
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import DtdrError
-from dtdr.jsonl import BadRecords
-from dtdr.traces import FORMATS, Importer, Redactor, find_format
+from dtdr.logs import FORMATS, Importer, Redactor, find_format
 from tests import crafted, small_data
 from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number
 

@@ -3,14 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dtdr.calls import ToolCall
-from dtdr.datasets.splits import Split, group_folds
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
 from dtdr.errors import InputError, OutputError
-from dtdr.evaluation import harness, mean_score, read_run_log, run, run_folds
-from dtdr.plan import Plan
-from dtdr.retrievers import create
-from dtdr.retrievers.random import RandomRetriever
+from dtdr.evaluate import harness, mean_score, read_run_log, run, run_folds
+from dtdr.evaluate.datasets.splits import Split, group_folds
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests import small_data
 from tests.runs import is_same
 
@@ -22,16 +24,16 @@ class Oracle(RandomRetriever):
         super().__init__()
         self.demonstrations = demonstrations
 
-    def parameters(self):
+    def get_params(self):
         return {}
 
     def _probabilities(self, prepared, histories):
         plans = {item.query: item.plan for item in self.demonstrations}
         rows = np.zeros((len(histories), len(self.tools_)))
         for row, query, history in zip(rows, prepared, histories, strict=True):
-            names = [self.vocabulary[index] for index in history]
+            names = [self._names[index] for index in history]
             for tool in plans[query].acceptable_after(names):
-                row[self.index(tool)] = 1
+                row[self._index[tool]] = 1
         return rows
 
 
@@ -82,7 +84,7 @@ def test_ranking_and_probabilities_are_those_of_the_fitted_retriever(log, datase
 
 
 def test_retriever_that_knows_the_plans_scores_1(dataset):
-    log = run(Oracle(dataset.demonstrations), dataset, small_data.split())
+    log = run(Model(Oracle(dataset.demonstrations)), dataset, small_data.split())
     for metric in ("mrr", "f1", "top1", "recall@5"):
         assert mean_score(log, metric) == 1
 
@@ -202,28 +204,20 @@ class Told(RandomRetriever):
     """Writes down which calls it is told of, with their outputs."""
 
     uses_calls = True
-    told: list[tuple] = []  # noqa: RUF012  # of the whole class, as sessions see it
+    told: list[Run] = []  # noqa: RUF012  # of the whole class
 
-    def _start(self, query, before=()):
-        state = super()._start(query, before)
-        self.told.append(("start", query, tuple(before)))
-        ranked = state.call
-
-        def call(tool, call=None):
-            self.told.append((tool, call))
-            ranked(tool, call)
-
-        state.call = call  # type: ignore[method-assign]
-        return state
+    def score_all(self, prepared, runs):
+        self.told.extend(runs)
+        return super().score_all(prepared, runs)
 
 
 def test_a_retriever_that_reads_calls_is_told_of_them(dataset):
     item = demonstrate_parallel()
     data = replace(dataset, demonstrations=[*dataset.demonstrations[:3], item])
     Told.told.clear()
-    log = run(Told(), data, Split("s", (0, 1, 2), (3,)))
-    assert ("start", item.query, item.before) in Told.told
-    calls = [call for _, call in (one for one in Told.told if one[0] != "start")]
+    log = run(Model(Told()), data, Split("s", (0, 1, 2), (3,)))
+    assert all((one.query, one.before) == (item.query, item.before) for one in Told.told)
+    calls = [call for one in Told.told for call in one.calls]
     assert item.plan.calls[0] in calls
     assert ToolCall("2", "summarize", step=2) in calls
     assert [record["next_in_log"] for record in log.records()][1] == ["send_mail", "summarize"]

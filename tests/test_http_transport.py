@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dtdr
-from dtdr.encoders.endpoint import EndpointEncoder
 from dtdr.errors import DtdrError, MissingExtraError
-from dtdr.http_requests import (
+from dtdr.llm.backends.server import OpenAIServer
+from dtdr.llm.prompting import Prompt
+from dtdr.net.http_requests import (
     Answer,
     NoAnswerError,
     Request,
@@ -26,9 +27,8 @@ from dtdr.http_requests import (
     read_refusal,
     read_retry_after,
 )
-from dtdr.http_transport import AsyncTransport, Transport
-from dtdr.llms.server import OpenAIServer
-from dtdr.prompting import Prompt
+from dtdr.net.http_transport import AsyncTransport, Transport
+from dtdr.text.encoders.endpoint import EndpointEncoder
 
 IMPATIENT = RetryPolicy(pause=0)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"

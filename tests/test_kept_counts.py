@@ -10,12 +10,12 @@ pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 
 import dtdr
 from dtdr.cli import run
-from dtdr.counting import Counts, KeptCounts, draw_sample, parts, passes
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import save_demonstrations, save_tools
-from dtdr.engines import ProcessEngine
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.engines import ProcessEngine
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import OutputError
-from dtdr.jsonl import BadRecords
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.predict.counting import Counts, KeptCounts, draw_sample, file_parts, passes
 
 ONE = ProcessEngine(1)
 GROUPS = ("ann", "bob", "", "eve")
@@ -125,9 +125,9 @@ def test_parts_of_one_parquet_file_are_kept_one_by_one(tmp_path, monkeypatch, co
     save_demonstrations(tmp_path / "d.parquet", SOME)
     table = parquet.read_table(tmp_path / "d.parquet")
     parquet.write_table(table, tmp_path / "d.parquet", row_group_size=40)
-    monkeypatch.setattr(parts, "_PART_ROWS", 80)
-    found = parts.find_parts([tmp_path / "d.parquet"])
-    assert len({parts.hash_part(part) for part in found}) == len(found) == 3
+    monkeypatch.setattr(file_parts, "_PART_ROWS", 80)
+    found = file_parts.find_parts([tmp_path / "d.parquet"])
+    assert len({file_parts.hash_part(part) for part in found}) == len(found) == 3
     kept = KeptCounts(tmp_path / "k")
     whole, _ = Counts(50).count(SOME)
     for number in (3, 0):
@@ -135,13 +135,15 @@ def test_parts_of_one_parquet_file_are_kept_one_by_one(tmp_path, monkeypatch, co
         sample = draw_sample([tmp_path / "d.parquet"], 50, engine=ONE, kept=kept)
         assert len(counted) == number
         assert sample.counts.to_bytes() == whole.to_bytes()
-    before = [parts.hash_part(part) for part in found]
+    before = [file_parts.hash_part(part) for part in found]
     times = pyarrow.array([None] * len(SOME), table.schema.field("time").type)
     other = table.set_column(table.schema.get_field_index("time"), "time", times)
     groups = pyarrow.array(["other"] * len(SOME))
     other = other.set_column(other.schema.get_field_index("group"), "group", groups)
     parquet.write_table(other, tmp_path / "d.parquet", row_group_size=40)
-    changed = [parts.hash_part(part) for part in parts.find_parts([tmp_path / "d.parquet"])]
+    changed = [
+        file_parts.hash_part(part) for part in file_parts.find_parts([tmp_path / "d.parquet"])
+    ]
     assert not set(before) & set(changed)  # what is looked at as a whole may be any column
 
 

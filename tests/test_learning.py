@@ -14,16 +14,16 @@ import pytest
 pytest.importorskip("msgspec", reason="servers need the extra 'server'")
 
 import dtdr
-from dtdr.calls import ToolCall
 from dtdr.cli import run
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstrations import Demonstration
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
 from dtdr.errors import DtdrError, InputError, ModelError, UnavailableError
-from dtdr.feedback import DuplicateError, FileLog, open_log
-from dtdr.learning import LearnOptions, Trainer, Versions
-from dtdr.learning.trainer import mean_reciprocal_rank
-from dtdr.learning.versions import checksum_of
-from dtdr.plan import Plan
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.serve.feedback import DuplicateError, FileLog, open_log
+from dtdr.serve.learning import LearnOptions, Trainer, Versions
+from dtdr.serve.learning.trainer import mean_reciprocal_rank
+from dtdr.serve.learning.versions import checksum_of
 from tests.redis_server import RedisServer
 from tests.server import serving
 
@@ -34,9 +34,7 @@ OPTIONS = LearnOptions(batch=8, seconds=60, share=0.3, tolerance=0.02)
 def small_model(tmp_path_factory):
     """A dtdr-f that learned from few demonstrations, and so has much to learn."""
     folder = tmp_path_factory.mktemp("learned") / "mail"
-    retriever = dtdr.fit(
-        list(generate(40, seed=1)), tools(), retriever="dtdr-f", width=16, ranker_seeds=1
-    )
+    retriever = dtdr.fit(list(generate(40, seed=1)), tools(), retriever="dtdr-f", width=16)
     retriever.save(folder)
     return folder
 
@@ -141,7 +139,7 @@ def test_entries_that_are_no_demonstration_are_counted_and_stop_nothing(model, t
     log.append(feedback(10))
     with path.open("ab") as stream:
         stream.write(b'not JSON\n{"id": "x"}\n\n')
-    FileLog(path).append(feedback(10, seed=3))
+    log.append(feedback(10, seed=3))
     with path.open("ab") as stream:
         stream.write(b'{"id": "half')
     trainer = Trainer(
@@ -214,9 +212,7 @@ def test_a_model_that_was_fitted_anew_is_taken_over(model, tmp_path):
     trainer = Trainer(model, log, OPTIONS)
     log.append(feedback(120))
     trainer.step()
-    anew = dtdr.fit(
-        list(generate(40, seed=7)), tools(), retriever="dtdr-f", width=16, ranker_seeds=1
-    )
+    anew = dtdr.fit(list(generate(40, seed=7)), tools(), retriever="dtdr-f", width=16)
     anew.save(model, force=True)
     assert trainer.step().change is None, "the log so far is taken to be in it"
     history = Versions(model).history()

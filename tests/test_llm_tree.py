@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.llms import LLMError
-from dtdr.llms.tree import (
+from dtdr.llm.backends import LLMError
+from dtdr.llm.backends.tree import (
     LISTED,
     NEGLIGIBLE,
     NO_TOKEN,

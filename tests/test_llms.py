@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from dtdr import llms
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.llms import LLMError, PromptTooLongError
-from dtdr.llms.replay import Recorder, Replay
-from dtdr.llms.server import OpenAIServer, choice_schema, chosen_name
-from dtdr.prompting import Prompt
+from dtdr.llm import backends
+from dtdr.llm.backends import LLMError, PromptTooLongError
+from dtdr.llm.backends.replay import Recorder, Replay
+from dtdr.llm.backends.server import OpenAIServer, choice_schema, chosen_name
+from dtdr.llm.prompting import Prompt
 from tests import llm_battery
 from tests.fake_llm_server import fake_server
 from tests.llm_battery import PROMPT
@@ -54,7 +54,7 @@ def test_a_recording_is_replayed_without_asking_again(server, tmp_path):
         asked = len(server.requests)
         assert llm.complete(PROMPT, max_tokens=6) == answer
         assert len(server.requests) == asked
-    with llms.create(f"replay:{path}") as replay:
+    with backends.create(f"replay:{path}") as replay:
         assert replay.complete(PROMPT, max_tokens=6) == answer
         assert replay.complete(PROMPT, max_tokens=1, choices=["end", "send_mail"]) == chosen
         assert replay.count_tokens("send mail") == count
@@ -280,7 +280,7 @@ def test_nobody_listening_is_one_clear_error():
 )
 def test_names_that_lead_nowhere_say_what_to_write(name, said):
     with pytest.raises(InputError, match=said) as raised:
-        llms.create(name)
+        backends.create(name)
     assert "pass@" not in str(raised.value)
 
 
@@ -288,12 +288,12 @@ def test_a_file_that_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"PK\x03\x04 something else")
     with pytest.raises(InputError, match="is not a GGUF file"):
-        llms.create(f"gguf:{path}")
+        backends.create(f"gguf:{path}")
 
 
 def test_a_parameter_that_a_backend_does_not_take_is_named(tmp_path):
     with pytest.raises(InputError, match="colour"):
-        llms.create("openai:m@http://127.0.0.1:1/v1", colour=1)
+        backends.create("openai:m@http://127.0.0.1:1/v1", colour=1)
 
 
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
@@ -301,7 +301,7 @@ def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
     path.write_bytes(b"GGUF....")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'dtdr\[llm\]'"):
-        llms.create(f"gguf:{path}")
+        backends.create(f"gguf:{path}")
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
@@ -313,12 +313,12 @@ def test_an_hf_model_without_its_packages_names_its_extra(package, monkeypatch):
     with pytest.raises(
         MissingExtraError, match=rf"'{package}'.*pip install 'dtdr\[transformers\]'"
     ):
-        llms.create("hf:some/model")
+        backends.create("hf:some/model")
 
 
 def test_an_hf_model_of_an_unknown_dtype_is_refused():
     with pytest.raises(InputError, match="dtype is 'int3'; choose one of bfloat16"):
-        llms.create("hf:some/model", dtype="int3")
+        backends.create("hf:some/model", dtype="int3")
 
 
 def test_a_choice_is_a_schema_and_an_answer_outside_it_is_read_as_text():
@@ -336,12 +336,12 @@ def test_an_hf_model_takes_its_precision_in_its_name(monkeypatch):
     def made(kind, *arguments, **parameters):
         given.update(kind=kind, arguments=arguments, parameters=parameters)
 
-    monkeypatch.setattr("dtdr.llms._REGISTRY.create", made)
-    llms.create("hf:Qwen/Qwen3-0.6B?dtype=float16&device=cpu")
+    monkeypatch.setattr("dtdr.llm.backends._REGISTRY.create", made)
+    backends.create("hf:Qwen/Qwen3-0.6B?dtype=float16&device=cpu")
     assert given == {
         "kind": "hf",
         "arguments": ("Qwen/Qwen3-0.6B",),
         "parameters": {"dtype": "float16", "device": "cpu"},
     }
     with pytest.raises(InputError, match="sets 'size'; an hf: model takes dtype and device"):
-        llms.create("hf:Qwen/Qwen3-0.6B?size=3")
+        backends.create("hf:Qwen/Qwen3-0.6B?size=3")

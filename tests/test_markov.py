@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr.errors import ModelError
-from dtdr.retrievers.markov import MarkovChains
+from dtdr.rankers.markov import MarkovChains
 
 TOOLS = 5  # the last one is the end of plan
 plans = st.lists(st.lists(st.integers(0, TOOLS - 2), max_size=6), min_size=1, max_size=8)

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.calibration import Calibration
-from dtdr.calls import END, ToolCall
-from dtdr.demonstrations import Message
+from dtdr.agents import ToolMask, ToolPolicy, ToolSelector, Transcript, Turn
+from dtdr.agents.transcript import read_items
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Message
 from dtdr.errors import InputError
-from dtdr.integrations import ToolMask, ToolPolicy, ToolSelector, Transcript, Turn
-from dtdr.integrations.transcript import read_items
-from dtdr.ranking import Ranking
-from dtdr.retrievers.clustering import DTDRClustering
-from dtdr.traces.base import AssistantMessage, UserMessage
+from dtdr.logs.log_format import AssistantMessage, UserMessage
+from dtdr.predict.model import Model
+from dtdr.rankers.calibration import Calibration
+from dtdr.rankers.ranking import Ranking
 from tests.integrations.tools import NAMES as SMALL
 from tests.integrations.tools import QUERY, RETRIEVER
 from tests.mask_strategies import (
@@ -252,13 +252,11 @@ def test_one_mask_serves_many_threads_at_once(retriever):
 
 @given(policies, available, transcripts)
 def test_a_retriever_that_fails_shows_every_tool(retriever, policy, names, transcript):
-    class Broken(DTDRClustering):
-        def rank_batch(self, queries, histories, befores=None):
+    class Broken(Model):
+        def rank_batch(self, queries, histories=None, befores=None):
             raise RuntimeError("out of memory")
 
-    broken = Broken()
-    broken.calibration_ = retriever.calibration_
-    mask = ToolMask(broken, policy)
+    mask = ToolMask(Broken(retriever.ranker), policy)
 
     found = mask.select(names, transcript)
     assert found.shown == tuple(names)
@@ -268,7 +266,7 @@ def test_a_retriever_that_fails_shows_every_tool(retriever, policy, names, trans
 
 def test_the_reason_for_showing_everything_is_logged(retriever, caplog):
     mask = ToolMask(retriever)
-    with caplog.at_level(logging.WARNING, logger="dtdr.integrations"):
+    with caplog.at_level(logging.WARNING, logger="dtdr.agents"):
         found = mask.select(SMALL, Transcript())
 
     assert found.shown == SMALL
@@ -401,20 +399,20 @@ def test_outputs_are_read_and_cut_as_the_importer_does():
         ToolCall(str(number), "t", {}, output, "unknown" if output is None else "ok")
         for number, output in enumerate(outputs)
     ]
-    conversation = Transcript((Turn("q", (Message("assistant", "y" * 3_000), *calls)),)).bound()
-    none, text, letters, unknown = conversation.run().calls
+    conversation = Transcript((Turn("q", (Message("assistant", "y" * 3_000), *calls)), Turn("r")))
+    none, text, letters, unknown = conversation.runs()[-2].calls
     assert (none.output, none.status) == ({"flights": []}, "empty")
     assert (len(text.output), text.output_length, text.status) == (2_000, 5_000, "ok")
     assert letters.output[:2] == ["a", "b"]
     assert len(json.dumps(letters.output, separators=(",", ":"))) <= 2_000
     assert (unknown.output, unknown.status) == (None, "unknown")
-    assert conversation.turns[0].events[0] == Message("assistant", "y" * 2_000)
+    assert conversation.run().before[1] == Message("assistant", "y" * 2_000)
 
 
 @pytest.mark.parametrize("output", ["[" * 100_000, b"\x00".decode() * 10_000, "\ud800", '{"a":'])
 def test_outputs_of_any_kind_are_read(output):
     call = ToolCall("1", "t", {}, output, "ok")
-    (read,) = Transcript((Turn("q", (call,)),)).bound().run().calls
+    (read,) = Transcript((Turn("q", (call,)),)).run().calls
     assert len(read.output) <= 2_000
 
 
@@ -423,7 +421,7 @@ def test_arguments_nested_too_deeply_leave_the_call_as_it_is_named(retriever):
     for _ in range(500):
         deep = [deep]
     conversation = Transcript((Turn(QUERY, (ToolCall("1", "t", {"a": deep, "b": 1}),)),))
-    assert conversation.bound().run().calls[0].arguments["b"] == 1
+    assert conversation.run().calls[0].arguments["b"] == 1
     assert conversation.by_name().run().calls == [ToolCall("1", "t")]
     assert not ToolMask(retriever).select(SMALL, conversation).failure
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.demonstrations import Message
+from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.agents.requests import transcript_of
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
 from dtdr.errors import InputError
-from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
-from dtdr.integrations.requests import transcript_of
 from tests.integrations.tools import NAMES as SMALL
 from tests.integrations.tools import NEW, QUERY, RETRIEVER, NotingRetriever, told
 from tests.mask_strategies import conversation_of, outline, steps_of
@@ -47,72 +48,65 @@ def anthropic_tool(name):
 MAKE: dict[str, Any] = {"chat": chat_tool, "responses": responses_tool, "anthropic": anthropic_tool}
 
 
-def chat_messages(transcript):
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
-    number = 0
+def write_step(api, calls):
+    """The messages of one answer and its results, from ``(id, tool, arguments, output)``."""
+    if api == "responses":
+        asked: list[Any] = [{"type": "reasoning", "id": f"r{calls[0][0]}", "summary": []}]
+        asked += [
+            {
+                "type": "function_call",
+                "call_id": identifier,
+                "name": name,
+                "arguments": json.dumps(arguments),
+            }
+            for identifier, name, arguments, _ in calls
+        ]
+        return asked + [
+            {"type": "function_call_output", "call_id": identifier, "output": output}
+            for identifier, _, _, output in calls
+        ]
+    if api == "anthropic":
+        uses = [
+            {"type": "tool_use", "id": identifier, "name": name, "input": arguments}
+            for identifier, name, arguments, _ in calls
+        ]
+        results = [
+            {"type": "tool_result", "tool_use_id": identifier, "content": output}
+            for identifier, _, _, output in calls
+        ]
+        return [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    made = [
+        {
+            "id": identifier,
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
+        for identifier, name, arguments, _ in calls
+    ]
+    return [
+        {"role": "assistant", "content": None, "tool_calls": made},
+        *(
+            {"role": "tool", "tool_call_id": identifier, "content": output}
+            for identifier, _, _, output in calls
+        ),
+    ]
+
+
+def write_messages(api, transcript):
+    """A transcript as a provider's messages."""
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}] if api == "chat" else []
+    numbers = itertools.count(1)
     for turn in transcript.turns:
-        messages.append({"role": "user", "content": turn.query})
+        text = [{"type": "input_text", "text": turn.query}] if api == "responses" else turn.query
+        messages.append({"role": "user", "content": text})
         for step in steps_of(turn):
-            calls = []
-            for name in step:
-                number += 1
-                function = {"name": name, "arguments": "{}"}
-                calls.append({"id": f"c{number}", "type": "function", "function": function})
-            messages.append({"role": "assistant", "content": None, "tool_calls": calls})
-            messages += [
-                {"role": "tool", "tool_call_id": call["id"], "content": "fine"} for call in calls
-            ]
+            messages += write_step(api, [(f"c{next(numbers)}", name, {}, "fine") for name in step])
         if turn is not transcript.turns[-1]:
             messages.append({"role": "assistant", "content": "There you are."})
     return messages
 
 
-def responses_input(transcript):
-    items = []
-    number = 0
-    for turn in transcript.turns:
-        items.append({"role": "user", "content": [{"type": "input_text", "text": turn.query}]})
-        for step in steps_of(turn):
-            calls = []
-            for name in step:
-                number += 1
-                call = {"type": "function_call", "call_id": f"c{number}", "name": name}
-                calls.append({**call, "arguments": "{}"})
-            outputs = [
-                {"type": "function_call_output", "call_id": call["call_id"], "output": "fine"}
-                for call in calls
-            ]
-            items += [{"type": "reasoning", "id": f"r{number}", "summary": []}, *calls, *outputs]
-        if turn is not transcript.turns[-1]:
-            items.append({"role": "assistant", "content": "There you are."})
-    return items
-
-
-def anthropic_messages(transcript):
-    messages = []
-    number = 0
-    for turn in transcript.turns:
-        messages.append({"role": "user", "content": turn.query})
-        for step in steps_of(turn):
-            uses = []
-            for name in step:
-                number += 1
-                uses.append({"type": "tool_use", "id": f"t{number}", "name": name, "input": {}})
-            results = [
-                {"type": "tool_result", "tool_use_id": use["id"], "content": "fine"} for use in uses
-            ]
-            messages.append({"role": "assistant", "content": uses})
-            messages.append({"role": "user", "content": results})
-        if turn is not transcript.turns[-1]:
-            messages.append({"role": "assistant", "content": "There you are."})
-    return messages
-
-
-SPEAK: dict[str, Any] = {
-    "chat": ("messages", chat_messages),
-    "responses": ("input", responses_input),
-    "anthropic": ("messages", anthropic_messages),
-}
+KEYS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 MODULE: dict[str, Any] = {"chat": openai, "responses": openai, "anthropic": anthropic}
 API = st.sampled_from(sorted(MAKE))
 
@@ -136,9 +130,8 @@ masks = st.builds(
 
 
 def body_of(api, transcript, names=(*SMALL, NEW), **more):
-    key, speak = SPEAK[api]
     tools = [*map(MAKE[api], names), *BUILT_IN[api]]
-    return {"model": "m", "tools": tools, key: speak(transcript), **more}
+    return {"model": "m", "tools": tools, KEYS[api]: write_messages(api, transcript), **more}
 
 
 def valid(package, shape, value):
@@ -269,8 +262,8 @@ ANSWERED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("api", sorted(ANSWERED))
 def test_outputs_statuses_steps_and_what_was_said_are_read(api):
-    conversation = MODULE[api].transcript({SPEAK[api][0]: ANSWERED[api]})
-    run = conversation.bound().run()
+    conversation = MODULE[api].transcript({KEYS[api]: ANSWERED[api]})
+    run = conversation.run()
     assert told(run) == [
         ("weather", {"city": "Rome"}, {"days": []}, "empty", 1),
         ("open", {}, "Error: no such file", "error", 1),
@@ -284,14 +277,19 @@ def test_a_retriever_of_names_is_asked_with_names_alone(api):
     class NamesOnly(NotingRetriever):
         uses_calls = False
 
-        def rank_batch(self, queries, histories, befores=None):
-            assert befores is None
-            self.runs += histories
-            return RETRIEVER.rank_batch(queries, histories)
+        def rank_batch(self, queries, histories=None, befores=None):
+            runs: Any = queries
+            assert all(
+                call == ToolCall(call.id, call.tool, step=call.step)
+                for run in runs
+                for call in run.calls
+            )
+            self.runs += [run.history for run in runs]
+            return RETRIEVER.rank_batch(runs)
 
     mask: Any = ToolMask(NamesOnly(), ToolPolicy(top_k=1, sticky="grow"))
     tools = list(map(MAKE[api], SMALL))
-    selection = MODULE[api].select({SPEAK[api][0]: ANSWERED[api], "tools": tools}, mask)
+    selection = MODULE[api].select({KEYS[api]: ANSWERED[api], "tools": tools}, mask)
     assert not selection.failure
     assert mask.retriever.runs[-2:] == [("weather", "open"), ("weather", "open", "ask")]
 
@@ -318,7 +316,7 @@ def test_built_in_calls_of_the_responses_api_are_called_as_in_the_logs():
 
 
 def test_text_beside_a_tool_result_is_no_message_of_the_user():
-    messages = anthropic_messages(conversation_of((QUERY, [("weather",)])))
+    messages = write_messages("anthropic", conversation_of((QUERY, [("weather",)])))
     messages[-1]["content"].append({"type": "text", "text": "a reminder"})
     assert outline(transcript_of(messages)) == [(QUERY, [("weather",)])]
 
@@ -375,8 +373,7 @@ def test_an_unknown_form_is_an_error(api):
 
 @pytest.mark.parametrize("api", sorted(MAKE))
 def test_a_request_without_tools_stays_as_it_is(api):
-    key, speak = SPEAK[api]
-    body = {"model": "m", key: speak(Transcript.of(QUERY))}
+    body = {"model": "m", KEYS[api]: write_messages(api, Transcript.of(QUERY))}
     assert MODULE[api].mask_request(body, ToolMask(RETRIEVER)) == body
 
 
@@ -401,7 +398,7 @@ def test_a_tool_that_the_request_forces_is_not_taken_away(api, choice):
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_request_with_unreadable_messages_keeps_all_its_tools(api, caplog):
     body = body_of(api, Transcript.of(QUERY))
-    body[SPEAK[api][0]] = [3]
+    body[KEYS[api]] = [3]
     assert openai.mask_request(body, ToolMask(RETRIEVER), "filtered")["tools"] == body["tools"]
     assert "showing all 7 tools" in caplog.text
 
@@ -491,7 +488,7 @@ def assert_requests_begin_with_each_other(requests, key):
 
 @given(conversations, masks)
 def test_requests_with_additional_tools_begin_with_each_other(transcript, mask):
-    items = responses_input(transcript)
+    items = write_messages("responses", transcript)
     ends = [
         position
         for position in range(1, len(items) + 1)
@@ -560,7 +557,7 @@ def results(messages):
 
 @given(conversations, masks)
 def test_deferred_requests_of_a_run_begin_with_each_other(transcript, mask):
-    messages = anthropic_messages(transcript)
+    messages = write_messages("anthropic", transcript)
     ends = [
         position
         for position in range(1, len(messages) + 1)
@@ -636,7 +633,8 @@ def test_a_cache_breakpoint_survives_the_tool_it_stood_on():
     mark = {"type": "ephemeral"}
     tools = [anthropic_tool("read_file"), {**anthropic_tool("weather"), "cache_control": mark}]
     mask = ToolMask(RETRIEVER, ToolPolicy(top_k=1, fallback=False))
-    body = {"tools": tools, "messages": anthropic_messages(Transcript.of("Read the notes to me"))}
+    asked = Transcript.of("Read the notes to me")
+    body = {"tools": tools, "messages": write_messages("anthropic", asked)}
     assert anthropic.mask_request(body, mask, "filtered")["tools"] == [
         {**anthropic_tool("read_file"), "cache_control": mark}
     ]
@@ -649,7 +647,7 @@ def test_a_cache_breakpoint_survives_the_tool_it_stood_on():
 
 @given(API, conversations, masks, st.booleans())
 def test_a_hint_changes_the_end_of_the_conversation_alone(api, transcript, mask, weighted):
-    key, _ = SPEAK[api]
+    key = KEYS[api]
     body = body_of(api, transcript)
     found = MODULE[api].mask_request(body, mask, "hint-weighted" if weighted else "hint")
     selection = MODULE[api].select(body, mask)
@@ -691,7 +689,7 @@ def test_a_question_in_plain_text_takes_a_hint_too():
 
 @pytest.mark.parametrize("api", sorted(MAKE))
 def test_nothing_is_hinted_at_where_ranking_failed(api):
-    key, _ = SPEAK[api]
+    key = KEYS[api]
     body = {**body_of(api, Transcript.of(QUERY)), key: []}
     assert MODULE[api].mask_request(body, ToolMask(RETRIEVER), "hint")[key] == []
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
 from dtdr.errors import InputError
-from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
 from tests.integrations.tools import NAMES as SMALL
 from tests.integrations.tools import RETRIEVER
-from tests.test_masks import MODULE, body_of, conversations
+from tests.test_masks import KEYS, MODULE, body_of, conversations
 
 MASK = ToolMask(RETRIEVER, ToolPolicy(top_k=2))
 FORMS = {
@@ -33,7 +33,6 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4),
     max_leaves=12,
 )
-KEYS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 
 
 def mask(api, body, form):

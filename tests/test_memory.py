@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dtdr.cli import run
-from dtdr.counting.memory import SAMPLE, parse_size, plan_memory
-from dtdr.counting.passes import MOST_IDS
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.errors import InputError
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.predict.counting.memory import SAMPLE, parse_size, plan_memory
+from dtdr.predict.counting.passes import MOST_IDS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr.errors import InputError
-from dtdr.evaluation import metrics
+from dtdr.evaluate import metrics
 from tests.runs import TOOLS, Step, logs, make_log, make_step, steps_of_plans
 
 EVERY = ("mrr", "f1", "top1", "recall@1", "recall@2", "recall@5", "hit@1", "hit@3")

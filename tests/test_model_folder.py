@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import dtdr
-from dtdr import Demonstration, Message, Plan, Tool, ToolCall
+from dtdr import Demonstration, Plan, Tool, ToolCall
 from dtdr.errors import DtdrError, ModelError, OutputError
-from dtdr.model_folder import describe
-from dtdr.retrievers import NAMES, create
+from dtdr.predict import create
+from dtdr.rankers import NAMES
+from dtdr.rankers.model_folder import describe
 from tests import crafted, small_data
 from tests.helpers import change_config, sha256_of
 
@@ -142,6 +143,30 @@ def test_truncated_tensors_are_refused(folder):
         dtdr.load(folder)
 
 
+def test_a_file_that_is_larger_than_its_arrays_is_refused_before_it_is_read(folder):
+    path = folder / "model.safetensors"
+    with path.open("ab") as stream:
+        stream.truncate(200_000_000)  # holes, which take no room on the disk
+    change_config(folder, tensors_sha256=sha256_of(path))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError, match="larger than its arrays"):
+            dtdr.load(folder)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "../secrets.txt", "C:\\secrets"])
+def test_a_text_of_a_folder_that_may_name_a_file_is_refused(tmp_path, path):
+    dtdr.fit(DEMONSTRATIONS, retriever="dtdr-f").save(tmp_path / "model")
+    parameters = json.loads((tmp_path / "model" / "config.json").read_text())["parameters"]
+    for name in [name for name, value in parameters.items() if isinstance(value, str)]:
+        change_config(tmp_path / "model", parameters={**parameters, name: path})
+        with pytest.raises(ModelError, match=f"{name!r} may name a file"):
+            dtdr.load(tmp_path / "model")
+
+
 def test_missing_tensors_are_refused(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="is missing or cannot be read"):
@@ -217,20 +242,12 @@ def test_a_configuration_that_was_changed_is_damaged(folder):
             dtdr.load(folder)
 
 
-def test_a_folder_of_an_earlier_version_has_no_checksum_of_its_configuration(folder):
-    path = folder / "config.json"
-    config = json.loads(path.read_bytes())
-    del config["config_sha256"]
-    path.write_text(json.dumps(config))
-    assert dtdr.load(folder).training_.demonstrations == 4
-
-
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
 def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
     folder, monkeypatch, exchange
 ):
     if not exchange:
-        monkeypatch.setattr("dtdr.files._exchange", lambda one, other: False)
+        monkeypatch.setattr("dtdr.data.files._exchange", lambda one, other: False)
     models = [
         dtdr.fit(DEMONSTRATIONS[:count], retriever="dr").set_params(threshold=count / 10)
         for count in (1, 2, 3, 4)
@@ -241,7 +258,7 @@ def test_whoever_loads_a_folder_that_is_replaced_gets_one_model_or_the_other(
         seen = []
         while not done.is_set():
             model = dtdr.load(folder)
-            seen.append((model.training_.demonstrations, model.threshold))
+            seen.append((model.training_.demonstrations, model.cut))
         return seen
 
     with ThreadPoolExecutor(4) as pool:
@@ -386,36 +403,7 @@ def load_crafted(models, data):
 # -- models of earlier versions ------------------------------------------------------------------
 
 
-OLD_MODEL = Path(__file__).with_name("old_model")
-"""A dtdr-f that was learned and saved before runs told more than names, and how it ranked then."""
-
-
-def test_a_model_from_before_runs_told_more_than_names_ranks_as_it_did():
-    retriever = dtdr.load(OLD_MODEL / "dtdr-f")
-    for step in json.loads((OLD_MODEL / "rankings.json").read_text()):
-        # Whoever tells it more is ranked for by the names, as it learned.
-        calls = [ToolCall(name, name, {}, {"ok": True}) for name in step["history"]]
-        before = [Message("assistant", "Shall I?")]
-        for ranking in (
-            retriever.rank(step["query"], step["history"]),
-            retriever.rank(step["query"], calls, before=before),
-        ):
-            if not step["history"]:  # it could end at once then
-                expected = {
-                    tool: value
-                    for tool, value in zip(step["tools"], step["probabilities"], strict=True)
-                    if tool != "end"
-                }
-                assert ranking.probability("end") == 0
-            else:
-                expected = dict(zip(step["tools"], step["probabilities"], strict=True))
-            total = sum(expected.values())
-            assert [tool for tool in ranking.tools if tool in expected] == list(expected)
-            for tool, value in expected.items():
-                assert ranking.probability(tool) == pytest.approx(value / total, rel=1e-5)
-
-
-def test_a_model_from_before_dtdr_f_had_blocks_is_refused(folder):
-    change_config(folder, retriever="dtdr-f", parameters={"alignment": True, "need": True})
-    with pytest.raises(ModelError, match="'alignment' of another version; fit it again"):
+def test_a_dtdr_f_of_an_earlier_version_is_to_be_fitted_again(folder):
+    change_config(folder, retriever="dtdr-f", parameters={"ranker_seeds": 1})
+    with pytest.raises(ModelError, match="'ranker_seeds' of another version; fit it again"):
         dtdr.load(folder)

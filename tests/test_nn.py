@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dtdr.retrievers.nn import (
+from dtdr.rankers.nn import (
     Adam,
     Dropout,
     Input,
@@ -59,7 +59,7 @@ def test_gradients_of_losses_are_those_of_finite_differences(loss):
 def test_gradients_of_a_network_are_those_of_finite_differences(loss):
     """With a sparse input that several examples share, a dense one, bias, skip and dropout."""
     rng = np.random.default_rng(4)
-    words = [(np.sort(rng.choice(6, 3, replace=False)), rng.random(3)) for _ in range(3)]
+    words: Any = [(np.sort(rng.choice(6, 3, replace=False)), rng.random(3)) for _ in range(3)]
     owner = np.array([0, 0, 1, 2, 2])
     inputs = {
         "own": Input(rng.random((5, 3))),

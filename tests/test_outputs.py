@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.outputs import (
+from dtdr.data.outputs import (
     bound_output,
     is_empty,
     iter_leaves,
@@ -122,7 +122,7 @@ def test_hostile_outputs_are_bounded():
     bounded, whole = bound_output(deep, 2000)
     assert whole is not None
     assert len(json.dumps(bounded)) <= 2000
-    assert bound_output([float("nan"), float("inf")], 50) == ([None, None], None)
+    assert bound_output([float("nan"), float("-inf")], 50) == (["NaN", "-Infinity"], None)
     wide, whole = bound_output({str(number): number for number in range(100_000)}, 100)
     assert len(wide) < 20
     assert whole is not None
@@ -150,3 +150,10 @@ def test_a_shape_keeps_keys_and_sizes_and_no_value():
         "ok": "boolean",
         "none": "null",
     }
+
+
+def test_a_deep_output_is_looked_at_once_a_level():
+    output: Any = {"rows": [], "note": "x"}
+    for _ in range(150):
+        output = {"inner": output, "rows": []}
+    assert not is_empty(output)

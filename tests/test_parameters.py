@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.calls import ToolCall
-from dtdr.prompting.arguments import read_arguments
-from dtdr.prompting.render import answer_line, output_names
-from dtdr.tools import Parameter, Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.tools import Parameter, Tool
+from dtdr.llm.prompting.arguments import read_arguments
+from dtdr.llm.prompting.render import answer_line, output_names
 
 TOOL = Tool(
     "create_event",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr import Plan, ToolCall
-from dtdr.calls import END
+from dtdr.data.calls import END
 from dtdr.errors import InputError
 from tests.strategies import plans, runs
 

@@ -7,11 +7,11 @@ import pytest
 
 import dtdr
 from dtdr import Run
-from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
+from dtdr.data.calls import ToolCall
+from dtdr.data.plan import Plan
 from dtdr.errors import InputError
-from dtdr.plan import Plan
-from dtdr.planning import PlanCache, Planner
+from dtdr.llm.planning import PlanCache, Planner
 from tests.command_line import is_one_sentence
 from tests.helpers import smoke_rows
 from tests.scripted_llm import ScriptedLLM
@@ -86,7 +86,7 @@ def test_templates_of_a_run_are_what_is_left_of_plans_with_its_calls(retriever):
 
 def test_templates_need_plans_and_at_least_one():
     with pytest.raises(InputError, match="plans"):
-        dtdr.fit(DEMONSTRATIONS[:8], retriever="dr").templates("x")
+        dtdr.fit(DEMONSTRATIONS[:8], retriever="dr", plans=False).templates("x")
 
 
 def test_the_command_shows_templates(retriever, tmp_path, capsys):
@@ -188,9 +188,9 @@ def test_a_probability_outside_of_0_to_1_is_refused(retriever, wrong):
 
 def test_a_cache_needs_a_retriever_with_plans_that_learns(retriever):
     with pytest.raises(InputError, match="use dtdr-f"):
-        PlanCache(dtdr.fit(DEMONSTRATIONS[:24], retriever="dr", plans=True))
+        PlanCache(dtdr.fit(DEMONSTRATIONS[:24], retriever="dr", arguments=False, plans=True))
     with pytest.raises(InputError, match="plans"):
-        PlanCache(dtdr.fit(DEMONSTRATIONS[:8], retriever="dr"))
+        PlanCache(dtdr.fit(DEMONSTRATIONS[:8], retriever="dr", plans=False))
     run = Run(MAIL.query)
     run.call("find_user")
     with pytest.raises(InputError, match="before the first call"):

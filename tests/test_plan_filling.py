@@ -2,16 +2,16 @@
 
 import pytest
 
-from dtdr.arguments.prediction import CallPrediction
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.plan import Plan
-from dtdr.planning import Filler, Planner
-from dtdr.prompting import Examples, PlanFillingPrompts, plan_filling_form, read_plan_arguments
-from dtdr.retrievers import create
-from dtdr.run import Run
-from dtdr.tools import Parameter, Tool
+from dtdr.llm.planning import Filler, Planner
+from dtdr.llm.prompting import Examples, PlanFillingPrompts, plan_filling_form, read_plan_arguments
+from dtdr.predict import create
+from dtdr.predict.arguments.prediction import CallPrediction
 from tests import whole_calls
 from tests.scripted_llm import ScriptedLLM
 

@@ -4,18 +4,18 @@ import json
 import numpy as np
 import pytest
 
-from dtdr.calibration import Calibration
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.plan import Plan
-from dtdr.planning import Fusion, Planner, Selector
-from dtdr.prompting import METHODS, Examples, SelectionPrompts
-from dtdr.ranking import Ranking
-from dtdr.retrievers.base import END_TOOL
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.selection import Selection
-from dtdr.tools import Parameter, Tool
+from dtdr.llm.planning import Fusion, Planner, Selector
+from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.predict import create
+from dtdr.predict.model import END_TOOL
+from dtdr.rankers.calibration import Calibration
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import Selection
 from tests import small_data
 from tests.scripted_llm import ScriptedLLM
 
@@ -36,7 +36,7 @@ def retriever():
         ToolCall("2", "summarize", {"text": {"$ref": "1"}}),
         ToolCall("3", "send_mail", {"to": "Bo", "text": {"$ref": "2"}}),
     )
-    return RandomRetriever().fit([Demonstration("d", "Mail Bo a.pdf", Plan(calls))], TOOLS)
+    return create("random").fit([Demonstration("d", "Mail Bo a.pdf", Plan(calls))], TOOLS)
 
 
 NAMES = ("read_file", "summarize", "send_mail", "end")

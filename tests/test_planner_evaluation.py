@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr.errors import InputError
-from dtdr.evaluation.planning import (
+from dtdr.evaluate.planning import (
     choose_plans,
     choose_steps,
     confidence_for,
@@ -22,12 +22,12 @@ from dtdr.evaluation.planning import (
     too_long_rate,
     tune,
 )
-from dtdr.evaluation.planning.metrics import similar_arguments, similar_texts
-from dtdr.evaluation.statistics import proportion
-from dtdr.llms import LLMError
-from dtdr.planning import Fusion, Planner
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.selection import Selection
+from dtdr.evaluate.planning.planning_metrics import similar_arguments, similar_texts
+from dtdr.evaluate.statistics import proportion
+from dtdr.llm.backends import LLMError
+from dtdr.llm.planning import Fusion, Planner
+from dtdr.predict import create
+from dtdr.rankers.selection import Selection
 from tests import small_data
 from tests.scripted_llm import ScriptedLLM
 
@@ -37,7 +37,7 @@ STEPS = choose_steps(DATASET.demonstrations[:3])
 
 @pytest.fixture(scope="module")
 def retriever():
-    return RandomRetriever().fit(DATASET.demonstrations, DATASET.tools)
+    return create("random").fit(DATASET.demonstrations, DATASET.tools)
 
 
 def planner(retriever, llm, **options) -> Planner:
@@ -192,10 +192,10 @@ def test_samples_are_seeded_and_nested():
 
 
 def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_path):
-    from dtdr.calls import ToolCall
-    from dtdr.demonstrations import Demonstration
-    from dtdr.plan import Plan
-    from dtdr.tools import Parameter, Tool
+    from dtdr.data.calls import ToolCall
+    from dtdr.data.demonstrations import Demonstration
+    from dtdr.data.plan import Plan
+    from dtdr.data.tools import Parameter, Tool
 
     note = Parameter("note", "str")
     tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
@@ -204,7 +204,7 @@ def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_pat
         ToolCall("b", "write", {"note": {"$ref": "a"}}),
     )
     demonstrations = [Demonstration(f"p{n}", f"query {n}", Plan(calls)) for n in range(4)]
-    retriever = RandomRetriever().fit(demonstrations, tools)
+    retriever = create("random").fit(demonstrations, tools)
     names = ["read", "write", "end"] * 3 + ["read", "end"]
     arguments = [
         *("note='Weekly Report'", "note=out_1"),
@@ -277,10 +277,10 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
 
 
 def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
-    from dtdr.calls import ToolCall
-    from dtdr.demonstrations import Demonstration
-    from dtdr.plan import Plan
-    from dtdr.tools import Parameter, Tool
+    from dtdr.data.calls import ToolCall
+    from dtdr.data.demonstrations import Demonstration
+    from dtdr.data.plan import Plan
+    from dtdr.data.tools import Parameter, Tool
 
     note = Parameter("note", "str")
     tools = (Tool("read", "", (note,)), Tool("write", "", (note,)))
@@ -289,7 +289,7 @@ def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
         ToolCall("n8", "write", {"note": {"$ref": "n7"}}),
     )
     item = Demonstration("p", "query", Plan(calls))
-    retriever = RandomRetriever().fit([item], tools)
+    retriever = create("random").fit([item], tools)
     # The first argument is wrong; the second prompt still shows the gold one, as out_1.
     llm = ScriptedLLM(["read", "write", "end"], ["note='Rapport'", "note=out_1"])
     made = planner(retriever, llm).plan_along("query", calls)

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from dtdr.evaluation.planning import choose_steps
-from dtdr.evaluation.planning.grid import answer, cell_result, in_cache_order, questions
-from dtdr.evaluation.planning.tuning import RETRIEVER_ONLY, reselect, tune
-from dtdr.llms import LLMError
-from dtdr.llms.replay import Recorder, Replay
-from dtdr.prompting import Examples
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.selection import Selection
+from dtdr.evaluate.planning import choose_steps
+from dtdr.evaluate.planning.grid import answer, cell_result, in_cache_order, questions
+from dtdr.evaluate.planning.tuning import RETRIEVER_ONLY, reselect, tune
+from dtdr.llm.backends import LLMError
+from dtdr.llm.backends.replay import Recorder, Replay
+from dtdr.llm.prompting import Examples
+from dtdr.predict import create
+from dtdr.rankers.selection import Selection
 from tests import small_data
 from tests.scripted_llm import ScriptedLLM
 
@@ -22,7 +22,7 @@ EXAMPLES = Examples(DATASET.demonstrations)
 
 
 def asked_by(icl="hard", seed=0, top=3, steps=STEPS):
-    retriever = RandomRetriever(seed=seed).fit(DATASET.demonstrations, DATASET.tools)
+    retriever = create("random", seed=seed).fit(DATASET.demonstrations, DATASET.tools)
     return questions(retriever, steps, icl=icl, mask=Selection(top_k=top), examples=EXAMPLES)
 
 

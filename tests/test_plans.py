@@ -13,34 +13,24 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr import Run
-from dtdr.arguments.values import canonical
-from dtdr.calls import END, ToolCall
-from dtdr.demonstrations import Demonstration
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
-from dtdr.evaluation.plans import PlanResult, PlanScores, greedy_plan, score_plans
-from dtdr.plan import Plan
-from dtdr.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
-from dtdr.plans.candidates import edit_plans
-from dtdr.plans.expected import ExpectedCalls, PartRegression
-from dtdr.plans.features import describe_plans
-from dtdr.plans.held_out import HalfRankers, HeldOutPlan, edits_help, targets_of
-from dtdr.plans.links import Links, is_in_order
-from dtdr.plans.lookahead import (
-    SHARE,
-    CandidatePlans,
-    HeldOutCandidates,
-    Lookahead,
-    LookaheadWeights,
-    SpanEvidence,
-    choose_weights,
-)
-from dtdr.plans.memory import PlanMemory
-from dtdr.plans.parts import MOST_PARTS, QuerySplitter
-from dtdr.plans.prediction import PlanPrediction
-from dtdr.plans.proposer import Proposal
-from dtdr.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
-from dtdr.ranking import Ranking
-from dtdr.tools import Tool
+from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
+from dtdr.predict.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
+from dtdr.predict.plans.candidates import edit_plans
+from dtdr.predict.plans.expected import ExpectedCalls, PartRegression
+from dtdr.predict.plans.features import describe_plans
+from dtdr.predict.plans.held_out import HalfRankers, HeldOutPlan, edits_help, targets_of
+from dtdr.predict.plans.links import Links, is_in_order
+from dtdr.predict.plans.memory import PlanMemory
+from dtdr.predict.plans.parts import MOST_PARTS, QuerySplitter
+from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.predict.plans.proposer import Proposal
+from dtdr.predict.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
+from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
 from tests.whole_calls import DEMONSTRATIONS, NAMES
 
@@ -151,7 +141,6 @@ def test_a_damaged_plan_model_is_one_error(model, tmp_path):
         {**config, "tools": [*config["tools"], config["tools"][0]]},
         {**config, "span_tools": ["unheard_of"]},
         {**config, "longest": "3"},
-        {**config, "lookahead": 2},
         {"tools": config["tools"], "version": config["version"]},
     ):
         change_config(tmp_path / "model", plans=changed)
@@ -173,7 +162,7 @@ def test_plans_of_another_version_are_left_out_with_a_warning(model, tmp_path, c
 
 
 def test_a_model_without_plans_says_how_to_get_them():
-    retriever = dtdr.fit(INVITATIONS, retriever="dr")
+    retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=False)
     with pytest.raises(InputError, match="plans=True"):
         retriever.plans("Invite Wanda")
     with pytest.raises(InputError, match="k is 0"):
@@ -203,95 +192,20 @@ def test_renamed_and_removed_tools_keep_plans_working(factored):
 
 
 def test_many_demonstrations_are_learned_from_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.plans.model._MOST_HELD_OUT", 30)
-    monkeypatch.setattr("dtdr.plans.model._MOST_TAGGED", 40)
+    monkeypatch.setattr("dtdr.predict.plans.model._MOST_HELD_OUT", 30)
+    monkeypatch.setattr("dtdr.predict.plans.model._MOST_TAGGED", 40)
     described = []
 
     def describe(*given):
         described.append(given)
         return describe_plans(*given)
 
-    monkeypatch.setattr("dtdr.plans.proposer.describe_plans", describe)
-    monkeypatch.setattr("dtdr.plans.held_out._UNDER_WAY", 10)
+    monkeypatch.setattr("dtdr.predict.plans.proposer.describe_plans", describe)
+    monkeypatch.setattr("dtdr.predict.plans.held_out._UNDER_WAY", 10)
     retriever = dtdr.fit(INVITATIONS, retriever="dr", plans=True)
     assert len(described) == 30 + 10, "before the first call, and after some"
     best = retriever.plans("Invite Wanda, Zoe and Yusuf to the party")[0]
     assert sorted(best.tools) == ["get_address"] * 3 + ["invite"]
-
-
-# -- lookahead -------------------------------------------------------------------------------------
-
-
-def test_lookahead_follows_the_plans_that_agree_with_the_calls(model):
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    session, plain = model.session(query, lookahead=True), model.session(query, lookahead=False)
-    for name in ("get_address", "get_address", "get_address"):
-        assert session.rank().best == name
-        assert session.rank().scores.sum() == pytest.approx(1)
-        session.call(name)
-        plain.call(name)
-    assert session.rank().best == "invite"
-    best = model.plans(query)[0]
-    assert session.rank().probability("get_address") < plain.rank().probability("get_address")
-    session.call("invite")
-    assert session.rank().best == END
-    assert session.rank().probability(END) > 0.6 * best.probability
-
-
-def test_lookahead_says_nothing_of_calls_that_no_plan_has(model):
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    session, plain = model.session(query, lookahead=True), model.session(query, lookahead=False)
-    session.rank()
-    for one in (session, plain):
-        for name in ("write_note", "unheard_of", "write_note", "write_note"):
-            one.call(name)
-    assert session.rank().probabilities == pytest.approx(plain.rank().probabilities)
-
-
-def test_lookahead_is_what_fit_chose_unless_it_is_asked_for(factored):
-    query = "Invite Wanda, Zoe and Yusuf to the party"
-    chosen = factored.session(query).rank().scores
-    asked = factored.session(query, lookahead=bool(factored.plans_.lookahead.share)).rank().scores
-    assert np.array_equal(chosen, asked)
-    assert factored.plans_.lookahead.share in (0.0, 0.4, SHARE)
-    with pytest.raises(InputError, match="plans=True"):
-        dtdr.fit(INVITATIONS[:30], retriever="dr").session(query, lookahead=True)
-
-
-def test_lookahead_is_chosen_only_where_it_ranks_held_out_steps_better():
-    names = ["a", "b", "c"]
-    plans = [Plan((ToolCall("1", "a"), ToolCall("2", "b"), ToolCall("3", "c")))] * 6
-    demonstrations = [Demonstration(str(at), "q", plan) for at, plan in enumerate(plans)]
-
-    def held_out(tools, probability=0.95):
-        found = CandidatePlans([Candidate(tools, 0.0, 0.0)], np.array([probability]))
-        return [HeldOutCandidates(at, lambda _: Loop(3, 0.3), found) for at in range(6)]
-
-    good, bad = held_out((0, 1, 2)), held_out(())
-    assert choose_weights(good, demonstrations, names).share > 0
-    assert choose_weights(bad, demonstrations, names) == (0, 0)
-    assert choose_weights([], demonstrations, names) == (0, 0)
-    assert choose_weights([*good[:1], *bad[1:]], demonstrations, names) == (0, 0)
-
-
-def test_a_value_that_no_call_was_given_asks_for_its_tool():
-    plans = CandidatePlans(
-        [Candidate((0, 1), 0.0, 0.0)],
-        np.array([1.0]),
-        SpanEvidence([canonical("Ann"), canonical("Bo")], np.array([[0.9, 0.0], [0.0, 0.8]])),
-    )
-    scores = np.array([0.4, 0.4, 0.2])
-    plain, by_spans = (LookaheadWeights(0.8, spans) for spans in (0.0, 2.0))
-    assert Lookahead(plans, 2, plain).mix(scores)[0] == Lookahead(plans, 2, plain).mix(scores)[1]
-    first = Lookahead(plans, 2, by_spans)
-    assert first.mix(scores)[0] > first.mix(scores)[1]
-    given = Lookahead(plans, 2, by_spans, [{"name": ["Ann", 3]}])
-    assert given.mix(scores)[0] < given.mix(scores)[1], "Ann was given to a call already"
-    assert given.mix(scores).sum() == pytest.approx(1)
-    longer = CandidatePlans([Candidate((0, 0, 1), 0.0, 0.0)], np.array([1.0]), plans.spans)
-    named = Lookahead(longer, 2, by_spans)
-    named.call(0)
-    assert named.mix(scores)[1] > named.mix(scores)[0], "the call is taken to have used Ann"
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -340,8 +254,8 @@ def test_orders_of_the_same_calls_are_one_plan():
 
 
 def test_no_plan_is_an_empty_list(model, monkeypatch):
-    monkeypatch.setattr("dtdr.plans.beam.BeamSearch.run", lambda self: {}, raising=True)
-    monkeypatch.setattr("dtdr.plans.memory.PlanMemory.find_nearest", lambda *given: [])
+    monkeypatch.setattr("dtdr.predict.plans.beam.BeamSearch.run", lambda self: {}, raising=True)
+    monkeypatch.setattr("dtdr.predict.plans.memory.PlanMemory.find_nearest", lambda *given: [])
     assert model.plans("Invite Wanda") == []
 
 
@@ -551,7 +465,7 @@ def test_further_plans_change_what_parts_ask_for():
 
 
 def test_many_plans_are_regressed_on_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.plans.expected._MOST_PARTS", 12)
+    monkeypatch.setattr("dtdr.predict.plans.expected._MOST_PARTS", 12)
     queries, _, (_, held_out) = small_regression()
     assert len(held_out) == len(queries)
     assert held_out[0].by_part.shape == (2, 4)
@@ -602,7 +516,7 @@ def held_out_plans(right_is_edited):
     for number in range(12):
         found = dict(zip(keys, candidates, strict=True))
         features = describe_plans(texts, found, memory, [], np.zeros((0, 2)), expected)
-        proposal = Proposal(keys, candidates, features, SpanEvidence())
+        proposal = Proposal(keys, candidates, features)
         plan = (0, 1) if right_is_edited else (0,)
         result.append(HeldOutPlan(number, number, lambda _: Loop(2, 0.3), proposal, plan))
     return result

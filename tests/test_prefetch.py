@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from dtdr.arguments.prediction import CallPrediction
-from dtdr.calls import ToolCall
+from dtdr.agents import AsyncPrefetch, Prefetch, PrefetchBounds
+from dtdr.agents.early_calls import EarlyCalls
+from dtdr.data.calls import ToolCall
 from dtdr.errors import InputError
-from dtdr.integrations import AsyncPrefetch, Prefetch, PrefetchBounds
-from dtdr.integrations.early_calls import EarlyCalls
-from dtdr.retrievers.random import RandomRetriever
+from dtdr.predict import create
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests import whole_calls
 
 QUERY = 'Create an event "Final Demo" with Rosa and Kim'
@@ -252,13 +254,13 @@ class InOrder(RandomRetriever):
     def _probabilities(self, prepared, histories):
         scores = super()._probabilities(prepared, histories) * 0
         for row, history in zip(scores, histories, strict=True):
-            row[self.index((*self.plan, "end")[min(len(history), 3)])] = 1
+            row[self._index[(*self.plan, "end")[min(len(history), 3)]]] = 1
         return scores
 
 
 @pytest.fixture(scope="module")
 def retriever():
-    return InOrder().fit(whole_calls.DEMONSTRATIONS, arguments=True)
+    return Model(InOrder()).fit(whole_calls.DEMONSTRATIONS, arguments=True)
 
 
 GOLD: list[tuple[str, dict[str, Any]]] = [
@@ -325,7 +327,7 @@ def test_the_same_without_asyncio_and_what_is_not_early_runs_in_the_caller_s_thr
 
 
 def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_stops_nothing():
-    found = RandomRetriever().fit(whole_calls.DEMONSTRATIONS)
+    found = create("random").fit(whole_calls.DEMONSTRATIONS)
 
     def execute(tool, arguments):
         if tool == "send_mail":

@@ -3,16 +3,17 @@ import json
 import numpy as np
 import pytest
 
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.json_codec import safe
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.plan import Plan
-from dtdr.prompting import METHODS, Examples, FillingPrompts, SelectionPrompts
-from dtdr.prompting.choice import read_choice
-from dtdr.prompting.render import ShownNames, plan_lines, safe, tool_list
-from dtdr.ranking import Ranking
-from dtdr.retrievers.base import END_TOOL
-from dtdr.tools import Parameter, Tool
+from dtdr.llm.prompting import METHODS, Examples, FillingPrompts, SelectionPrompts
+from dtdr.llm.prompting.choice import read_choice
+from dtdr.llm.prompting.render import ShownNames, plan_lines, tool_list
+from dtdr.predict.model import END_TOOL
+from dtdr.rankers.ranking import Ranking
 from tests import small_data
 
 TOOLS = (*small_data.TOOLS, END_TOOL)

@@ -1,6 +1,5 @@
 """What each part of a query asks for, and where among the parts the calls have come."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
-from dtdr.errors import ModelError
-from dtdr.retrievers.factored.blocks.parts import Parts
-from dtdr.retrievers.factored.query_features import QueryFeaturizer
-from dtdr.retrievers.factored.query_parts import (
-    EncodedParts,
-    first_words,
-    part_terms,
-    split_parts,
-)
-from dtdr.retrievers.factored.query_text import QueryText
-from dtdr.retrievers.factored.retriever import DTDRFactored
-from dtdr.retrievers.factored.step_features import StepFeatures
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.blocks.parts import Parts
+from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer, part_terms
+from dtdr.rankers.dtdr_f.step_features import StepFeatures
+from dtdr.rankers.dtdr_f.text import QueryText, hash_word
+from dtdr.text.encoders.lexical import words as words_of
+from tests.helpers import inner
 
 PHRASES = {
     "book_room": "Please book a room by the sea",
@@ -55,14 +49,14 @@ def demonstrations(count, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted() -> Any:
-    return DTDRFactored(width=8, tune_seconds=0).fit(list(demonstrations(60)), TOOLS)
+    return create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
 
 
 def texts(query, first=()):
-    text = QueryText.of(query)
-    begins = split_parts(text, frozenset(first))
-    ends = [*begins[1:], len(text.words)]
-    return [" ".join(text.words[one:end]) for one, end in zip(begins, ends, strict=True)]
+    words = words_of(query)
+    begins = QueryText.of(query).parts(frozenset(map(hash_word, first)))
+    ends = [*begins[1:], len(words)]
+    return [" ".join(words[one:end]) for one, end in zip(begins, ends, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +78,15 @@ def test_a_query_has_its_sentences_and_what_begins_like_one_as_parts(query, part
 
 def test_words_that_begin_sentences_are_those_of_many_queries():
     queries = ["Create a note. Then mail it."] * 3 + ["Zoom in."] + ["Mail it"] * 60
-    assert first_words(map(QueryText.of, queries)) == {"create", "then", "mail"}
+    first = QueryFeaturizer.fit(EncodedQueries.of(queries), []).first
+    assert first == set(map(hash_word, ["create", "then", "mail"]))
 
 
 @given(st.lists(st.text(alphabet="ab .,!é。Then", max_size=60), min_size=1, max_size=4))
 def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
-    featurizer = QueryFeaturizer.fit(queries, [], None)
+    featurizer = QueryFeaturizer.fit(EncodedQueries.of(queries), [])
     for query in queries:
-        read = featurizer.read(query)
+        read = featurizer.read(QueryText.of(query))
         words = (len(read.terms) + 1) // 2
         parts = part_terms(read.terms, read.parts)
         assert len(parts) == len(read.parts)
@@ -103,25 +98,8 @@ def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
             assert found.count(column) == known.count(column)
 
 
-def test_parts_of_some_queries_and_of_two_sets_are_those_that_were_encoded():
-    queries: list[list[list[int]]] = [[[0, 1], [2]], [[]], [[3], [1, 1], [0]]]
-    parts = EncodedParts.of(queries)
-    weights = np.array([1, 2, 3, 4], np.float32)
-    rows = parts.rows(weights).toarray()
-    assert rows[0] == pytest.approx(np.array([1, 2, 0, 0]) / 5**0.5)
-    assert np.linalg.norm(rows, axis=1)[[1, 3]] == pytest.approx(1)
-    assert not rows[2].any()
-    some = parts.subset(np.array([2, 0]))
-    assert (some.rows(weights).toarray() == rows[[3, 4, 5, 0, 1]]).all()
-    both = some.concatenate(parts.subset(np.array([1])))
-    assert both.sizes.tolist() == [3, 2, 1]
-    assert both.fits(3, 4)
-    assert not both.fits(3, 3)
-    assert not both.fits(2, 4)
-
-
 def rows_after(model, query, calls):
-    step = StepFeatures(model.model_.blocks, model.model_.prepare(query).prepared)
+    step = StepFeatures(inner(model).blocks, inner(model).prepare(query).prepared)
     for name in calls:
         step.call(model.index(name) if name in NAMES else -1)
     table = step.write()
@@ -130,8 +108,8 @@ def rows_after(model, query, calls):
 
 def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):
     names = ["send_mail", "call_taxi", "book_room"]
-    block: Any = next(one for one in fitted.model_.blocks.blocks if one.name == "parts")
-    read = fitted.model_.blocks.training.featurizer.read(request(*names))
+    block: Any = next(one for one in inner(fitted).blocks.blocks if one.name == "parts")
+    read = inner(fitted).blocks.training.featurizer.read(QueryText.of(request(*names)))
     presence, counts = block.read(read)
     columns = [fitted.index(name) for name in names]
     assert presence.argmax(axis=1).tolist() == columns
@@ -178,48 +156,18 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
         Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))
         for number, name in enumerate(NAMES)
     ]
-    model = DTDRFactored(width=8, tune_seconds=0).fit(list(demonstrations(60)), TOOLS)
+    model = create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
     model.update(new)
     model.rename_tool("feed", "feed_animals")
     model.save(tmp_path / "model")
     loaded: Any = load(tmp_path / "model")
     for one in (model, loaded):
-        block: Any = next(item for item in one.model_.blocks.blocks if item.name == "parts")
-        read = one.model_.blocks.training.featurizer.read("Send Ann the bill. Feed the gorilla.")
-        presence, _ = block.read(read)
-        assert presence[1].argmax() == one.index("feed_animals")
-        assert presence[0].argmax() == one.index("send_mail")
-    assert (block.read(read) == presence).all()
-
-
-def test_a_model_whose_parts_do_not_fit_its_words_is_refused(fitted):
-    arrays = fitted.model_.arrays()
-    names = fitted._block_names
-
-    def restore(changed):
-        other = DTDRFactored(width=8, blocks=names)
-        other._install_tools(fitted.tools_)
-        return type(fitted.model_).restore(
-            names, fitted.tools_, {**arrays, **changed}, encoder=None, width=8, seed=0
+        block: Any = next(item for item in inner(one).blocks.blocks if item.name == "parts")
+        read = inner(one).blocks.training.featurizer.read(
+            QueryText.of("Send Ann the bill. Feed the gorilla.")
         )
-
-    (sizes,) = (name for name in arrays if re.search(r"\bparts$", name))
-    assert restore({}).names == fitted.model_.names
-    with pytest.raises(ModelError, match="parts of the model's queries"):
-        restore({sizes: arrays[sizes] + 1})
-    with pytest.raises(ModelError, match="what parts of queries ask for"):
-        restore({"parts.mean": arrays["parts.mean"][:, :-1]})
-
-
-def test_a_model_that_was_saved_without_parts_takes_each_query_as_one(fitted):
-    arrays = dict(fitted.model_.arrays())
-    for name in list(arrays):
-        if re.search(r"(part_columns|part_starts|\bparts|first_words)$", name):
-            del arrays[name]
-    restored = type(fitted.model_).restore(
-        fitted._block_names, fitted.tools_, arrays, encoder=None, width=8, seed=0
-    )
-    queries = restored.blocks.training.queries
-    assert queries.parts.sizes.tolist() == [1] * 60
-    rows = queries.parts.rows(np.asarray(restored.blocks.training.featurizer.words.idf_))
-    assert (rows.toarray() > 0).tolist() == (queries.word_vectors.toarray() > 0).tolist()
+        presence, _ = block.read(read)
+        seen = inner(one).blocks.training.seen
+        assert seen[presence[1].argmax()] == one.index("feed_animals")
+        assert seen[presence[0].argmax()] == one.index("send_mail")
+    assert (block.read(read) == presence).all()

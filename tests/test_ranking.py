@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtdr import Ranking
-from dtdr.calibration import Calibration
 from dtdr.errors import InputError
-from dtdr.selection import Selection, count_tokens
+from dtdr.rankers.calibration import Calibration
+from dtdr.rankers.selection import Selection, count_tokens
 
 NAMES = ("a", "b", "c", "end")
 

@@ -6,13 +6,13 @@ import pytest
 
 import dtdr
 from dtdr.cli import run
-from dtdr.counting import draw_sample
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import save_demonstrations, save_tools
-from dtdr.engines import ProcessEngine, RayEngine
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
-from dtdr.traces import ImportOptions, find_format
-from dtdr.traces.many_logs import ImportTask, import_logs
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.logs import ImportOptions, find_format
+from dtdr.logs.many_logs import ImportTask, import_logs
+from dtdr.predict.counting import draw_sample
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
@@ -137,7 +137,7 @@ def test_a_cluster_that_is_not_there_is_one_sentence(shards, capsys):
     with pytest.raises(InputError, match=r"cannot reach Ray at 127\.0\.0\.1:1: "):
         RayEngine("127.0.0.1:1")
     fit = ["fit", str(shards), "-o", str(shards.parent / "m"), "--sample", "80"]
-    assert run([*fit, "--address", "127.0.0.1:1"]) == 2
-    assert "pass --engine ray" in capsys.readouterr().err
+    assert run([*fit, "--engine", "ray:127.0.0.1:1"]) == 2
+    assert "ray start --head" in capsys.readouterr().err
     assert run([*fit, "--engine", "spark"]) == 2
     assert "choose one of processes, ray" in capsys.readouterr().err

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dtdr import Demonstration, Plan, ToolCall, json_codec, plan
-from dtdr import demonstrations as module
-from dtdr.demonstration_files import SeenIds, read_demonstrations, record_id
-from dtdr.demonstrations import parse_demonstration
+from dtdr import Demonstration, Plan, ToolCall
+from dtdr.data import demonstrations as module
+from dtdr.data import json_codec, plan
+from dtdr.data.demonstration_files import SeenIds, read_demonstrations, record_id
+from dtdr.data.demonstrations import parse_demonstration
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords
 from tests.strategies import demonstrations, runs
 
 _REFERENCES = ({"$ref": "0"}, {"$ref": "b0"}, {"$ref": "0", "path": "/a"}, {"$ref": "9"})
@@ -180,7 +181,7 @@ def test_the_id_of_a_record_is_found_without_reading_the_rest(record, expected):
 
 
 def test_ids_are_remembered_in_memory_and_beyond(monkeypatch):
-    monkeypatch.setattr("dtdr.demonstration_files._IDS_IN_MEMORY", 3)
+    monkeypatch.setattr("dtdr.data.demonstration_files._IDS_IN_MEMORY", 3)
     seen = SeenIds()
     assert [seen.add(name) for name in "abcdeabcdef"] == [True] * 5 + [False] * 5 + [True]
     seen.close()

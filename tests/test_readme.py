@@ -1,11 +1,13 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import dtdr
-from dtdr.datasets.synthetic import generate
-from dtdr.demonstration_files import save_demonstrations
+from dtdr.cli import run
+from dtdr.evaluate.datasets.synthetic import generate
 from tests.conftest import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -17,16 +19,38 @@ def block(mark, language):
     return found.group(1)
 
 
-def test_the_five_lines_of_the_readme_run_as_they_stand(tmp_path):
-    code = block("run as a test", "python")
+def test_the_readme_is_a_script_that_runs_twice(tmp_path, monkeypatch, capsys):
+    log = Path("examples", "hotel", "openai-chat.jsonl")
+    lines = (PROJECT / log).read_bytes().splitlines(keepends=True)
+    (tmp_path / log).parent.mkdir(parents=True)
+    (tmp_path / log).write_bytes(b"".join(lines[:40]))  # learned from in a fraction of the time
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", README, re.DOTALL)
+    commands = [
+        shlex.split(line)[1:]
+        for language, text in blocks
+        if language == "sh"
+        for line in text.splitlines()
+        if line.startswith("dtdr ")
+    ]
+    (code,) = [text for language, text in blocks if language == "python"]
+    assert len(commands) == 5
     assert len([line for line in code.splitlines() if line.strip()]) == 5
-    save_demonstrations(tmp_path / "demonstrations.jsonl", generate(20, seed=1))
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert (tmp_path / "model" / "config.json").exists()
-    assert run.stdout.startswith("[('")
+    for _ in range(2):
+        for command in commands:
+            assert run(command) == 0, capsys.readouterr().err
+            shown = capsys.readouterr().out
+            assert max(map(len, shown.splitlines())) <= 100
+            if command[0] == "rank":
+                rows = [line.split() for line in shown.splitlines() if line.strip()]
+                assert rows[2][0] == "search_bookings"
+        exec(compile(code, "README.md", "exec"), {})
+        assert capsys.readouterr().out.startswith("[('search_bookings', 0.")
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 100
+    assert [command for command in ("make demo", "make test") if command not in README] == []
 
 
 def test_the_demonstration_in_the_readme_is_one():
@@ -54,8 +78,8 @@ def test_importing_and_loading_stays_light(tmp_path):
         "heavy = {'torch', 'transformers', 'sklearn', 'onnxruntime', 'rich'} & {*sys.modules};"
         "sys.exit(', '.join(heavy) or None)"
     )
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "model")], check=False)
-    assert run.returncode == 0, "something heavy was imported on the way to a ranking"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "model")], check=False)
+    assert done.returncode == 0, "something heavy was imported on the way to a ranking"
 
 
 def test_every_page_the_readme_links_to_exists():

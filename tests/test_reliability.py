@@ -13,12 +13,11 @@ from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_auc_score
 
-from dtdr.calibration import Calibration, fit_isotonic
 from dtdr.cli import run as command
 from dtdr.errors import InputError
-from dtdr.evaluation import run
-from dtdr.evaluation.charts import reliability_chart
-from dtdr.evaluation.reliability import (
+from dtdr.evaluate import run
+from dtdr.evaluate.charts import reliability_chart
+from dtdr.evaluate.reliability import (
     BINS,
     Bin,
     confidence_bins,
@@ -26,10 +25,12 @@ from dtdr.evaluation.reliability import (
     expected_calibration_error,
     reliability_of,
 )
-from dtdr.evaluation.run_log_file import read_run_log, write_run_log
-from dtdr.evaluation.statistics import auroc
-from dtdr.ranking import Ranking
-from dtdr.retrievers.random import RandomRetriever
+from dtdr.evaluate.run_log_file import read_run_log, write_run_log
+from dtdr.evaluate.statistics import auroc
+from dtdr.predict.model import Model
+from dtdr.rankers.calibration import Calibration, fit_isotonic
+from dtdr.rankers.random import RandomRetriever
+from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.command_line import is_one_sentence
 from tests.runs import is_same, make_log, make_step
@@ -185,11 +186,11 @@ class Calibrated(RandomRetriever):
             familiarity_threshold=0.5,
         )
 
-    def parameters(self):
+    def get_params(self):
         return {}
 
-    def _familiarity(self, prepared):
-        return [0.2 if "weather" in str(query) else 0.9 for query in prepared]
+    def familiarity(self, prepared):
+        return 0.2 if "weather" in str(prepared) else 0.9
 
     def _prepare(self, queries):
         return queries
@@ -202,7 +203,7 @@ class Calibrated(RandomRetriever):
 @pytest.fixture
 def calibrated():
     dataset = small_data.dataset(24)
-    retriever = Calibrated()
+    retriever = Model(Calibrated())
     return retriever, run(retriever, dataset, small_data.split(24)), dataset
 
 
@@ -402,7 +403,7 @@ def evaluate(tmp_path, capsys):
     data = small_data.write(tmp_path, size=24)
 
     def call(*arguments, data=data):
-        code = command(["evaluate", *(["--data", str(data)] if data else []), *map(str, arguments)])
+        code = command(["evaluate", *([str(data)] if data else []), *map(str, arguments)])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -435,7 +436,7 @@ def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
     runs = tmp_path / "runs"
     names = ["--retriever", "dtdr-c", "--retriever", "random"]
     _, first, _ = evaluate(*names, "--calibration", "--by", "step", "--runs", runs, "--json")
-    logs = ["--log", runs / "dtdr-c.npz", "--log", runs / "random.npz"]
+    logs = [runs / "dtdr-c.npz", runs / "random.npz"]
     code, again, _ = evaluate(*logs, "--calibration", "--by", "step", "--json", data=None)
     assert code == 0
     assert json.loads(again) == json.loads(first)
@@ -459,12 +460,12 @@ def test_figure_of_the_command_line_is_written_and_replaced_with_force_only(eval
     [
         (["--retriever", "random"], "leave out --retriever"),
         (["--dataset", "tinyagent", "--runs", "r"], "leave out --dataset and --runs"),
-        (["--log", "none.npz"], "cannot read none.npz"),
+        (["none.npz"], "cannot read none.npz"),
     ],
 )
 def test_logs_go_with_nothing_that_is_for_fitting(evaluate, tmp_path, arguments, said):
     write_run_log(tmp_path / "a.npz", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    code, out, err = evaluate("--log", tmp_path / "a.npz", *arguments, data=None)
+    code, out, err = evaluate(tmp_path / "a.npz", *arguments, data=None)
     assert (code, out, is_one_sentence(err)) == (2, "", True)
     assert said in err
 
@@ -473,14 +474,14 @@ def test_logs_of_two_splits_are_not_shown_together(evaluate, tmp_path):
     step = make_step([0, 1, 2, 3, 4], ["alpha"])
     write_run_log(tmp_path / "a.npz", make_log([step]))
     write_run_log(tmp_path / "b.npz", make_log([step], split={"name": "t", "sha256": "2" * 64}))
-    code, _, err = evaluate("--log", tmp_path / "a.npz", "--log", tmp_path / "b.npz", data=None)
+    code, _, err = evaluate(tmp_path / "a.npz", tmp_path / "b.npz", data=None)
     assert (code, is_one_sentence(err)) == (2, True)
     assert "is about another split than" in err
 
 
 def test_log_without_confidence_cannot_be_drawn(evaluate, tmp_path):
     write_run_log(tmp_path / "a.npz", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    code, _, err = evaluate("--log", tmp_path / "a.npz", "--figure", tmp_path / "f.svg", data=None)
+    code, _, err = evaluate(tmp_path / "a.npz", "--figure", tmp_path / "f.svg", data=None)
     assert code == 2
     assert "there is no run with confidence to draw" in err
     assert not (tmp_path / "f.svg").exists()

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
-from dtdr.calls import END
+from dtdr.data.calls import END
+from dtdr.data.tools import Parameter
 from dtdr.errors import DtdrError, InputError
-from dtdr.retrievers import create
-from dtdr.retrievers.descriptions import description, document, name_words
-from dtdr.retrievers.kmeans import Clusters
-from dtdr.retrievers.linear import MAX_CALLS, history_sentence, history_tokens
-from dtdr.retrievers.similarity import convolution, transitions
-from dtdr.tools import Parameter
+from dtdr.predict import create
+from dtdr.rankers.descriptions import description, document, name_words
+from dtdr.rankers.kmeans import Clusters
+from dtdr.rankers.linear import MAX_CALLS, history_sentence, history_tokens
+from dtdr.rankers.similarity import convolution, transitions
 from tests import small_data
 
 SET = small_data.dataset(24)
@@ -115,7 +115,7 @@ def test_the_papers_recipe_shares_cosines_out_and_cuts_at_the_cosine(name, tmp_p
     parameters: dict[str, Any] = {"llm": lambda prompt: QUERY} if name == "less-is-more" else {}
     retriever = fit(name, recipe="paper", threshold=0.1, **parameters)
     (vector,) = retriever.encoder.encode([QUERY]).toarray()
-    cosines = np.maximum(retriever.tool_vectors_ @ vector, 0)
+    cosines = np.maximum(retriever.ranker.tool_vectors_ @ vector, 0)
     ranking = retriever.rank(QUERY)
     np.testing.assert_allclose(
         in_vocabulary_order(retriever, ranking), cosines / cosines.sum(), rtol=1e-5
@@ -384,8 +384,8 @@ def test_a_threshold_is_kept_by_every_ranking():
     ],
 )
 def test_mean_reciprocal_ranks_on_published_sets(data_dir, dataset, name, low, high):
-    from dtdr import datasets
-    from dtdr.datasets.splits import fixed_split
+    from dtdr.evaluate import datasets
+    from dtdr.evaluate.datasets.splits import fixed_split
 
     found = datasets.load(dataset, data_dir=data_dir)
     split = fixed_split(dataset, data_dir)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.outputs import OUTPUT_LENGTH
+from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
-from dtdr.outputs import OUTPUT_LENGTH
-from dtdr.run import Run, as_run
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
@@ -73,7 +73,7 @@ def test_an_output_is_kept_as_in_a_demonstration():
     assert run.call("a", output='{"id": 7}').output == {"id": 7}
     assert run.call("a", output="{not JSON").output == "{not JSON"
     assert run.call("a", output=("x", 1)).output == ["x", 1]
-    assert run.call("a", output=float("nan")).output is None
+    assert run.call("a", output=float("nan")).output == "NaN"
     long = run.call("a", output="word " * 200_000)
     assert len(long.output) <= OUTPUT_LENGTH
     assert long.output_length == 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from dtdr.errors import InputError, OutputError
-from dtdr.evaluation.run_log_file import read_run_log, write_run_log
+from dtdr.evaluate.run_log_file import read_run_log, write_run_log
 from tests.runs import is_same, logs, make_log, make_step
 
 

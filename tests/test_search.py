@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import dtdr
+from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.agents.search import read_search
 from dtdr.cli import run as run_command
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
-from dtdr.integrations.search import read_search
-from dtdr.ranking import Ranking
-from dtdr.retrievers.search import ToolSearch
-from dtdr.run import Run
-from dtdr.tools import Tool
+from dtdr.predict.search import ToolSearch
+from dtdr.rankers.calibration import Calibration
+from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.helpers import smoke_rows
 from tests.integrations.tools import NEW, QUERY, RETRIEVER, broken_mask, mask
@@ -61,6 +62,30 @@ def test_what_matches_nothing_brings_up_nothing_by_words_alone():
     assert search.find("walrus quarantine") == []
     assert names(search.find("order a taxi")) == [NEW]
     assert ToolSearch.of(()).find("order a taxi") == []
+
+
+def test_a_text_that_means_nothing_here_brings_up_no_tool_of_the_run():
+    vocabulary = ("weather", "send_mail", "send_text", "end")
+    run = Ranking(vocabulary, np.array([0.9, 0.05, 0.04, 0.01]))
+    calibration = Calibration(familiarity_threshold=0.5)
+    chances = np.array([0.5, 0.3, 0.1, 0.1])
+    asked = Ranking(vocabulary, chances, familiarity=0.0, calibration=calibration)
+    assert not asked.is_familiar
+    tools = [Tool("weather", "Tell the weather"), Tool("send_mail"), Tool("send_text")]
+    search = ToolSearch.of(tools)
+    assert search.find("walrus quarantine", run=run, asked=asked) == []
+    assert names(search.find("mail", run=run, asked=asked))[0] == "send_mail"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["send_text", "please look whether SEND_TEXT(to) could open a file and return its number"],
+)
+def test_a_tool_that_is_named_comes_first_and_scores_fall(text):
+    brought = RETRIEVER.search(text, QUERY, 6)
+    assert brought[0][0] == "send_text"
+    scores = [score for _, score in brought]
+    assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize(("text", "k"), [(" ", 5), ("", 5), (None, 5), ("mail", 0)])
@@ -238,7 +263,7 @@ def test_the_command_answers_a_search(tmp_path, capsys):
     assert run_command([*given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tools"][0]["tool"] == "weather"
     assert run_command(given) == 0
-    assert "Tool searched for" in capsys.readouterr().out
+    assert "Matching tool" in capsys.readouterr().out
     assert run_command([*given, "--why"]) == 2
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dtdr import Run, Tool, ToolCall
-from dtdr.demonstrations import Message
+from dtdr.data.demonstrations import Message
+from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError
-from dtdr.outputs import OUTPUT_LENGTH
-from dtdr.ranking import Ranking
-from dtdr.retrievers import create
-from dtdr.retrievers.markov import DependencyRetriever
-from dtdr.retrievers.session import UNKNOWN
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.rankers.base import UNKNOWN, Ranker
+from dtdr.rankers.ranking import Ranking
 from tests import small_data
 
 SET = small_data.dataset(24)
@@ -39,30 +39,37 @@ BEFORE_JSON = [
 class RecordedState:
     """Ranks alike always, and writes down what it is told."""
 
-    def __init__(self, retriever, query, before):
-        self.retriever, self.query, self.before = retriever, query, tuple(before)
+    def __init__(self, ranker, query, before):
+        self.ranker, self.query, self.before = ranker, query, tuple(before)
         self.calls = []
 
     def call(self, tool, call=None):
         self.calls.append((tool, call))
 
     def rank(self):
-        self.retriever.ranked.append((self.query, self.before, tuple(self.calls)))
-        names = self.retriever._names
+        self.ranker.ranked.append((self.query, self.before, tuple(self.calls)))
+        names = self.ranker.names
         return Ranking(names, np.full(len(names), 1 / len(names)))
 
+    def copy(self):
+        raise NotImplementedError
 
-class ReadsCalls(DependencyRetriever):
-    """A retriever that reads calls, as far as a test can see."""
 
-    uses_calls = True
+class ReadsCalls(Ranker):
+    """A ranker that keeps a state, as far as a test can see."""
 
-    def __init__(self):
+    def fit(self, demonstrations, tools):
         self.started, self.ranked = [], []
-        super().__init__()
+        self.names = [tool.name for tool in tools]
 
-    def _start(self, query, before=()):
-        state = RecordedState(self, query, before)
+    def prepare(self, query):
+        return query
+
+    def probabilities(self, prepared, run):
+        raise NotImplementedError
+
+    def start(self, prepared, run):
+        state = RecordedState(self, run.query, run.before)
         self.started.append(state)
         return state
 
@@ -74,21 +81,21 @@ def names_only():
 
 @pytest.fixture
 def reader():
-    return ReadsCalls().fit(SET.demonstrations, SET.tools)
+    return Model(ReadsCalls()).fit(SET.demonstrations, SET.tools)
 
 
 def test_a_state_is_told_what_a_session_is_told(reader):
     session = reader.session(QUERY, before=BEFORE)
     session.call("read_file", {"path": "q3.pdf"}, output="", step=2, id="a")
     session.call("summarize").call("never_seen", status="error")
-    (state,) = reader.started
+    (state,) = reader.ranker.started
     assert (state.query, state.before) == (QUERY, BEFORE)
     assert state.calls == [
         (
             reader.index("read_file"),
             ToolCall("a", "read_file", {"path": "q3.pdf"}, "", "empty", 2),
         ),
-        (reader.index("summarize"), None),
+        (reader.index("summarize"), ToolCall("2", "summarize")),
         (UNKNOWN, ToolCall("3", "never_seen", status="error")),
     ]
 
@@ -98,19 +105,19 @@ def test_before_may_be_json(reader):
     reader.rank(QUERY, before=BEFORE_JSON)
     mixed = [BEFORE[0], BEFORE_JSON[1], BEFORE[2]]
     reader.rank_batch([QUERY], [()], [mixed])
-    assert [state.before for state in reader.started] == [BEFORE] * 3
+    assert [state.before for state in reader.ranker.started] == [BEFORE] * 3
 
 
 def test_a_history_of_names_calls_and_json_objects_is_told_in_its_order(reader):
     given = ToolCall("1", "read_file", output={"pages": 3}, status="ok")
     history = ["never_seen", given, {"tool": "send_mail", "output": []}, {"id": 7, "tool": "log"}]
     reader.rank(QUERY, history)
-    (state,) = reader.started
+    (state,) = reader.ranker.started
     assert state.calls == [
-        (UNKNOWN, None),
+        (UNKNOWN, ToolCall("2", "never_seen")),
         (reader.index("read_file"), given),
         (reader.index("send_mail"), ToolCall("3", "send_mail", {}, [], "empty")),
-        (UNKNOWN, None),
+        (UNKNOWN, ToolCall("7", "log")),
     ]
 
 
@@ -123,7 +130,7 @@ def test_a_run_and_its_session_and_its_parts_tell_the_same(reader):
     reader.rank_batch([QUERY], [run.calls], [BEFORE])
     session = reader.session(run)
     session.rank()
-    assert len({repr(ranked) for ranked in reader.ranked}) == 1
+    assert len({repr(ranked) for ranked in reader.ranker.ranked}) == 1
     session.call("send_mail")
     assert run.history == ("read_file", "summarize")  # the session has a run of its own
     assert session.run.history == ("read_file", "summarize", "send_mail")
@@ -134,17 +141,11 @@ def test_steps_of_one_run_in_their_order_start_once(reader):
     calls = [ToolCall(str(n), "read_file", output={"n": n}, status="ok") for n in range(4)]
     steps = [calls[:count] for count in range(5)]
     reader.rank_batch([QUERY] * 5, steps, [BEFORE] * 5)
-    assert len(reader.started) == 1
-    assert [len(told) for _, _, told in reader.ranked] == [0, 1, 2, 3, 4]
+    assert len(reader.ranker.started) == 1
+    assert [len(told) for _, _, told in reader.ranker.ranked] == [0, 1, 2, 3, 4]
     reader.rank_batch([QUERY] * 2, [calls, calls[1:]])
     reader.rank_batch([QUERY, QUERY], [calls, calls], [(), BEFORE])
-    assert len(reader.started) == 5
-
-
-def test_names_alone_take_the_way_of_names(reader):
-    ranking = reader.rank(QUERY, ["read_file", "never_seen"])
-    assert reader.started == []
-    assert abs(ranking.probabilities.sum() - 1) < 1e-9
+    assert len(reader.ranker.started) == 5
 
 
 def test_retrievers_that_know_names_only_ignore_the_rest(names_only):
@@ -170,7 +171,7 @@ def test_an_output_is_cut_wherever_it_comes_in(reader):
     reader.rank(Run.from_dict({"query": QUERY, "calls": [{"tool": "log", "output": long}]}))
     outputs = [
         call.output
-        for state in reader.started
+        for state in reader.ranker.started
         for call in (*state.before, *(call for _, call in state.calls))
     ]
     assert len(outputs) == 4
@@ -215,7 +216,7 @@ def test_a_whole_call_says_what_its_parts_say(reader):
     parts = reader.session(QUERY).call("summarize")
     parts.call("read_file", {"path": "q3.pdf"}, output={"pages": 3}, status="error", step=2, id="a")
     assert whole.run.calls == parts.run.calls
-    assert reader.started[0].calls == reader.started[1].calls
+    assert reader.ranker.started[0].calls == reader.ranker.started[1].calls
     for name in ("arguments", "output", "status", "step", "id"):
         with pytest.raises(InputError, match="give it alone"):
             whole.call(ToolCall("b", "log"), **{name: 0})

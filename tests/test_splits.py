@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtdr import Demonstration, Plan, ToolCall, datasets
-from dtdr.calls import END
-from dtdr.datasets.splits import (
+from dtdr import Demonstration, Plan, ToolCall
+from dtdr.data.calls import END
+from dtdr.errors import InputError, OutputError
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.splits import (
     Split,
     default_split,
     fixed_split,
@@ -20,7 +22,6 @@ from dtdr.datasets.splits import (
     read_split,
     save_split,
 )
-from dtdr.errors import InputError, OutputError
 
 
 @cache

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtdr import encoders, load
-from dtdr.encoders.static import StaticEncoder
+from dtdr import load
 from dtdr.errors import EncoderError, InputError, MissingExtraError
-from dtdr.retrievers import create
+from dtdr.predict import create
+from dtdr.text import encoders
+from dtdr.text.encoders.static import StaticEncoder
 from tests import small_data
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -58,13 +59,11 @@ def test_weights_and_mapping_of_tokens_are_read(tmp_path):
     np.testing.assert_allclose(rows, np.array([[2, 0, 0], [1, 0, 0], [1, 0.5, 0]]))
 
 
-def test_words_that_no_demonstration_holds_are_ranked_by_their_vectors(folder, tmp_path):
+def test_a_model_with_static_vectors_ranks_as_before_after_a_round_trip(folder, tmp_path):
     data = small_data.dataset(30)
     model: Any = create("dtdr-f", encoder=f"static:{folder}", width=16).fit(
         data.demonstrations, data.tools
     )
-    surface = model.model_.blocks.training.featurizer.read("Email").surface
-    np.testing.assert_allclose(surface[-3:], [0.9938, 0.1104, 0], atol=1e-3)
     model.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     query = "Email Ann the rain"
@@ -76,6 +75,18 @@ def test_other_files_than_were_fitted_with_are_refused(folder):
     (folder / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes() + b" ")
     with pytest.raises(EncoderError, match="fit again"):
         StaticEncoder.restore(config, {}).encode(["mail"])
+
+
+def test_a_model_folder_names_no_folder_whose_files_are_read(folder, tmp_path, monkeypatch):
+    config = StaticEncoder(folder=folder).config()
+    assert str(folder) not in json.dumps(config)
+    rows = StaticEncoder.restore(config, {}).encode(["mail"])
+    monkeypatch.setenv("DTDR_CACHE", str(tmp_path / "of another user"))
+    for crafted in (config, {**config, "folder": str(folder)}, {**config, "sha256": "../../x"}):
+        with pytest.raises(EncoderError, match="DTDR_STATIC_DIR"):
+            StaticEncoder.restore(crafted, {})
+    monkeypatch.setenv("DTDR_STATIC_DIR", str(folder))
+    np.testing.assert_array_equal(StaticEncoder.restore(config, {}).encode(["mail"]), rows)
 
 
 def test_too_few_vectors_for_the_tokens_are_refused(tmp_path):

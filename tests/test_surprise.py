@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import dtdr
-from dtdr.arguments.origins import OriginCounts, iter_demonstrated, iter_origins
-from dtdr.calls import ToolCall
+from dtdr.agents import ToolMask, Transcript
 from dtdr.cli import run as run_command
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
 from dtdr.errors import InputError, ModelError
-from dtdr.integrations import ToolMask, Transcript
-from dtdr.plan import Plan
-from dtdr.retrievers.surprise import SurpriseModel
-from dtdr.run import Run
+from dtdr.predict.anomaly import SurpriseModel
+from dtdr.predict.arguments.origins import OriginCounts, iter_demonstrated, iter_origins
 from tests.helpers import change_config, smoke_rows
 from tests.server import serving
 
@@ -134,7 +134,7 @@ def test_it_is_saved_renamed_and_refused_where_it_was_not_learned(retriever, tmp
         change_config(tmp_path / "model", surprise=broken)
         with pytest.raises(ModelError):
             dtdr.load(tmp_path / "model")
-    other = dtdr.fit(DEMONSTRATIONS, retriever="dr")
+    other = dtdr.fit(DEMONSTRATIONS, retriever="dr", arguments=False, plans=False)
     assert other.surprise_ is None
     with pytest.raises(InputError, match="how odd a call is"):
         other.surprise("send_mail", "x")
@@ -161,7 +161,8 @@ def test_a_mask_judges_and_never_stops_an_agent(retriever, caplog):
     surprise = judging.surprise({"tool": "get_weather", "arguments": {}}, transcript)
     assert surprise is not None
     assert surprise.is_odd(0.05)
-    assert ToolMask(dtdr.fit(DEMONSTRATIONS, retriever="dr")).surprise("x", transcript) is None
+    unable = dtdr.fit(DEMONSTRATIONS, retriever="dr", arguments=False, plans=False)
+    assert ToolMask(unable).surprise("x", transcript) is None
     assert "a call was not judged" in caplog.text
 
 
@@ -172,8 +173,8 @@ def test_a_langchain_guard_asks_or_refuses(retriever):
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.types import Command
 
-    from dtdr.integrations import ToolPolicy
-    from dtdr.integrations.langchain import GuardedToolMaskMiddleware
+    from dtdr.agents import ToolPolicy
+    from dtdr.agents.langchain import GuardedToolMaskMiddleware
     from tests.integrations.scripted_chat_model import ScriptedModel, tools
 
     mask = ToolMask(retriever, ToolPolicy(top_k=10))
@@ -203,8 +204,9 @@ def test_a_langchain_guard_asks_or_refuses(retriever):
         assert result(asking.invoke(Command(resume=answer), thread)).status == status
     with pytest.raises(InputError, match="unknown value of odd"):
         agent("deny")
+    unable = dtdr.fit(DEMONSTRATIONS, retriever="dr", arguments=False, plans=False)
     with pytest.raises(InputError, match="how odd a call is"):
-        GuardedToolMaskMiddleware(ToolMask(dtdr.fit(DEMONSTRATIONS, retriever="dr")), odd="refuse")
+        GuardedToolMaskMiddleware(ToolMask(unable), odd="refuse")
 
 
 def test_the_server_and_its_clients_say_what_the_library_says(retriever, tmp_path):

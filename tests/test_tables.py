@@ -2,9 +2,9 @@ import io
 
 from rich.console import Console
 
-from dtdr.evaluation.metrics import Mean
-from dtdr.evaluation.result_tables import breakdown_table, retrieval_table
-from dtdr.evaluation.tables import Cell, Column, Table, numeric, share
+from dtdr.evaluate.metrics import Mean
+from dtdr.evaluate.result_tables import breakdown_table, retrieval_table
+from dtdr.evaluate.tables import Cell, Column, Table, numeric, share
 
 RESULTS = [
     {

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from dtdr import Demonstration
-from dtdr.traces import FORMATS, CutOptions, ImportOptions, detect_format, open_logs, read_traces
+from dtdr.logs import FORMATS, CutOptions, ImportOptions, detect_format, open_logs, read_traces
 from tests.conftest import PROJECT
 from tests.trace_logs import write_lines
 

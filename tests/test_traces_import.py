@@ -2,19 +2,24 @@ import gzip
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtdr.demonstration_files import read_demonstrations, read_tools
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstration_files import read_demonstrations, read_tools, save_demonstrations
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.plan import Plan
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords
-from dtdr.traces import (
+from dtdr.logs import (
     FORMATS,
     Importer,
     ImportOptions,
@@ -23,6 +28,7 @@ from dtdr.traces import (
     find_format,
     import_traces,
     read_traces,
+    streams,
 )
 from tests.trace_logs import (
     RENDERINGS,
@@ -93,8 +99,23 @@ def test_half_surrogates_large_numbers_and_nan_do_not_stop_an_import(tmp_path):
     (found,) = read_demonstrations(tmp_path / "out.jsonl")
     arguments = found.plan.calls[0].arguments
     assert found.query == "hi \ud800"
-    assert arguments["c"] is None
+    assert arguments["c"] == "NaN"
     assert arguments["b"] == 123456789012345678901234567890
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_json_does_not_have_are_saved_as_texts(value, tmp_path):
+    call = ToolCall("1", "a", {"x": [value, None], "y": "\ud800"}, output={"z": value})
+    plain = ToolCall("2", "b", {"x": value})
+    saved = Demonstration("1", "go", Plan((call, plain), (), ()))
+    save_demonstrations(tmp_path / "out.jsonl", [saved])
+
+    (found,) = read_demonstrations(tmp_path / "out.jsonl")
+
+    text = json.dumps(value)
+    assert found.plan.calls[0].arguments == {"x": [text, None], "y": "\ud800"}
+    assert found.plan.calls[0].output == {"z": text}
+    assert found.plan.calls[1].arguments == {"x": text}
 
 
 @pytest.mark.parametrize("shape", ["array", "pretty array", "wrapped", "gzip", "gzip array"])
@@ -116,7 +137,6 @@ def test_logs_are_read_in_each_container(shape, tmp_path):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monkeypatch):
-    pytest.importorskip("ijson")
     batches = otel(number([Turn("go", [[Call("a", {"x": 1.5})], [Call("b", {})]])]))
     if wrapped:
         spans = [b["resourceSpans"][0] for b in batches]
@@ -125,7 +145,7 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
         path, fmt, value = tmp_path / "log.json", "openai-chat", many()
     path.write_text(json.dumps(value), encoding="utf-8")
     small = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 300)
+    monkeypatch.setattr(documents, "CHUNK", 7)
 
     large = [found.to_dict() for found in importer_of(path, fmt).demonstrations()]
 
@@ -134,12 +154,13 @@ def test_large_documents_are_streamed_and_give_the_same(wrapped, tmp_path, monke
 
 
 def test_a_large_document_without_records_and_a_cut_off_one_are_named(tmp_path, monkeypatch):
-    pytest.importorskip("ijson")
     path = tmp_path / "log.json"
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 50)
-    path.write_text(json.dumps({"other": ["x" * 100]}), encoding="utf-8")
-    with pytest.raises(InputError, match="without a list of records under 'data' or 'items'"):
-        list(importer_of(path).demonstrations())
+    monkeypatch.setattr(documents, "CHUNK", 50)
+    with monkeypatch.context() as patched:
+        patched.setenv("DTDR_MAX_LINE", "100")
+        path.write_text(json.dumps({"other": ["x" * 300]}), encoding="utf-8")
+        with pytest.raises(InputError, match=r"a record is too large.* export the log as JSON"):
+            list(importer_of(path).demonstrations())
     path.write_text(json.dumps(many())[:-200], encoding="utf-8")
     with pytest.raises(InputError, match=r"log\.json is not JSON"):
         list(importer_of(path).demonstrations())
@@ -207,8 +228,6 @@ def test_a_demonstration_that_is_too_long_is_named_or_counted(tmp_path, monkeypa
 
 @pytest.mark.parametrize("value", [["x" * 3_000_000], {"data": [{"y": "x" * 3_000_000}]}])
 def test_a_record_of_a_document_that_is_too_large_is_named(value, tmp_path, monkeypatch):
-    pytest.importorskip("ijson")
-    monkeypatch.setattr(documents, "WHOLE_BYTES", 300)
     monkeypatch.setenv("DTDR_MAX_LINE", "1000000")
     path = tmp_path / "log.json"
     path.write_text(json.dumps(value))
@@ -254,8 +273,8 @@ def test_a_damaged_gzip_file_and_a_missing_file_are_named(tmp_path):
 
 def test_a_log_without_a_run_is_an_error_and_writes_nothing(tmp_path):
     path = write_lines(tmp_path / "log.jsonl", [{"messages": [{"role": "user", "content": "x"}]}])
-    said = "nothing was kept of 1 runs: 1 x no tool was called; keep such runs with --empty"
-    with pytest.raises(InputError, match=said):
+    said = "nothing was kept: 1 of 1 runs (100%) were dropped (no tool was called: 1); to keep"
+    with pytest.raises(InputError, match=re.escape(said)):
         run(importer_of(path), tmp_path / "out.jsonl")
     path.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="no run was found in 0 records"):
@@ -414,7 +433,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_reason(damage, tmp_path):
 def test_traces_can_be_read_without_a_file_in_between(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many())
     assert len(list(read_traces("openai_chat", [log]))) == 12
-    with pytest.raises(InputError, match="unknown format 'x'; choose one of agentdojo, anthropic"):
+    with pytest.raises(InputError, match="unknown format 'x'; choose one of anthropic"):
         list(read_traces("x", [log]))
     with pytest.raises(InputError, match="at least one"):
         list(read_traces("otel", []))
@@ -424,3 +443,56 @@ def test_every_format_says_what_it_is():
     for name, fmt in FORMATS.items():
         assert fmt.name == name
         assert fmt.title
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-2.5e400"])
+def test_a_number_that_json_does_not_have_is_kept_as_a_text(number, tmp_path):
+    body = json.dumps(f'{{"rate": {number}, "limit": 1e300}}')
+    line = (
+        '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": '
+        f'[{{"id": "x", "function": {{"name": "f", "arguments": {body}}}}}]}}, '
+        f'{{"role": "tool", "tool_call_id": "x", "content": {body}}}]}}'
+    )
+    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
+    run(importer_of(tmp_path / "log.jsonl"), tmp_path / "out.jsonl")
+    (found,) = read_demonstrations(tmp_path / "out.jsonl")
+    (call,) = found.plan.calls
+    assert call.arguments == call.output == {"rate": number, "limit": 1e300}
+
+    calls = f'[{{"tool": "f", "arguments": {{"x": {number}}}}}]'
+    record = f'{{"id": "1", "query": "q", "calls": {calls}}}'
+    (tmp_path / "d.jsonl").write_text(record, encoding="utf-8")
+    (found,) = read_demonstrations(tmp_path / "d.jsonl")
+    assert found.to_dict()["calls"][0]["arguments"] == {"x": number}
+
+
+def write_compressed(path, *parts):
+    """Each part, repeated, as a gzip member of its own."""
+    with path.open("wb") as stream:
+        for text, times in parts:
+            stream.write(gzip.compress(text * 100_000) * (times // 100_000))
+    return path
+
+
+@pytest.mark.parametrize(("text", "times"), [(b"\n", 3_000_000), (b" " * 99 + b"\n", 500_000)])
+def test_a_small_file_that_unfolds_to_much_is_refused(text, times, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "ROOM", 4_000_000)
+    path = write_compressed(tmp_path / "log.jsonl.gz", (text, times))
+    assert path.stat().st_size < 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="unfolds to more than 200 times its size"):
+            list(importer_of(path).demonstrations())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
+
+
+def test_a_log_that_repeats_itself_may_be_compressed_well(tmp_path):
+    line = json.dumps({"messages": [{"role": "user", "content": "x" * 3000}]}).encode() + b"\n"
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(gzip.compress(line * 5000 + b"\n" * 1000))
+    importer = importer_of(path)
+    assert list(importer.demonstrations()) == []
+    assert importer.records == 5000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dtdr.demonstrations import Message
-from dtdr.integrations import ToolMask, openai
-from dtdr.traces import CutOptions, ImportOptions, Turns, read_traces
-from dtdr.traces.injected import remove_blocks
+from dtdr.agents import ToolMask, openai
+from dtdr.data.demonstrations import Message
+from dtdr.logs import CutOptions, ImportOptions, Turns, read_traces
+from dtdr.logs.injected import remove_blocks
 from tests.integrations.tools import NotingRetriever
 from tests.trace_logs import write_lines
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dtdr.cli import run
-from dtdr.datasets.synthetic import generate
-from dtdr.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.evaluate.datasets.synthetic import generate
 
 pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 

@@ -8,9 +8,9 @@ import pytest
 
 from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
-from dtdr.demonstrations import Parent
+from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
-from dtdr.traces import CutOptions, ImportOptions, Redactor, read_traces
+from dtdr.logs import CutOptions, Failed, ImportOptions, Redactor, read_traces
 from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 
@@ -132,7 +132,7 @@ def test_the_plan_of_a_failed_call_that_was_dropped_names_no_call(tmp_path):
         span("i1", "s0", 4, "execute_tool", tool__name="search"),
         span("s9", "boss", 5, "execute_tool", tool__name="ask"),
     ]
-    first, nested = read(tmp_path, "otel", spans)
+    first, nested = read(tmp_path, "otel", spans, failed=Failed.DROP_RETRIED)
     assert first.plan.tools == ("ask",)
     assert (nested.parent, nested.outcome) == (Parent(first.id), "failure")
 
@@ -210,40 +210,6 @@ def test_sub_agents_and_skills_of_claude_code_are_tools_of_their_own(link, tmp_p
 def test_a_sub_agent_that_no_call_is_known_of_is_a_run_by_itself(tmp_path):
     inside = [{**item, "isSidechain": True, "agentId": "a7"} for item in INSIDE]
     assert outline(read(tmp_path, "claude-code", inside)) == [("Review a.py", "Read Grep", None)]
-
-
-def test_embedded_trajectories_are_nested_in_the_calls_that_refer_to_them(tmp_path):
-    def step(source, tool="", **more):
-        calls: list[Any] = (
-            [{"tool_call_id": tool, "function_name": tool, "arguments": {}}] if tool else []
-        )
-        result: Any = {"source_call_id": tool, "content": "fine", **more}
-        said: dict[str, Any] = {"source": source, "message": "" if tool else "Fix it"}
-        if tool:
-            said.update({"tool_calls": calls, "observation": {"results": [result]}})
-        return said
-
-    def trajectory(name, *steps, **more):
-        agent = {"name": "a", "version": "1"}
-        head: dict[str, Any] = {"schema_version": "ATIF-v1.7", "trajectory_id": name}
-        return {**head, "agent": agent, "steps": list(steps), **more}
-
-    inner = trajectory("t2", step("user"), step("agent", "search"))
-    lost = trajectory("t3", step("user"), step("agent", "list"))
-    reference = {"subagent_trajectory_ref": [{"trajectory_id": "t2"}]}
-    record = trajectory(
-        "t1",
-        step("user"),
-        step("agent", "delegate", **reference),
-        subagent_trajectories=[inner, lost],
-    )
-    found = read(tmp_path, "atif", [record])
-    assert [item.id for item in found] == ["t1-1", "t1/t2-1", "t1/t3-1"]
-    assert outline(found) == [
-        ("Fix it", "delegate", None),
-        ("Fix it", "search", "delegate"),
-        ("Fix it", "list", None),
-    ]
 
 
 def test_parents_survive_every_file_and_redaction(tmp_path, capsys):

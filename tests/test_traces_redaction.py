@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtdr.errors import InputError
-from dtdr.traces import Importer, Redactor, find_format, read_rules
-from dtdr.traces.redaction import MAX_TEXT
-from dtdr.traces.redaction_rules import BUILT_IN, Rule, _is_card
-from tests.secret_samples import FORMATS, ordinary_values
+from dtdr.logs import Importer, Redactor, find_format, read_rules
+from dtdr.logs.redaction import MAX_TEXT
+from dtdr.logs.redaction_rules import BUILT_IN, Rule
+from tests.secret_samples import FORMATS, HARMLESS, SHAPES, ordinary_values
 from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number, write_lines
 
 SECRETS = {
@@ -42,7 +42,7 @@ def test_each_kind_of_secret_is_replaced_by_its_name(rule, secret):
 @pytest.mark.parametrize(
     ("text", "scrubbed"),
     [
-        ("Authorization: Bearer abc.DEF-123", "Authorization: [secret] [token]"),
+        ("Authorization: Bearer abc.DEF-123", "Authorization: [secret]"),
         ("token ab12cd34ef", "token [token]"),
         ("postgres://bob:s3cret@db.example/x", "postgres://[url-credentials]@db.example/x"),
         ("password=hunter22 next", "password=[secret] next"),
@@ -92,12 +92,10 @@ def test_values_under_telling_keys_are_replaced_whole_and_references_stay():
     }
 
 
-@given(st.text("0123456789", min_size=12, max_size=18))
-def test_every_number_with_its_luhn_digit_is_a_card(digits):
-    digit = next(d for d in "0123456789" if _is_card(digits + d))
-    assert sum(_is_card(digits + d) for d in "0123456789") == 1
-    if digits[0] in "23456":
-        assert digits not in Redactor().text(f"pay {digits}{digit}.")
+@given(st.text("0123456789", min_size=14, max_size=14))
+def test_of_ten_numbers_with_the_head_of_a_card_the_one_with_its_luhn_digit_is_replaced(digits):
+    texts = [Redactor().text(f"pay 4{digits}{last}.") for last in range(10)]
+    assert texts.count("pay [card].") == 1
 
 
 @pytest.mark.parametrize("rendering", [*RENDERINGS, "dtdr"])
@@ -147,10 +145,10 @@ def test_an_argument_that_is_a_secret_of_an_earlier_output_is_still_a_reference(
                         Call(
                             "find",
                             {"n": "ann"},
-                            {"mail": "ann@corp.example", "part": "sk-abcdefgh"},
+                            {"mail": "ann@corp.example", "part": "sk-abcd1efgh2"},
                         )
                     ],
-                    [Call("send", {"to": "ann@corp.example", "t": "key sk-abcdefgh123456"})],
+                    [Call("send", {"to": "ann@corp.example", "t": "key sk-abcd1efgh23456"})],
                 ],
             )
         ]
@@ -249,6 +247,39 @@ def test_ordinary_values_are_never_replaced():
     assert wrong == []
 
 
+def test_secrets_in_every_carrier_are_found():
+    missed = [
+        value
+        for value, secret in SHAPES
+        if secret in json.dumps(Redactor().value({"x": value}), ensure_ascii=False)
+        or (isinstance(value, str) and secret in Redactor().text(value))
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize("value", HARMLESS, ids=str)
+def test_what_only_looks_like_a_secret_stays(value):
+    assert Redactor().value(value) == value
+
+
+PIECES = (
+    st.sampled_from([value for value, _ in SHAPES if isinstance(value, str)])
+    | st.sampled_from(
+        ["password", "token", ": ", "=", '"', "\\", "\n", "<", "</", "{", "[", ",", "&"]
+    )
+    | st.text(max_size=8)
+)
+TEXTS = st.lists(PIECES, max_size=8).map("".join)
+
+
+@given(
+    st.recursive(TEXTS, lambda v: st.lists(v, max_size=3) | st.dictionaries(TEXTS, v, max_size=3))
+)
+def test_scrubbed_values_stay_as_they_are(value):
+    scrubbed = Redactor().value(value)
+    assert Redactor().value(scrubbed) == scrubbed
+
+
 GROWING = {
     "labels": lambda n: "x@" + "a." * n,
     "addresses": lambda n: "a@" * n,
@@ -272,6 +303,18 @@ GROWING = {
     "words": lambda n: "bearer basic token " * n,
     "quoted": lambda n: "secret='" * n,
     "options": lambda n: "--token " * n,
+    "programs": lambda n: "mysql -u " * n,
+    "logins": lambda n: "curl -u a " * n,
+    "elements": lambda n: '<a name="password" ' * n,
+    "pairs": lambda n: 'name="password" ' * n,
+    "prose": lambda n: "the password of a b " * n,
+    "JSON": lambda n: '{"password":' * n,
+    "lists": lambda n: '["token",' * n,
+    "blocks": lambda n: "password: |\n  a\n" * n,
+    "digest": lambda n: 'Authorization: Digest a="b", ' * n,
+    "keys without a head": lambda n: "MIIEpAIBAAKCAQEA " * n,
+    "lines of base64": lambda n: ("A" * 64 + "\n") * n,
+    "words run together": lambda n: "passtokenkey" * n,
 }
 
 
@@ -312,7 +355,7 @@ def test_each_telling_name_hides_what_stands_under_it(name):
     first, *rest = name.replace("-", "_").split("_")
     camel = first + "".join(map(str.title, rest))
     for spelling in {name, name.upper(), camel, camel.lower(), f"my_{name}"}:
-        assert Redactor().value({spelling: "two words"}) == {spelling: "[secret]"}
+        assert Redactor().value({spelling: "two words 2"}) == {spelling: "[secret]"}
         assert "hunter2" not in Redactor().text(f'{spelling}="hunter2"')
         assert Redactor().value([f"--{spelling}", "two words"])[1] == "[secret]"
 
@@ -325,9 +368,9 @@ class CountingPattern:
     def __init__(self) -> None:
         self.searched = 0
 
-    def sub(self, replace, text):
+    def finditer(self, text):
         self.searched += len(text)
-        return text
+        return iter(())
 
 
 @pytest.mark.parametrize("length", [10, 1_000, 10**5, 10**5 + 1, 10**7])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from examples.hotel.log_formats import START
 
-from dtdr.traces import Importer, find_format
-from dtdr.traces.times import as_moment, find_time, nanoseconds
+from dtdr.logs import Importer, find_format
+from dtdr.logs.log_format import as_moment, find_time, nanoseconds
 from tests.test_traces_formats import PLAIN, sample
 from tests.trace_logs import RENDERINGS, format_of, openai_chat, write_lines
 
@@ -80,17 +80,6 @@ def test_requests_of_a_chain_and_messages_have_times_of_their_own(tmp_path):
         message["created_at"] = SECONDS + number
     found = times(tmp_path, "openai-chat", records[-1:])
     assert found[0][1] < found[1][1] < MOMENT + WITHIN
-
-
-def test_trajectories_and_runs_tell_when_they_began(tmp_path):
-    records = RENDERINGS["atif"](sample())
-    for record in records:
-        for number, step in enumerate(record["steps"]):
-            step["timestamp"] = (MOMENT + timedelta(seconds=number)).isoformat()
-    (first,) = [n for n, step in enumerate(records[0]["steps"]) if step["source"] == "user"][:1]
-    assert times(tmp_path, "atif", records)[0][1] == MOMENT + timedelta(seconds=first)
-    (record, *_) = RENDERINGS["agentdojo"](sample())
-    assert times(tmp_path, "agentdojo", [{**record, "date": MOMENT.isoformat()}])[0][1] == MOMENT
 
 
 def test_logs_without_a_day_have_no_time(tmp_path):

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from dtdr import Demonstration, Plan, ToolCall, load
-from dtdr.calls import END
-from dtdr.demonstrations import Message
-from dtdr.errors import InputError
-from dtdr.retrievers import create
-from dtdr.retrievers.factored.encoded_runs import EncodedRuns
-from dtdr.retrievers.factored.observations import NO_OUTCOME, STATUSES, RunReader, read_context
-from dtdr.retrievers.factored.ranker import CandidateRanker, Scorer
-from dtdr.retrievers.factored.retriever import DTDRFactored
+from dtdr.data.calls import END
+from dtdr.data.demonstrations import Message
+from dtdr.predict import create
+from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
+from dtdr.rankers.dtdr_f.ranker import RankerFit
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -69,7 +67,7 @@ CONTEXT = LOG[1].before[:-1]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return DTDRFactored(width=16, grouped=True).fit(LOG)
+    return create("dtdr-f", width=16).fit(LOG)
 
 
 @pytest.fixture
@@ -138,17 +136,6 @@ def test_told_names_only_it_ranks_too(hotel):
     assert set(ranking.tools[:2]) == {"book", "try_next_dates"}
 
 
-def test_without_outputs_and_earlier_turns_a_model_is_what_it_was_without_their_blocks():
-    bare = [names_only(item) for item in LOG[:40]]
-    blocks = "next_tool,history,relations,descriptions,alignment,parts"
-    before = DTDRFactored(width=8, blocks=blocks).fit(bare)
-    now = DTDRFactored(width=8).fit(bare)
-    left, right = before.model_.arrays(), now.model_.arrays()
-    assert left.keys() == right.keys()
-    assert all((left[name] == right[name]).all() for name in left)
-    assert (probabilities(before) == probabilities(now)).all()
-
-
 def test_a_saved_model_ranks_alike_and_learns_on(hotel, tmp_path):
     hotel.update(hotel_log(20))
     hotel.rename_tool("pay", "charge")
@@ -192,7 +179,7 @@ def test_no_text_of_a_run_is_saved(tmp_path):
         )
         for item in hotel_log(8)
     ]
-    DTDRFactored(width=8).fit(log).save(tmp_path / "model")
+    create("dtdr-f", width=8).fit(log).save(tmp_path / "model")
     for path in (tmp_path / "model").iterdir():
         assert secret.lower().encode() not in path.read_bytes().lower()
 
@@ -200,7 +187,9 @@ def test_no_text_of_a_run_is_saved(tmp_path):
 def test_runs_come_back_from_their_arrays():
     index = {"search": 0, "book": 1, END: 2}
     runs = EncodedRuns.of(LOG[:6], index)
-    restored = EncodedRuns.restore(runs.arrays(), len(index))
+    restored = EncodedRuns.restore(
+        runs.arrays(), np.array([len(item.plan.calls) for item in LOG[:6]]), len(index)
+    )
     for left, right in zip(runs.contexts, restored.contexts, strict=True):
         assert (left.turns, left.calls) == (right.turns, right.calls)
         assert (left.words == right.words).all()
@@ -270,7 +259,7 @@ def rooms_log(runs: int) -> list[Demonstration]:
 
 
 def test_a_tool_is_called_until_nothing_of_a_list_is_left():
-    retriever = DTDRFactored(width=8).fit(rooms_log(48))
+    retriever = create("dtdr-f", width=8).fit(rooms_log(48))
     session = retriever.session("Show me rooms")
     session.call("search", output={"rooms": ["one-1", "two-2", "three-3"]})
     for room in ("one-1", "two-2", "three-3"):
@@ -283,8 +272,9 @@ def test_a_feature_that_never_varied_decides_little_when_it_does():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((200, 4, 3)).astype(np.float32)
     features[..., 2] = 0
-    right = features[..., 0] == features[..., 0].max(axis=1, keepdims=True)
-    scorer = Scorer([CandidateRanker.fit(features, right, prior=None, tools=4, seed=0)])
+    right = (features[..., 0] == features[..., 0].max(axis=1, keepdims=True)).astype(np.float32)
+    fit = RankerFit.of(features, right, prior=np.zeros(3, np.float32), tools=4, decay=3.0, seed=0)
+    scorer = fit.mix(1.0, 1.0)
     table = np.ones((4, 2), np.float32)
     table[2] = 0, 1
     without, with_it = scorer.scores(table)
@@ -318,11 +308,6 @@ def test_any_output_can_be_read(output, status):
     assert STATUSES[outcome.status] == status
     assert len(outcome.words) <= 2_000
     assert (outcome is NO_OUTCOME) == (output is None)
-
-
-def test_a_block_that_reads_runs_needs_some():
-    with pytest.raises(InputError, match="situation read outputs and earlier turns"):
-        create("dtdr-f", blocks="situation").fit([names_only(item) for item in LOG])
 
 
 @pytest.mark.parametrize("name", ["dr", "dtdr-c", "dtdr-l", "dtdr-f"])

@@ -40,7 +40,7 @@ def test_tests_run_on_three_systems_and_every_python_that_is_promised():
 
 
 def test_the_workflow_in_the_documentation_calls_commands_that_there_are():
-    page = (PROJECT / "docs" / "agent-tests.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "evaluate.md").read_text(encoding="utf-8")
     block = re.search(r"\n\n((?: {4}- run: .*\n?)+)", page)
     assert block is not None
     steps = yaml.safe_load(block.group(1))

@@ -1,15 +1,14 @@
 """One and the same conversation as each format would log it, and drawn conversations."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from examples.hotel.log_formats import (
     TOOLS,
     Call,
     Turn,
-    agentdojo,
     anthropic,
-    atif,
     claude_code,
     expected,
     flat,
@@ -26,7 +25,6 @@ from examples.hotel.log_formats import (
     otel,
     otel_events,
     otlp_span,
-    pairs,
     write_lines,
 )
 from hypothesis import strategies as st
@@ -108,7 +106,7 @@ def openai_responses_streamed(turns):
     return records
 
 
-RENDERINGS = {
+RENDERINGS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "openai-chat": openai_chat,
     "openai-chat, whole conversations": openai_chat_bare,
     "openai-responses, chained": openai_responses_chained,
@@ -125,10 +123,7 @@ RENDERINGS = {
     "openai-chat, streamed": openai_chat_streamed,
     "openai-responses, streamed": openai_responses_streamed,
     "anthropic, streamed": anthropic_streamed,
-    "atif": atif,
-    "agentdojo": agentdojo,
     "claude-code": claude_code,
-    "pairs": pairs,
 }
 
 TIMED = ("otel", "openinference", "langsmith", "langfuse", "mcp")

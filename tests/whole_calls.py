@@ -1,9 +1,9 @@
 """Demonstrations whose arguments can be learned: from the query, from outputs, and constant."""
 
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
-from dtdr.plan import Plan
-from dtdr.tools import Parameter, Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Parameter, Tool
 
 NAMES = ["Ann", "Bo", "Cem", "Dora", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jana"]
 NAMES += ["Kim", "Lea", "Max", "Nora", "Otto", "Pia", "Quin", "Rosa", "Sam", "Tess"]

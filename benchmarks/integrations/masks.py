@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 
 import dtdr
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.evaluation.tables import Column, Table, count
-from dtdr.integrations import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.tables import Column, Table, count
 
 QUERIES = 100
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtdr import llms
-from dtdr.datasets import load
-from dtdr.datasets.splits import default_split
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.statistics import Proportion
-from dtdr.evaluation.tables import Column
-from dtdr.llms import LLM
-from dtdr.selection import Selection
-from dtdr.tools import Tool
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.evaluate.datasets import load
+from dtdr.evaluate.datasets.splits import default_split
+from dtdr.evaluate.statistics import Proportion
+from dtdr.evaluate.tables import Column
+from dtdr.llm import backends
+from dtdr.llm.backends import LLM
+from dtdr.rankers.selection import Selection
 
 
 def parser(
@@ -73,8 +73,8 @@ def mask_text(given: argparse.Namespace) -> str:
 def create_llm(given: argparse.Namespace, context: int = 4096) -> LLM:
     """The backend; threads and context are those of a model in this process."""
     if not given.llm.startswith("gguf:"):
-        return llms.create(given.llm)
-    return llms.create(given.llm, threads=given.threads, context=context)
+        return backends.create(given.llm)
+    return backends.create(given.llm, threads=given.threads, context=context)
 
 
 def short_name(llm: str) -> str:

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import common
 
-from dtdr.calls import ToolCall
 from dtdr.cli.output import console
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.planning import hold_out
-from dtdr.evaluation.planning.metrics import similar_arguments
-from dtdr.evaluation.statistics import Proportion, proportion
-from dtdr.evaluation.tables import Table
-from dtdr.llms.replay import Recorder
-from dtdr.planning import fill
-from dtdr.planning.filling import FilledParameters
-from dtdr.progress import track
-from dtdr.prompting import Examples, FillingPrompts
-from dtdr.tools import Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.progress import track
+from dtdr.data.tools import Tool
+from dtdr.evaluate.planning import hold_out
+from dtdr.evaluate.planning.planning_metrics import similar_arguments
+from dtdr.evaluate.statistics import Proportion, proportion
+from dtdr.evaluate.tables import Table
+from dtdr.llm.backends.replay import Recorder
+from dtdr.llm.planning import fill
+from dtdr.llm.planning.filling import FilledParameters
+from dtdr.llm.prompting import Examples, FillingPrompts
 
 
 def main() -> None:

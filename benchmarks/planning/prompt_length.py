@@ -10,10 +10,10 @@ from __future__ import annotations
 import common
 
 from dtdr.cli.output import console
-from dtdr.evaluation.planning import choose_steps
-from dtdr.evaluation.tables import Table
-from dtdr.prompting import METHODS, Examples, SelectionPrompts
-from dtdr.retrievers import create
+from dtdr.evaluate.planning import choose_steps
+from dtdr.evaluate.tables import Table
+from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.predict import create
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python benchmarks/planning/selection.py --llm gguf:qwen2.5-coder-0.5b.gguf --steps 150
 
 Every cell has the same steps of the test side, teacher-forced. The LLM reads each distinct prompt
-once and answers for every selection method (see ``dtdr.evaluation.planning.grid``). Its answers are
+once and answers for every selection method (see ``dtdr.evaluate.planning.grid``). Its answers are
 kept under --runs, so that an interrupted run goes on where it stopped; with --minutes it stops by
 itself and prints the table of what is there. λ, temperature and the confidence of ``auto`` are
 chosen on a fifth of the training side that a second retriever, fitted on the rest, has not seen.
@@ -23,9 +23,9 @@ import common
 
 import dtdr
 from dtdr.cli.output import console
-from dtdr.evaluation.harness import split_sha256
-from dtdr.evaluation.planning import choose_steps, hold_out
-from dtdr.evaluation.planning.grid import (
+from dtdr.evaluate.harness import split_sha256
+from dtdr.evaluate.planning import choose_steps, hold_out
+from dtdr.evaluate.planning.grid import (
     CellResult,
     Question,
     Record,
@@ -35,13 +35,13 @@ from dtdr.evaluation.planning.grid import (
     in_cache_order,
     questions,
 )
-from dtdr.evaluation.tables import Table
-from dtdr.llms import LLMError
-from dtdr.llms.replay import Recorder, Replay
-from dtdr.planning import METHODS
-from dtdr.prompting import Examples
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
+from dtdr.evaluate.tables import Table
+from dtdr.llm.backends import LLMError
+from dtdr.llm.backends.replay import Recorder, Replay
+from dtdr.llm.planning import METHODS
+from dtdr.llm.prompting import Examples
+from dtdr.predict import create
+from dtdr.predict.model import Model
 
 GROUPS = (
     ("none", "hard", "cached"),
@@ -147,7 +147,7 @@ class Work:
         for icl, sides in asked.items():
             yield icl, Cell(icl, name, sides["test"], sides["tuning"], confidences)
 
-    def _fitted(self, name: str, side: str) -> Retriever:
+    def _fitted(self, name: str, side: str) -> Model:
         """A retriever fitted on one side's known plans; kept, since dtdr-f takes a minute."""
         known, unseen = self._sides[side]
         folder = self.given.runs / "models" / f"{name}-{split_sha256(known, unseen)[:12]}"

@@ -17,14 +17,14 @@ from itertools import islice
 import common
 
 from dtdr.cli.output import console
-from dtdr.demonstrations import Demonstration
-from dtdr.evaluation.planning import choose_steps
-from dtdr.evaluation.tables import Table
-from dtdr.llms import LLM
-from dtdr.prompting import METHODS, Examples, SelectionPrompts
-from dtdr.retrievers import create
-from dtdr.retrievers.base import Retriever
-from dtdr.selection import Selection
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.planning import choose_steps
+from dtdr.evaluate.tables import Table
+from dtdr.llm.backends import LLM
+from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts
+from dtdr.predict import create
+from dtdr.predict.model import Model
+from dtdr.rankers.selection import Selection
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
 
 def _timed(
     llm: LLM,
-    retriever: Retriever,
+    retriever: Model,
     writer: SelectionPrompts,
     mask: Selection,
     item: Demonstration,

@@ -19,8 +19,8 @@ from pathlib import Path
 import common
 
 from dtdr.cli.output import console
-from dtdr.evaluation.harness import split_sha256
-from dtdr.evaluation.planning import (
+from dtdr.evaluate.harness import split_sha256
+from dtdr.evaluate.planning import (
     PlanningLog,
     choose_plans,
     hold_out,
@@ -28,12 +28,12 @@ from dtdr.evaluation.planning import (
     run_plans,
     success_rate,
 )
-from dtdr.evaluation.tables import Table
-from dtdr.llms import LLM
-from dtdr.llms.replay import Recorder
-from dtdr.planning import Planner
-from dtdr.planning.filling import MIN_PROBABILITY
-from dtdr.retrievers import create
+from dtdr.evaluate.tables import Table
+from dtdr.llm.backends import LLM
+from dtdr.llm.backends.replay import Recorder
+from dtdr.llm.planning import Planner
+from dtdr.llm.planning.filling import MIN_PROBABILITY
+from dtdr.predict import create
 
 CELLS = (
     "hard:dtdr-f:retriever:learned,hard:dtdr-f:plan:learned,"

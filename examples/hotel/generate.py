@@ -40,10 +40,7 @@ FORMATS: dict[str, Callable[..., list[Any]]] = {
     "langsmith": log_formats.langsmith,
     "langfuse": log_formats.langfuse,
     "mcp": log_formats.mcp,
-    "atif": log_formats.atif,
     "claude-code": log_formats.claude_code,
-    "agentdojo": log_formats.agentdojo,
-    "pairs": log_formats.pairs,
 }
 
 OPENERS = ("", "", "", "Hi, ", "Hello! ", "Good evening, ", "please ", "Quick one: ")

@@ -594,26 +594,6 @@ def mcp(turns, tools=TOOLS, run="7"):
     return records
 
 
-def atif(turns, tools=TOOLS, run="7"):
-    steps: list[Any] = [{"source": "system", "message": "You help."}]
-    for turn in turns:
-        steps.append({"source": "user", "message": turn.query})
-        for batch in turn.batches:
-            calls = [
-                {"tool_call_id": c.id, "function_name": c.tool, "arguments": c.arguments}
-                for c in batch
-            ]
-            results = [{"source_call_id": c.id, "content": text_output(c)} for c in batch]
-            step = {"source": "agent", "message": "", "tool_calls": calls}
-            steps.append({**step, "observation": {"results": results}})
-        steps.append({"source": "agent", "message": turn.answer})
-    numbered = [{"step_id": n, **step} for n, step in enumerate(steps, start=1)]
-    agent = {"name": "a", "version": "1", "tool_definitions": tools}
-    return [
-        {"schema_version": "ATIF-v1.6", "session_id": f"s{run}", "agent": agent, "steps": numbered}
-    ]
-
-
 def claude_code(turns, tools=TOOLS, run="7"):
     lines: list[Any] = [{"type": "file-history-snapshot", "messageId": "m0"}]
 
@@ -647,34 +627,6 @@ def claude_code(turns, tools=TOOLS, run="7"):
         answer = [{"type": "text", "text": turn.answer}]
         add("assistant", answer, clock + 1, id=f"msg_{turn.start}")
     return lines
-
-
-def agentdojo(turns, tools=TOOLS, run="0"):
-    before, reply, _, _ = list(chat_steps(turns))[-1]
-    messages = []
-    for message in [*before, reply]:
-        message = dict(message)
-        if message.get("tool_calls"):
-            message["tool_calls"] = [
-                {
-                    "function": call["function"]["name"],
-                    "args": json.loads(call["function"]["arguments"]),
-                    "id": call["id"],
-                }
-                for call in message["tool_calls"]
-            ]
-        if isinstance(message.get("content"), str) and message["role"] != "tool":
-            message["content"] = [{"type": "text", "content": message["content"]}]
-        messages.append(message)
-    names = {"suite_name": "workspace", "user_task_id": f"user_task_{run}", "pipeline_name": "m"}
-    return [{**names, "messages": messages, "error": None, "utility": True}]
-
-
-def pairs(turns, tools=TOOLS, run="7"):
-    return [
-        {"input": {"messages": before, "tools": tools}, "output": reply}
-        for before, reply, _, _ in chat_steps(turns)
-    ]
 
 
 def write_lines(path, records):

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dtdr.api import fit, load
-from dtdr.calls import ToolCall
-from dtdr.demonstration_files import read_demonstrations, read_tools
-from dtdr.demonstrations import Demonstration, Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstration_files import read_demonstrations, read_tools
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
 from dtdr.errors import DtdrError
-from dtdr.plan import Plan
-from dtdr.ranking import Ranking
-from dtdr.retrievers.session import Session
-from dtdr.run import Run
-from dtdr.selection import Selection
-from dtdr.tools import Tool
+from dtdr.predict.session import Session
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import Selection
 
 if TYPE_CHECKING:
-    from dtdr.client import AsyncClient as AsyncClient
-    from dtdr.client import Client as Client
+    from dtdr.serve.client import AsyncClient as AsyncClient
+    from dtdr.serve.client import Client as Client
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The clients of a server, imported when they are asked for."""
     if name in ("AsyncClient", "Client"):
-        from dtdr import client
+        from dtdr.serve import client
 
         return getattr(client, name)
     raise AttributeError(f"module 'dtdr' has no attribute {name!r}")

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dtdr import encoders, model_folder, retrievers
-from dtdr.arguments.model import ArgumentModel, ArgumentOptions
-from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError, unknown_choice
-from dtdr.plans.model import PlanModel
-from dtdr.retrievers.base import Demonstrations, Retriever
-from dtdr.retrievers.surprise import SurpriseModel
-from dtdr.retrievers.training import TrainingData
-from dtdr.tools import Tool
+from dtdr import rankers
+from dtdr.data.tools import Tool
+from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
+from dtdr.predict import create
+from dtdr.predict.anomaly import SurpriseModel
+from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
+from dtdr.predict.model import Demonstrations, Model
+from dtdr.predict.plans.model import PlanModel
+from dtdr.rankers import model_folder
+from dtdr.rankers.training import TrainingData
+from dtdr.text import encoders
 
 logger = logging.getLogger("dtdr")
+
+_WORDS = re.compile(r"[\w ,+-]*")
+"""What a text among the parameters of a folder may be: a choice, and no path."""
 
 
 def fit(
     demonstrations: Demonstrations,
     tools: Iterable[Tool] | None = None,
     *,
-    retriever: str = retrievers.DEFAULT,
-    arguments: bool | ArgumentOptions = False,
-    plans: bool = False,
+    retriever: str = rankers.DEFAULT,
+    arguments: bool | ArgumentOptions = True,
+    plans: bool = True,
     **parameters: Any,
-) -> Retriever:
-    """Fit a retriever to demonstrations.
+) -> Model:
+    """Fit a model to demonstrations.
 
     Args:
         demonstrations: the path of a ``demonstrations.jsonl`` or of an agent's log, whose format
@@ -39,62 +46,74 @@ def fit(
         tools: descriptions and parameters, and tools that no demonstration uses yet; None takes
             those that the log or the ``tools.json`` beside the file holds.
         retriever: its name, such as ``"dtdr-c"``.
-        arguments: whether to learn also which value each argument takes, and how; see
-            ``Retriever.fit``.
-        plans: whether to learn also which whole plans are right, for ``Retriever.plans``.
+        arguments: whether to learn which value each argument takes, and how; see
+            ``Model.fit``. False makes fitting faster and the model smaller.
+        plans: whether to learn which whole plans are right, for ``Model.plans``; a retriever
+            with an LLM never does, since it would ask the LLM for each held-out query.
         parameters: the retriever's own, such as ``encoder="minilm"`` or ``seed=1``.
 
     Raises:
         InputError: an unknown name or parameter, or data that cannot be learned from.
     """
-    chosen = retrievers.create(retriever, **parameters)
+    chosen = create(retriever, **parameters)
+    plans = plans and "llm" not in parameters
     return chosen.fit(demonstrations, tools, arguments=arguments, plans=plans)
 
 
 def load(
-    folder: str | Path, *, allow_endpoint: str | Iterable[str] = (), **given: Any
-) -> Retriever:
-    """Load a fitted retriever from the folder that ``save`` wrote.
+    folder: str | Path,
+    *,
+    allow_endpoint: str | Iterable[str] = (),
+    allow_class: str | Iterable[str] = (),
+    **given: Any,
+) -> Model:
+    """Load a fitted model from the folder that ``save`` wrote.
 
     Args:
-        folder: what ``Retriever.save`` wrote.
+        folder: what ``Model.save`` wrote.
         allow_endpoint: hosts that may be asked for embeddings, for models with the encoder
             ``endpoint``: a folder does not choose by itself where queries and a key are sent.
+        allow_class: rankers of your own, as ``module:Class``, whose code may be run: a folder does
+            not choose by itself what is imported. One that is imported already needs none.
         given: constructor keywords that a folder cannot hold, such as ``llm`` of less-is-more, or
             an ``encoder`` object for one that was made by hand.
 
     Raises:
         ModelError: naming what is wrong with the folder.
-        InputError: its encoder asks a host that is not allowed.
+        InputError: its encoder asks a host, or its ranker is a class, that is not allowed.
     """
     saved = model_folder.read(folder)
     config = saved.config
     name, parameters = config["retriever"], config["parameters"]
-    if name not in retrievers.NAMES:
-        unknown = unknown_choice("retriever", name[:60], retrievers.NAMES)
-        raise ModelError(f"{folder} holds no usable model: {unknown}")
+    allowed = [allow_class] if isinstance(allow_class, str) else allow_class
+    chosen = rankers.saved_class(folder, name, allowed)
     if "encoder" in parameters:  # one named here would pass by the check of its host
         raise ModelError(f"{folder} names an encoder among its parameters; fit the model again")
     try:
-        accepted = inspect.signature(retrievers.retriever_class(name)).parameters
+        accepted = inspect.signature(chosen).parameters
         for key, value in parameters.items():
             if key not in accepted:
                 raise ModelError(f"it has a parameter {key!r} of another version; fit it again")
-            if expected := retrievers.expected_type(name, key, value):
+            if expected := rankers.expected_type(name, key, value):
                 raise ModelError(f"its parameter {key!r} must be {expected}; fit it again")
+            if isinstance(value, str) and not _WORDS.fullmatch(value):
+                raise ModelError(
+                    f"its parameter {key!r} may name a file, which a folder must not choose; fit "
+                    "it again"
+                )
         if config["encoder"] is not None and "encoder" not in given:
             given["encoder"] = saved.restore(
                 "encoder", partial(encoders.restore, allow_endpoint=allow_endpoint)
             )
-        retriever = retrievers.create(name, **parameters, **given)
+        model = create(name, **parameters, **given)
         tools = tuple(map(Tool.from_dict, config["tools"]))
-        arguments = saved.restore("arguments", partial(ArgumentModel.restore, tools=tools[:-1]))
-        plans = saved.restore("plans", PlanModel.restore)
-        surprise = saved.restore("surprise", SurpriseModel.restore)
-        training = TrainingData(**config["training_data"])
-        restored = retriever.restore(tools, training, saved.arrays, arguments, plans, surprise)
+        fill = partial(ArgumentModel.restore, tools=tools[:-1])
+        model.arguments_ = saved.restore("arguments", fill)
+        model.plans_ = saved.restore("plans", PlanModel.restore)
+        model.surprise_ = saved.restore("surprise", SurpriseModel.restore)
+        model.restore(tools, TrainingData(**config["training_data"]), saved.arrays)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)
-        return restored
+        return model
     except (InputError, EncoderError, MissingExtraError):
         raise  # what the user has to give or allow
     except Exception as error:

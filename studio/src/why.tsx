@@ -10,7 +10,6 @@ function Contributions({ of }: { of: Explanation }) {
   if (!of.contributions?.length) return null;
   const rows = [...of.contributions].sort((one, two) => Math.abs(two.adds) - Math.abs(one.adds));
   const most = Math.max(...rows.map((row) => Math.abs(row.adds)), 1e-9);
-  const total = rows.reduce((sum, row) => sum + row.adds, 0);
   const signed = (value: number) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
   return (
     <section class="panel" aria-label="Contributions">
@@ -37,17 +36,11 @@ function Contributions({ of }: { of: Explanation }) {
               </tr>
             ))}
           </tbody>
-          <tfoot>
-            <tr><td>together</td><td /><td class="num"><b>{signed(total)}</b></td><td colSpan={2}>
-              odds of {Math.exp(Math.min(Math.abs(total), 13)).toPrecision(3)} to 1{" "}
-              {total < 0 ? "against it" : "for it"}
-            </td></tr>
-          </tfoot>
         </table>
       </div>
       <p class="muted">
-        In nats of the log odds; the mean over all orders in which blocks can be left out, so that
-        they sum to the whole. “Without it”: the step ranked anew without the block.
+        In nats of the log odds: what they lose without the block. What two blocks know, neither
+        adds. “Without it”: the step ranked again without the block.
       </p>
     </section>
   );

@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("mcp", reason="the gateway needs the extra dtdr[mcp]")
 
 import dtdr
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
-from dtdr.gateway import UpstreamSpec
-from dtdr.plan import Plan
+from dtdr.agents.gateway import UpstreamSpec
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
 from tests.gateway.helpers import NAMES, free_port, http_server
 
 STRANGE = {
@@ -57,7 +57,9 @@ def demonstrations(each):
 @pytest.fixture(scope="session")
 def model():
     """Learned three kinds of work."""
-    return dtdr.fit(demonstrations(20), retriever="dtdr-l", epochs=100)
+    return dtdr.fit(
+        demonstrations(20), retriever="dtdr-l", epochs=100, arguments=False, plans=False
+    )
 
 
 @pytest.fixture(scope="session")

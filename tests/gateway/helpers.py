@@ -18,8 +18,8 @@ import anyio
 from mcp import Client
 from mcp.shared.memory import create_client_server_memory_streams
 
-from dtdr.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
-from dtdr.integrations.policy import ToolPolicy
+from dtdr.agents.gateway import Gateway, GatewayOptions, GatewayServer, UpstreamSpec
+from dtdr.agents.policy import ToolPolicy
 
 SERVER = Path(__file__).with_name("server.py")
 LAUNCHER = Path(__file__).with_name("launcher.py")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.gateway.catalog import AmbiguousNameError, Catalog, Names
+from dtdr.agents.gateway.catalog import AmbiguousNameError, Catalog, Names
 
 
 def offer(*names, **described):

@@ -2,14 +2,14 @@ import json
 
 import pytest
 
-from dtdr.errors import InputError
-from dtdr.gateway.config import (
+from dtdr.agents.gateway.config import (
     UpstreamSpec,
     parse_rest,
     parse_upstream,
     read_config,
     require_distinct,
 )
+from dtdr.errors import InputError
 
 
 def test_words_after_the_dashes_are_one_command():

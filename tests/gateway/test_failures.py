@@ -14,7 +14,7 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from dtdr.gateway import UpstreamSpec
+from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import (
     command,
     free_port,
@@ -65,7 +65,7 @@ async def test_a_server_that_cannot_be_started_leaves_the_others_alone(model):
 async def test_a_server_that_starts_late_keeps_nobody_waiting_but_the_callers_of_its_tools(
     model, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 0.1)
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 0.1)
     late = stdio("late", prefix="late_", tools=1, late=1)
     async with gateway_client(model, [late]) as (client, _):
         assert await names(client) == []
@@ -259,7 +259,7 @@ class _EndlessHandler(BaseHTTPRequestHandler):
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.gateway.connection.LARGEST_ANSWER", 500_000)
+    monkeypatch.setattr("dtdr.agents.gateway.connection.LARGEST_ANSWER", 500_000)
     with ThreadingHTTPServer(("127.0.0.1", 0), _EndlessHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dtdr
+from dtdr.agents.gateway import Gateway, GatewayOptions
+from dtdr.agents.gateway.clients import Clients, shorten
+from dtdr.agents.gateway.learning import BATCH, Learner, Recorder
+from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError, OutputError
-from dtdr.gateway import Gateway, GatewayOptions
-from dtdr.gateway.clients import Clients, shorten
-from dtdr.gateway.learning import BATCH, Learner, Recorder
-from dtdr.integrations.policy import ToolPolicy
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.traces.base import TracedCall
-from dtdr.traces.cut_options import Outputs
+from dtdr.logs.cut_options import Outputs
+from dtdr.logs.log_format import TracedCall
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests.gateway.helpers import gateway_client, stdio, text, until
 
 pytestmark = pytest.mark.anyio
@@ -25,15 +26,14 @@ pytestmark = pytest.mark.anyio
 class Learning(RandomRetriever):
     """Counts what it is given; the smallest retriever that can learn on."""
 
-    def update(self, demonstrations):
+    def update(self, demonstrations, learned, update):
         self.given = [*getattr(self, "given", []), *demonstrations]
-        return len(self.given)
 
 
 @pytest.fixture
 def learning(model):
     demonstrations = [dtdr.Demonstration("1", "x", dtdr.Plan((dtdr.ToolCall("1", "find_user"),)))]
-    return Learning().fit(demonstrations, model.tools_[:-1])
+    return Model(Learning()).fit(demonstrations, model.tools_[:-1])
 
 
 def call(tool, *, at, output=None, failed=False, **arguments):
@@ -87,11 +87,12 @@ def test_equal_runs_are_kept_apart(tmp_path):
     assert [item.query for item in found] == ["nothing known"] * 3
 
 
-def test_a_run_in_which_a_tool_failed_for_good_is_marked(tmp_path):
+def test_a_call_that_failed_is_marked_and_its_run_is_learned_from(tmp_path):
     recorder = Recorder(tmp_path / "d.jsonl", stand_in="nothing known")
     (found,) = recorder.record([], [call("find_user", at=1, failed=True)])
 
-    assert found.outcome == "failure"
+    assert [item.status for item in found.plan.calls] == ["error"]
+    assert found.outcome == "success"
 
 
 @pytest.mark.parametrize(("redact", "written"), [(True, False), (False, True)])
@@ -160,12 +161,12 @@ async def test_a_model_that_can_learn_on_learns_when_a_run_ends(learning, served
         for intent in ("first", "second"):
             await client.call_tool("open_file", {}, meta={"dtdr/intent": intent})
         await until(lambda: gateway.ranker.generation == 1)
-        assert [item.query for item in learning.given] == ["first"]
+        assert [item.query for item in learning.ranker.given] == ["first"]
 
     # The last run ends with the gateway: it is written down, and the model in memory is gone.
     written = [item.query for item in dtdr.read_demonstrations(tmp_path / "d.jsonl")]
     assert written == ["first", "second"]
-    assert [item.query for item in learning.given] == ["first"]
+    assert [item.query for item in learning.ranker.given] == ["first"]
 
 
 async def test_calls_are_passed_on_while_the_model_learns(learning, served, tmp_path, monkeypatch):
@@ -266,7 +267,7 @@ async def test_the_model_learns_nothing_more_when_the_gateway_ends(learning, tmp
         assert may_end.wait(60)
         return len(demonstrations)
 
-    monkeypatch.setattr("dtdr.gateway.learning.CLOSE_SECONDS", float("inf"))
+    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", float("inf"))
     learning.update = wait
     learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
     async with anyio.create_task_group() as tasks:
@@ -286,7 +287,7 @@ async def test_the_model_learns_nothing_more_when_the_gateway_ends(learning, tmp
 async def test_runs_that_there_is_no_time_to_record_are_counted(
     learning, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("dtdr.gateway.learning.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
     learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
     for number in range(3):
         learner.add([str(number)], [call("find_user", at=1)])
@@ -297,7 +298,7 @@ async def test_runs_that_there_is_no_time_to_record_are_counted(
 
 
 async def test_what_waits_to_be_recorded_is_weighed(learning, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dtdr.gateway.learning.MAX_WAITING_CHARACTERS", 1_000)
+    monkeypatch.setattr("dtdr.agents.gateway.learning.MAX_WAITING_CHARACTERS", 1_000)
     learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
     for number in range(5):
         learner.add([str(number)], [call("find_user", at=1)], 400)
@@ -310,7 +311,7 @@ async def test_what_waits_to_be_recorded_is_weighed(learning, tmp_path, monkeypa
 
 
 async def test_the_runs_of_all_clients_together_are_weighed(monkeypatch):
-    monkeypatch.setattr("dtdr.gateway.clients.MAX_ALL_CHARACTERS", 1_000)
+    monkeypatch.setattr("dtdr.agents.gateway.clients.MAX_ALL_CHARACTERS", 1_000)
     ended = []
 
     def end(state):

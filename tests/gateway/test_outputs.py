@@ -5,18 +5,24 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.gateway.clients import MAX_RANKED_RUN_CHARACTERS, ClientState
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.traces.base import TracedCall
+from dtdr.agents.gateway.clients import MAX_RANKED_RUN_CHARACTERS, ClientState
+from dtdr.logs.log_format import TracedCall
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests.gateway.helpers import gateway_client
 
 pytestmark = pytest.mark.anyio
 
 
-class Noting(RandomRetriever):
-    """Notes the calls that it is told."""
+class Reading(RandomRetriever):
+    """Says that it reads calls."""
 
     uses_calls = True
+
+
+class Noting(Model):
+    """Notes the calls that it is told."""
+
     told: list[list[dtdr.ToolCall]]
 
     def rank(self, query, history=(), *, before=()):
@@ -28,7 +34,7 @@ class Noting(RandomRetriever):
 async def record_gateway(model, spec, **options):
     """A client of a gateway whose model notes what it is told, and the notes."""
     demonstrations = [dtdr.Demonstration("1", "x", dtdr.Plan((dtdr.ToolCall("1", "find_user"),)))]
-    noting: Any = Noting().fit(demonstrations, model.tools_[:-1])
+    noting: Any = Noting(Reading()).fit(demonstrations, model.tools_[:-1])
     noting.told = []
     async with gateway_client(noting, [spec], options=options) as (client, gateway):
         yield client, gateway, noting.told

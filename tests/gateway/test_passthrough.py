@@ -242,11 +242,50 @@ async def test_a_handshake_server_asks_and_logs_through_to_a_handshake_client(mo
     assert said == ["written by the server"]
 
 
-async def test_a_question_of_a_handshake_server_cannot_reach_a_2026_client(model):
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_question_of_a_handshake_server_reaches_a_2026_client(model, tmp_path):
+    async def answer(context, params):
+        assert params.message == "Who?"
+        return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+    journal = tmp_path / "journal"
+    specs = [stdio("a", special=True, handshake=True, journal=str(journal))]
+    async with gateway_client(model, specs, mode="auto", elicitation_callback=answer) as (
+        client,
+        gateway,
+    ):
+        assert text(await client.call_tool("ask", {"id": "once"})) == "Ann"
+        (state,) = gateway.clients
+        assert [call.tool for call in state.calls] == ["ask"]
+        assert gateway.upstreams["a"].open_calls == {}
+    assert journal_of(journal) == ["once"]
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
+    monkeypatch.setattr("dtdr.agents.gateway.forwarding.ANSWER_SECONDS", 0.2)
     specs = [stdio("a", special=True, handshake=True)]
-    async with gateway_client(model, specs, mode="auto") as (client, _):
-        with pytest.raises(MCPError, match="takes no questions"):
+    async with gateway_client(model, specs, mode="auto") as (client, gateway):
+        with pytest.raises(MCPError, match="not supported"):
             await client.call_tool("ask", {})
+        await until(lambda: gateway.upstreams["a"].open_calls == {})
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_nobody_else_can_answer_a_question(model):
+    specs = [stdio("a", special=True, handshake=True)]
+    ann, eve = {"dtdr/session": "ann"}, {"dtdr/session": "eve"}
+    accept = types.ElicitResult(action="accept", content={"name": "Eve"})
+    async with gateway_client(model, specs, mode="auto") as (client, gateway):
+        asked = await client.session.call_tool("ask", {}, meta=ann, allow_input_required=True)
+        assert asked.input_requests.keys() == {"question"}
+        answers: Any = {"input_responses": {"question": accept}}
+        stolen = await client.session.call_tool(
+            "ask", {}, meta=eve, allow_input_required=True, **answers,
+            request_state=asked.request_state,
+        )  # fmt: skip
+        assert len(gateway.upstreams["a"].open_calls) == 2
+        assert stolen.request_state != asked.request_state
 
 
 async def sample(context, params):
@@ -272,7 +311,7 @@ ASKED = pytest.mark.parametrize(
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @pytest.mark.parametrize(
-    ("mode", "handshake"), [("legacy", True), ("legacy", False), ("auto", False)]
+    ("mode", "handshake"), [("legacy", True), ("legacy", False), ("auto", False), ("auto", True)]
 )
 @ASKED
 async def test_a_server_can_ask_the_clients_llm_and_for_its_roots(

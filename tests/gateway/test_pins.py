@@ -3,8 +3,8 @@ import json
 import mcp_types as types
 import pytest
 
+from dtdr.agents.gateway.pins import Pins
 from dtdr.errors import InputError
-from dtdr.gateway.pins import Pins
 from tests.gateway.helpers import few, gateway_client, names, stdio, text, until
 
 pytestmark = pytest.mark.anyio

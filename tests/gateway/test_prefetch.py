@@ -1,17 +1,19 @@
 """Calls that the gateway makes early, before real servers: which, how often, and what for."""
 
 import json
+import sys
+from typing import Any
 
 import anyio
 import pytest
 
 import dtdr
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
+from dtdr.agents.early_calls import PrefetchBounds, PrefetchCounts
+from dtdr.agents.gateway import Gateway, GatewayOptions, UpstreamSpec, read_config
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
 from dtdr.errors import InputError
-from dtdr.gateway import Gateway, GatewayOptions, UpstreamSpec, read_config
-from dtdr.integrations.early_calls import PrefetchBounds, PrefetchCounts
-from dtdr.plan import Plan
 from tests.gateway.helpers import gateway_client, journal_of, stdio, text, until
 
 pytestmark = pytest.mark.anyio
@@ -121,6 +123,78 @@ async def test_another_call_or_other_arguments_get_what_they_ask_for(filling, tm
         assert len(journal_of(tmp_path / "journal")) >= made
         assert counts_of(gateway).hits == 0
         assert counts_of(gateway).wasted >= 1
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_another_client_s_write_makes_the_early_reads_of_its_server_stale(
+    filling, tmp_path, mode
+):
+    upstream = spec(tmp_path, read_only=TOOLS[:2])
+    reader, writer = {"dtdr/session": "reader", **INTENT}, {"dtdr/session": "writer"}
+    async with gateway_client(filling, [upstream], mode=mode, options=OPTIONS) as (client, gateway):
+        await client.list_tools(meta=reader)
+        await think(tmp_path, 1)
+        await client.call_tool("send_mail", {"id": "written"}, meta=writer)
+        await client.call_tool("open_file", BUDGET, meta=reader)
+        assert counts_of(gateway).hits == 0
+    # Read early, written, and read again.
+    assert journal_of(tmp_path / "journal")[:3] == ["budget.pdf", "written", "budget.pdf"]
+
+
+async def test_a_write_to_another_server_leaves_early_reads_as_they_are(filling, tmp_path):
+    other = stdio("other", names={"elsewhere": "Writes."})
+    upstreams = [spec(tmp_path, read_only=TOOLS[:2]), other]
+    reader, writer = {"dtdr/session": "reader", **INTENT}, {"dtdr/session": "writer"}
+    async with gateway_client(filling, upstreams, options=OPTIONS) as (client, gateway):
+        await client.list_tools(meta=reader)
+        await think(tmp_path, 1)
+        await client.call_tool("elsewhere", {}, meta=writer)
+        await client.call_tool("open_file", BUDGET, meta=reader)
+        assert counts_of(gateway).hits == 1
+
+
+HINTING = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"error": {"code": -32601, "message": "not known"}}
+    if message["method"] == "initialize":
+        server = {"name": "raw", "version": "1"}
+        version = message["params"]["protocolVersion"]
+        answer = {"result": {"protocolVersion": version, "capabilities": {"tools": {}},
+                             "serverInfo": server}}
+    elif message["method"] == "tools/list":
+        tool = {"name": "open_file", "inputSchema": {"type": "object"}}
+        answer = {"result": {"tools": [{**tool, "annotations": json.loads(sys.argv[1])}]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+"""A server that writes its hints as they are given, of whatever type."""
+
+
+@pytest.mark.parametrize(
+    ("hints", "listed"),
+    [
+        ({"readOnlyHint": "true"}, {}),
+        ({"readOnlyHint": "yes", "title": "Open"}, {"title": "Open"}),
+        ({"readOnlyHint": 1}, {}),
+        ({"readOnlyHint": True, "destructiveHint": True}, None),
+    ],
+    ids=str,
+)
+async def test_only_a_clear_mark_makes_a_tool_safe(filling, hints, listed):
+    command = (sys.executable, "-c", HINTING, json.dumps(hints))
+    async with gateway_client(filling, [UpstreamSpec("raw", command=command)], options=OPTIONS) as (
+        _,
+        gateway,
+    ):
+        assert gateway.prefetcher is not None
+        assert not gateway.prefetcher.allows("open_file")
+        # Clients, which may trust a mark, are not shown another one either.
+        tool: Any = gateway.catalog.get("open_file")
+        definition = tool.definition
+        assert definition["annotations"] == (hints if listed is None else listed)
 
 
 async def test_a_call_under_way_is_waited_for_and_a_run_s_end_cancels_it(filling, tmp_path):

@@ -4,9 +4,10 @@ import anyio
 import pytest
 
 import dtdr
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.tools import Tool
+from dtdr.predict.model import Model
+from dtdr.rankers.random import RandomRetriever
 from tests.gateway.conftest import STRANGE, demonstrations
 from tests.gateway.helpers import NAMES, gateway_client, kill, names, stdio, until
 
@@ -88,21 +89,17 @@ async def test_a_model_that_refuses_new_tools_is_asked_once_and_ranks_on(served)
     class Refusing(RandomRetriever):
         asked = 0
 
-        def add_tools(self, tools):
-            self.asked += 1
+        def change_tools(self, tools, names):
+            Refusing.asked += 1
             raise InputError("no room")
 
-        def remove_tools(self, names): ...
-
-        def rename_tool(self, old, tool): ...
-
-    model = Refusing().fit(demonstrations(12))
+    model = Model(Refusing()).fit(demonstrations(12))
     specs = [served["known"], stdio("growing", special=True, names=STRANGE)]
     async with gateway_client(model, specs) as (client, gateway):
-        assert model.asked == 1
+        assert Refusing.asked == 1
         assert len(await names(client)) == 2
         await client.call_tool("grow", {})
-        await until(lambda: model.asked == 2)
+        await until(lambda: Refusing.asked == 2)
         await anyio.sleep(0.1)
-        assert model.asked == 2
+        assert Refusing.asked == 2
         assert len(gateway.catalog.unknown()) == len(STRANGE) + 10

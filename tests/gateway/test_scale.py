@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 import dtdr
-from dtdr.gateway import UpstreamSpec
+from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import few, free_port, gateway_client, http_server, names, text
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_hidden_tools_of_every_server_can_be_called(large_model, twenty):
 async def test_servers_that_are_not_there_do_not_keep_the_others_waiting(
     model, twenty, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 90)
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 90)
     options = {"connect_seconds": 90}
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused

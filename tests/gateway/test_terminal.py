@@ -6,8 +6,8 @@ import sys
 import anyio
 import pytest
 
-from dtdr.gateway import UpstreamSpec
-from dtdr.gateway.terminal import PrintableFormatter, printable
+from dtdr.agents.gateway import UpstreamSpec
+from dtdr.agents.gateway.terminal import PrintableFormatter, printable
 from tests.gateway.helpers import gateway_client
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,12 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 import dtdr
+from dtdr.agents.gateway import Gateway, GatewayOptions
+from dtdr.agents.search import LIMIT
 from dtdr.errors import InputError
-from dtdr.gateway import Gateway, GatewayOptions
-from dtdr.retrievers.surprise import Surprise
-from dtdr.selection import count_tokens
-from dtdr.traces.mcp import MCP
+from dtdr.logs.mcp import MCP
+from dtdr.predict.anomaly import Surprise
+from dtdr.rankers.selection import count_tokens
 from tests.gateway.conftest import demonstrations
 from tests.gateway.helpers import NAMES, few, gateway_client, journal_of, names, stdio, text, until
 from tests.gateway.test_http import http_gateway
@@ -40,7 +41,7 @@ async def test_a_client_sees_the_ranked_few_and_the_search_tool(model, served, m
 
 
 async def test_a_model_that_hangs_hides_no_tool(model, served, monkeypatch):
-    monkeypatch.setattr("dtdr.gateway.ranking.RANKING_SECONDS", 0.2)
+    monkeypatch.setattr("dtdr.agents.gateway.ranking.RANKING_SECONDS", 0.2)
     ends = threading.Event()
     hung = copy.copy(model)
     hung.rank = lambda *_: ends.wait(60)
@@ -117,12 +118,22 @@ async def test_the_intent_of_a_request_is_what_is_ranked_for(model, served, mode
     assert state.intent == "please do the weather work number 7"
 
 
-async def test_without_any_query_the_text_of_imported_mcp_logs_stands_in(model, served):
-    async with gateway_client(model, [served["known"]]) as (client, gateway):
-        await names(client)
-        (state,) = gateway.clients
+async def test_without_any_query_the_model_is_asked_as_it_learned_from_mcp_logs(model, served):
+    asked = []
 
-    assert state.query(gateway.options.query) == MCP.default_query
+    class Noting(type(model)):  # type: ignore[misc]
+        def rank(self, query, history=()):
+            asked.append(query)
+            return super().rank(query, history)
+
+    noting = copy.copy(model)
+    noting.__class__ = Noting
+    async with gateway_client(noting, [served["known"]]) as (client, _):
+        assert len(await names(client)) == 2
+        await client.call_tool("open_file", {})
+        await names(client)
+
+    assert set(asked) == {MCP.default_query}
 
 
 @ERAS
@@ -141,6 +152,46 @@ async def test_the_search_returns_tools_and_shows_them(model, served, mode):
     assert json.loads(text(result)) == result.structured_content
     assert "tool_17" not in before
     assert "tool_17" in after
+
+
+@ERAS
+async def test_searches_one_after_another_do_not_make_the_list_longer(model, served, mode):
+    async with gateway_client(model, [served["full"]], mode=mode, policy=few(6, sticky="grow")) as (
+        client,
+        _,
+    ):
+        assert len(await names(client)) == 6
+        for query in ("does the work number of all", "finds a person", "opens it, a document"):
+            found = await client.call_tool("search_tools", {"query": query})
+            shown = await names(client)
+            latest = [tool["name"] for tool in found.structured_content["tools"]]
+            assert set(latest) <= set(shown)
+            assert len(shown) <= 6 + LIMIT
+
+
+async def test_a_client_that_was_restarted_begins_with_the_first_list(model, served):
+    gateway = Gateway(model, [served["full"]], GatewayOptions(policy=few(6, sticky="grow")))
+    async with http_gateway(model, [], gateway=gateway) as port:
+        async with Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client:
+            first = await names(client)
+            for number in (3, 17):
+                await client.call_tool("search_tools", {"query": f"the work number {number}"})
+            await client.call_tool("tool_29", {})
+            assert len(await names(client)) > len(first)
+        async with Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client:
+            assert await names(client) == first
+
+
+async def test_a_sign_of_life_is_not_a_restart(model, served):
+    gateway = Gateway(model, [served["full"]], GatewayOptions(policy=few(6)))
+    async with (
+        http_gateway(model, [], gateway=gateway) as port,
+        Client(f"http://127.0.0.1:{port}/mcp", cache=None) as client,
+        client.listen(tools_list_changed=True),
+    ):
+        await client.call_tool("tool_29", {})
+        await client.session.send_discover(str(client.session.protocol_version))
+        assert "tool_29" in await names(client)
 
 
 async def test_the_search_finds_what_only_the_model_knows_too(model, served):
@@ -245,7 +296,7 @@ async def test_the_same_name_on_two_servers_reaches_the_right_one(model, tmp_pat
 async def test_a_server_that_connects_first_does_not_get_the_calls_of_another(
     model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 0.1)
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 0.1)
     evil = {"send_mail": "x", "good__send_mail": "x"}
     specs = [
         stdio("evil", names=evil, journal=str(tmp_path / "evil")),
@@ -276,6 +327,15 @@ async def test_a_tool_that_a_server_adds_later_is_found(model, handshake):
     assert result.structured_content["tools"][0]["name"].startswith("grown_")
 
 
+async def test_a_tool_without_a_name_is_left_out(model, caplog):
+    async with gateway_client(model, [stdio("all", names={"": "x", **NAMES})]) as (client, gateway):
+        assert len(gateway.catalog) == len(NAMES)
+        assert "" not in gateway.catalog
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("", {})
+    assert "a tool without a name is left out" in caplog.text
+
+
 async def test_a_pause_begins_another_run(model, served):
     async with gateway_client(model, [served["known"]], options={"run_gap": 0.1}) as (
         client,
@@ -300,8 +360,8 @@ async def test_another_intent_begins_another_run(model, served):
 async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_longer(
     model, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.gateway.gateway.START_SECONDS", 0.01)
-    ranked = [tool for tool in model.rank(MCP.default_query).tools if tool in NAMES]
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 0.01)
+    ranked = [tool for tool in model.rank("").tools if tool in NAMES]
     # The worst first, so that each server brings a tool that belongs into the list.
     specs = [
         stdio(tool, names={tool: "x", f"other_{tool}": "x"}, late=place / 2)
@@ -340,6 +400,42 @@ async def test_odd_calls_are_logged_or_refused(judging_model, served, how, caplo
     assert "odd call (1 of 2): write_mail" in caplog.text
     assert bool(odd.is_error) is (how == "refuse")
     assert ("unlike earlier runs" in text(odd)) is (how == "refuse")
+
+
+async def test_an_odd_call_is_refused_as_often_as_it_is_tried(judging_model, tmp_path):
+    meta = {"dtdr/intent": "please do the weather work number 3"}
+    spec = stdio("all", names=NAMES, journal=str(tmp_path / "journal"))
+    options = {"odd_calls": "refuse"}
+    async with gateway_client(judging_model, [spec], options=options) as (client, gateway):
+        shown = await names(client)
+        for _ in range(3):
+            odd = await client.call_tool("write_mail", {"to": "mallory"}, meta=meta)
+            assert odd.is_error
+        (state,) = gateway.clients
+        assert state.calls == []
+        assert ("write_mail" in await names(client)) is ("write_mail" in shown)
+    assert journal_of(tmp_path / "journal") == []
+
+
+async def test_of_long_arguments_as_much_is_judged_as_ranking_reads(
+    judging_model, served, monkeypatch
+):
+    judged = []
+
+    def surprise(call, run):
+        judged.append(call)
+
+    monkeypatch.setattr(judging_model, "surprise", surprise)
+    arguments = {"id": "1", "rows": [[1]] * 50_000, "text": "x" * 500_000}
+    meta = {"dtdr/intent": "please do the weather work number 3"}
+    async with gateway_client(judging_model, [served["known"]], options={"odd_calls": "log"}) as (
+        client,
+        _,
+    ):
+        result = await client.call_tool("open_file", arguments, meta=meta)
+    assert json.loads(text(result))["rows"] == arguments["rows"]
+    ((call,),) = [judged]
+    assert len(json.dumps(dict(call.arguments))) < 20_000
 
 
 async def test_odd_calls_are_counted_for_prometheus(judging_model, served):
@@ -388,7 +484,8 @@ async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus
     assert "dtdr_input_price_dollars 2.5" in lines
 
 
-async def test_a_model_that_cannot_judge_is_refused(model, served):
+async def test_a_model_that_cannot_judge_is_refused(served):
+    model = dtdr.fit(demonstrations(20), retriever="dtdr-l", epochs=100, plans=False)
     with pytest.raises(InputError, match="how odd a call is"):
         async with gateway_client(model, [served["known"]], options={"odd_calls": "log"}):
             pass

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.integrations import ToolMask, anthropic, openai
+from dtdr.agents import ToolMask, anthropic, openai
 from tests import whole_calls
 from tests.integrations.documentation import PAGE, block, run_python
+from tests.integrations.frameworks import (
+    Script,
+    llama_index_model,
+    llama_index_tools,
+    openai_agents_model,
+    openai_agents_tools,
+    pydantic_ai_model,
+    pydantic_ai_tools,
+)
 from tests.integrations.tools import NAMES, NEW, QUERY, RETRIEVER, best
 
 SCHEMA = {"type": "object", "properties": {}}
@@ -26,7 +35,6 @@ TESTED = {
     "langchain",
     "route-langchain",
     "route-litellm",
-    "bigtool",
     "pydantic-ai",
     "pydantic-ai-search",
     "openai-agents",
@@ -254,50 +262,24 @@ def test_the_langchain_snippet_masks():
     assert set(model.seen[0]) == FIVE
 
 
-def test_the_bigtool_snippet_retrieves():
-    pytest.importorskip("langgraph_bigtool", reason="langgraph-bigtool is not installed")
-    from langgraph.store.memory import InMemoryStore
-
-    from tests.integrations.scripted_chat_model import ScriptedModel, tools
-    from tests.integrations.test_langgraph_bigtool import SearchingModel
-
-    model = SearchingModel(script=[("retrieve_tools",)], seen=[], heard=[])
-    assert isinstance(model, ScriptedModel)
-    registry = {tool.name: tool for tool in tools()}
-    builder = run_python("bigtool", model=model, registry=registry)["builder"]
-    builder.compile(store=InMemoryStore()).invoke({"messages": [("user", QUERY)]})
-    assert set(model.seen[1]) == {*FIVE, "retrieve_tools"}
-
-
 @pytest.mark.parametrize("name", ["pydantic-ai", "pydantic-ai-search"])
 def test_the_pydantic_ai_snippets_mask(name):
     pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed")
-    from pydantic_ai import Tool
-    from pydantic_ai.models.function import FunctionModel
-
-    from tests.integrations.test_pydantic_ai import Script
-
     searches = name == "pydantic-ai-search"
-    script = Script([("search_tools",)] if searches else [])
-
-    def use() -> str:
-        return "fine"
-
-    tools = [Tool(use, name=tool, defer_loading=searches) for tool in (*NAMES, NEW)]
-    run_python(name, model=FunctionModel(script), tools=tools)["agent"].run_sync(QUERY)
-    assert set(script.seen[-1]) == FIVE | ({"search_tools"} if searches else set())
+    script = Script([(("search_tools", {"queries": ["mail"]}),)] if searches else [])
+    tools = pydantic_ai_tools(script, defer=searches)
+    run_python(name, model=pydantic_ai_model(script), tools=tools)["agent"].run_sync(QUERY)
+    assert script.seen[-1] == FIVE | ({"search_tools"} if searches else set())
 
 
 def test_the_openai_agents_snippet_masks():
     pytest.importorskip("agents", reason="openai-agents is not installed")
-    from agents import FunctionTool, Runner
+    from agents import Runner
     from agents.run import RunConfig
 
-    from tests.integrations.test_openai_agents import Script, use
-
-    script = Script([])
-    tools = [FunctionTool(name, name, dict(SCHEMA), use) for name in (*NAMES, NEW)]
-    agent = run_python("openai-agents", model=script, tools=tools)["agent"]
+    script = Script()
+    model, tools = openai_agents_model(script), openai_agents_tools(script)
+    agent = run_python("openai-agents", model=model, tools=tools)["agent"]
     Runner.run_sync(agent, QUERY, run_config=RunConfig(tracing_disabled=True))
     assert script.seen == [FIVE]
 
@@ -308,10 +290,9 @@ def test_the_llama_index_snippets_mask(name):
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
     from llama_index.core.memory import ChatMemoryBuffer
 
-    from tests.integrations.test_llama_index import Script, tools
-
-    llm = Script(steps=[("read_file",)], seen=[])
-    found = run_python(name, llm=llm, tools=tools())
+    script = Script([("read_file",)])
+    llm, tools = llama_index_model(script), llama_index_tools(script)
+    found = run_python(name, llm=llm, tools=tools)
 
     async def started():
         if "answer" in found:
@@ -319,15 +300,14 @@ def test_the_llama_index_snippets_mask(name):
         return await found["agent"].run(QUERY)
 
     asyncio.run(started())
-    assert llm.seen[0] == FIVE
-    assert llm.seen[1] == best(["read_file"], 5) | {"read_file", NEW}
+    assert script.seen[0] == FIVE
+    assert script.seen[1] == best(["read_file"], 5) | {"read_file", NEW}
 
 
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
     [
         ("langchain", "langchain", "langchain"),
-        ("langgraph_bigtool", "langgraph", "langgraph-bigtool"),
         ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("openai_agents", "agents", "openai-agents"),
         ("llama_index", "llama_index", "llama-index"),
@@ -338,13 +318,13 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(module, package, ex
 
     from dtdr.errors import MissingExtraError
 
-    if module.startswith("lang"):
+    if module == "langchain":
         pytest.importorskip("langchain_core", reason="langchain-core is not installed")
     hidden = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
     for name in hidden:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, f"dtdr.integrations.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, f"dtdr.agents.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'dtdr\[{extra}\]'"):
-        importlib.import_module(f"dtdr.integrations.{module}")
+        importlib.import_module(f"dtdr.agents.{module}")
     assert f"pip install 'dtdr[{extra}]'" in PAGE.read_text(encoding="utf-8")

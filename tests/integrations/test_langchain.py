@@ -10,116 +10,53 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
+from dtdr.agents import openai
+from dtdr.agents.langchain import ToolMaskMiddleware
+from dtdr.agents.langchain_core import transcript
 from dtdr.errors import InputError
-from dtdr.integrations import openai
-from dtdr.integrations.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
-from dtdr.integrations.langchain_core import transcript
+from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.scripted_chat_model import ScriptedModel, tools
-from tests.integrations.tools import (
-    NAMES,
-    NEW,
-    QUERY,
-    best,
-    broken_mask,
-    check_two_turns,
-    mask,
-    record_mask,
-    told,
-)
+from tests.integrations.tools import NAMES, NEW, QUERY, best, mask, told
 from tests.mask_strategies import outline
 
-
-def run(script, middleware, *, asynchronous=False, extra=(), turns=(QUERY,)):
-    model = ScriptedModel(script=script, seen=[], heard=[])
-    agent = create_agent(model, tools=[*tools(), *extra], middleware=[middleware])
-    state: Any = {"messages": []}
-    for text in turns:
-        state = {"messages": [*state["messages"], HumanMessage(text)]}
-        state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
-    return model, state["messages"]
-
-
+run = FRAMEWORKS["langchain"]
 SCRIPT = [("read_file",), ("summarize", "find_contact"), ("send_mail",)]
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_agent_sees_the_tools_that_come_next_and_those_it_called(asynchronous):
-    model, _ = run(SCRIPT, ToolMaskMiddleware(mask()), asynchronous=asynchronous)
-
-    history: list[str] = []
-    for step, shown in enumerate(model.seen):
-        assert set(shown) == best(history) | set(history) | {NEW}
-        history += SCRIPT[step] if step < len(SCRIPT) else ()
-    assert len(model.seen) == 4
-    assert len(model.seen[0]) < len(NAMES)
 
 
 def test_tools_of_a_provider_pass_untouched():
     builtin = {"type": "web_search_20250305", "name": "web_search"}
-    model, _ = run([], ToolMaskMiddleware(mask()), extra=[builtin])
-    assert None in model.seen[0]
-    assert set(model.seen[0]) == best([]) | {NEW, None}
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_failing_retriever_shows_all_tools_and_says_why(asynchronous, caplog):
-    model, messages = run(SCRIPT, ToolMaskMiddleware(broken_mask()), asynchronous=asynchronous)
-
-    assert set(model.seen[0]) == {*NAMES, NEW}
-    assert messages[-1].content == "There you are."
-    assert "the disk is on fire" in caplog.text
-
-
-@pytest.mark.parametrize("form", ["hint", "hint-weighted"])
-def test_a_hint_keeps_every_tool_and_the_conversation(form):
-    model, messages = run(SCRIPT, ToolMaskMiddleware(mask(), form=form))
-
-    assert set(model.seen[0]) == {*NAMES, NEW}
-    for heard in model.heard:
-        assert "prefer them" in heard[-1].content
-        assert all("prefer them" not in str(message.content) for message in heard[:-1])
-    assert all("prefer them" not in str(message.content) for message in messages)
-
-
-def test_each_turn_of_the_user_is_ranked_for_itself():
-    second = "Text Bob what the weather in Rome is"
-    model, _ = run([*SCRIPT, ()], ToolMaskMiddleware(mask()), turns=(QUERY, second))
-
-    called = {name for step in SCRIPT for name in step}
-    assert set(model.seen[4]) == best([], query=second) | called | {NEW}
+    script = Script()
+    run(script, mask(), extra=[builtin])
+    assert None in script.seen[0]
+    assert set(script.seen[0]) == best([]) | {NEW, None}
 
 
 def test_a_growing_set_grows_over_the_steps_of_an_agent():
-    model, _ = run(SCRIPT, ToolMaskMiddleware(mask(top_k=1, sticky="grow")))
-    for before, after in zip(model.seen, model.seen[1:], strict=False):
+    script = Script(SCRIPT)
+    run(script, mask(top_k=1, sticky="grow"))
+    for before, after in zip(script.seen, script.seen[1:], strict=False):
         assert set(before) <= set(after)
-
-
-def test_a_token_budget_is_counted_in_langchain_definitions():
-    tight, _ = run([], ToolMaskMiddleware(mask(token_budget=1)))
-    loose, _ = run([], ToolMaskMiddleware(mask(token_budget=10_000)))
-    assert set(tight.seen[0]) == best([], 1) | {NEW}
-    assert set(loose.seen[0]) == {*NAMES, NEW}
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_guard_refuses_a_hidden_tool_and_the_run_goes_on(asynchronous):
     assert "send_text" not in best([])
-    script = [("send_text", "read_file"), ("summarize",)]
-    middleware = GuardedToolMaskMiddleware(mask())
-    _, messages = run(script, middleware, asynchronous=asynchronous)
+    script = Script([("send_text", "read_file"), ("summarize",)])
+    outcome = run(script, mask(), guarded=True, asynchronous=asynchronous)
 
+    messages = outcome.messages
     answers = {message.name: message for message in messages if message.type == "tool"}
     assert answers["send_text"].status == "error"
     assert "cannot be used at this step" in answers["send_text"].content
     assert answers["read_file"].content == "fine"
     assert answers["summarize"].content == "fine"
-    assert messages[-1].content == "There you are."
+    assert outcome.said == "There you are."
 
 
 def test_without_the_guard_a_hidden_tool_is_executed():
-    _, messages = run([("send_text",)], ToolMaskMiddleware(mask()))
-    assert [message.content for message in messages if message.type == "tool"] == ["fine"]
+    script = Script([("send_text",)])
+    run(script, mask())
+    assert script.executed == ["send_text"]
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
@@ -152,13 +89,6 @@ def test_allowed_tools_reach_openai_with_the_list_unchanged(api):
     assert {openai.tool_name(tool) for tool in allowed["tools"]} == best([]) | {NEW}
 
 
-def test_what_calls_returned_and_what_was_said_before_is_told():
-    second = "Text Bob what the weather in Rome is"
-    noting = record_mask()
-    run([*SCRIPT, ()], ToolMaskMiddleware(noting), turns=(QUERY, second))
-    check_two_turns(noting.retriever.runs, SCRIPT, second)
-
-
 def test_outputs_and_failures_are_read():
     calls = [{"name": name, "args": {"to": "Rome"}, "id": name} for name in ("weather", "send")]
     messages = [
@@ -167,16 +97,14 @@ def test_outputs_and_failures_are_read():
         ToolMessage('{"days": []}', tool_call_id="weather"),
         ToolMessage("no such mail", tool_call_id="send", status="error"),
     ]
-    run = transcript(messages).bound().run()
+    run = transcript(messages).run()
     assert told(run) == [
         ("weather", {"to": "Rome"}, {"days": []}, "empty", 1),
         ("send", {"to": "Rome"}, "no such mail", "error", 1),
     ]
 
 
-def test_an_unknown_form_or_api_is_refused():
-    with pytest.raises(InputError, match="unknown form 'allowed'"):
-        ToolMaskMiddleware(mask(), form="allowed")  # type: ignore[arg-type]
+def test_an_unknown_api_is_refused():
     with pytest.raises(InputError, match="unknown API 'assistants'"):
         ToolMaskMiddleware(mask(), api="assistants")  # type: ignore[arg-type]
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import dtdr
-from dtdr.demonstrations import Message
-from dtdr.integrations import ToolMask, ToolPolicy
-from dtdr.run import as_run
+from dtdr.agents import ToolMask, ToolPolicy
+from dtdr.data.demonstrations import Message
+from dtdr.predict.model import Model
 from tests import small_data
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -27,7 +27,7 @@ def best(history, k=2, query=QUERY):
     return set([name for name in ranking.tools if name in NAMES][:k])
 
 
-class NotingRetriever(type(RETRIEVER)):  # type: ignore[misc]
+class NotingRetriever(Model):
     """Ranks as the shared one does, and notes the runs that it was told."""
 
     uses_calls = True
@@ -36,9 +36,10 @@ class NotingRetriever(type(RETRIEVER)):  # type: ignore[misc]
         self.__dict__.update(RETRIEVER.__dict__)
         self.runs = []
 
-    def rank_batch(self, queries, histories, befores=None):
-        self.runs += map(as_run, queries, histories, befores)
-        return RETRIEVER.rank_batch(queries, [run.history for run in self.runs[-len(queries) :]])
+    def rank_batch(self, queries, histories=None, befores=None):
+        assert histories is befores is None
+        self.runs += queries
+        return RETRIEVER.rank_batch(queries)
 
 
 def record_mask() -> Any:
@@ -73,14 +74,13 @@ def check_two_turns(runs, script, second):
 def broken_mask() -> ToolMask:
     """A mask whose retriever fails at every step."""
 
-    class Broken(type(RETRIEVER)):  # type: ignore[misc]
-        def rank_batch(self, queries, histories, befores=None):
+    class Broken(Model):
+        def rank_batch(self, queries, histories=None, befores=None):
             raise RuntimeError("the disk is on fire")
 
         def session(self, query, *, before=()):
             raise RuntimeError("the disk is on fire")
 
-    broken = Broken()
-    broken.calibration_ = RETRIEVER.calibration_
+    broken = Broken(RETRIEVER.ranker)
     broken._install_tools(RETRIEVER.tools_)
     return ToolMask(broken, ToolPolicy(top_k=2))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dtdr.datasets import find_source
+from dtdr.evaluate.datasets import find_source
 
 RECORDS = {"huggingface": 7_546, "multimedia": 5_584, "dailylifeapis": 4_320}
 """Records of TaskBench's files."""

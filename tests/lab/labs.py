@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dtdr.datasets.synthetic import generate, tools
-from dtdr.demonstration_files import save_demonstrations, save_tools
-from dtdr.lab.pool import compute
-from dtdr.lab.resolve import Options
-from dtdr.lab.run import Summary, run_lab
-from dtdr.lab.store import Store
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.lab.compute import Summary, run_lab
+from dtdr.evaluate.lab.resolve import Options
+from dtdr.evaluate.lab.store import Store
 
 PLANS = 40
 
@@ -24,21 +23,11 @@ def write_data(folder: Path, plans: int = PLANS, *, described: bool = True) -> P
     return path
 
 
-class InThisProcess:
-    """Takes the place of ``Pool`` where a test is not about processes, which start slowly."""
-
-    def __init__(self, workers, context, store):
-        self.context, self.store, self.current = context, store, []
-
-    def run(self, cells):
-        return (compute(cell, self.context, self.store) for cell in cells)
-
-
 @contextmanager
 def in_this_process():
-    """Run labs without worker processes."""
+    """Run labs without worker processes, which start slowly."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dtdr.lab.run.Pool", InThisProcess)
+        patch.setattr("dtdr.evaluate.lab.compute.WORKERS", 1)
         yield
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dtdr.lab.report.advice import _choose, _reason
+from dtdr.evaluate.lab.report.advice import _choose, _reason
 
 
 def row(name: str, mrr: float, seconds: float) -> Any:

@@ -4,10 +4,10 @@ import sys
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.lab import code_version
-from dtdr.lab.cells import Cell
-from dtdr.lab.fitting import resolve_retriever
-from dtdr.lab.kinds import KINDS
+from dtdr.evaluate.lab import code_version
+from dtdr.evaluate.lab.cells import Cell
+from dtdr.evaluate.lab.kinds import KINDS
+from dtdr.rankers import retriever_class
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
 
@@ -35,20 +35,20 @@ def test_a_key_depends_neither_on_the_order_of_the_parts_nor_on_absent_ones():
 
 
 def test_retrievers_depend_on_their_own_code():
-    factored = code_version._closure(("dtdr.retrievers.factored.retriever",))
-    assert "dtdr.retrievers.factored.ranker" in factored
-    assert "dtdr.retrievers.base" in factored
-    assert "dtdr.retrievers.factored.ranker" not in code_version._closure(("dtdr.retrievers.bm25",))
+    factored = code_version._closure(("dtdr.rankers.dtdr_f.retriever",))
+    assert "dtdr.rankers.dtdr_f.ranker" in factored
+    assert "dtdr.rankers.base" in factored
+    assert "dtdr.rankers.dtdr_f.ranker" not in code_version._closure(("dtdr.rankers.bm25",))
 
 
 @pytest.mark.parametrize(
     ("kind", "module"),
     [
-        ("prompts", "dtdr.prompting.selection"),
-        ("prompts", "dtdr.prompting.prompt"),
-        ("selections", "dtdr.planning.planner"),
-        ("plans", "dtdr.prompting.filling"),
-        ("plans", "dtdr.evaluation.planning.metrics"),
+        ("prompts", "dtdr.llm.prompting.selection"),
+        ("prompts", "dtdr.llm.prompting.prompt"),
+        ("selections", "dtdr.llm.planning.planner"),
+        ("plans", "dtdr.llm.prompting.filling"),
+        ("plans", "dtdr.evaluate.planning.planning_metrics"),
     ],
 )
 def test_code_behind_a_package_that_only_passes_names_on_counts(kind, module):
@@ -62,9 +62,8 @@ def version_of(tmp_path, monkeypatch):
     def version(text):
         (tmp_path / "lab_code_of_a_test.py").write_text(text)
         importlib.invalidate_caches()
-        for cached in (code_version.code_version, code_version._imports, code_version._code):
-            cached.cache_clear()
-        code_version._path.cache_clear()
+        for name in ("code_version", "_imports", "_code", "_path"):
+            getattr(code_version, name).cache_clear()
         sys.modules.pop("lab_code_of_a_test", None)
         return code_version.code_version("lab_code_of_a_test")
 
@@ -80,7 +79,7 @@ def test_code_counts_but_comments_and_docstrings_do_not(version_of):
 
 
 def test_a_class_of_the_users_own_is_found_by_module_and_name():
-    assert resolve_retriever("tests.lab.own_retrievers:Raising").name == "raising"
+    assert retriever_class("tests.lab.own_retrievers:Raising").name == "raising"
 
 
 @pytest.mark.parametrize(
@@ -93,5 +92,5 @@ def test_a_class_of_the_users_own_is_found_by_module_and_name():
 )
 def test_a_retriever_that_is_none_is_explained(name, said):
     with pytest.raises(InputError) as caught:
-        resolve_retriever(name)
+        retriever_class(name)
     assert said in str(caught.value)

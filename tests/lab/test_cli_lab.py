@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -88,13 +89,20 @@ def test_a_dry_run_counts_and_computes_nothing(here, ran, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_fails_makes_the_exit_code_1(ran, tmp_path):
+def test_a_run_that_fails_makes_the_exit_code_1(here, ran, tmp_path):
     _, arguments, _ = ran
     raising = ("--retriever", "tests.lab.own_retrievers:Raising")
-    code, out, err = dtdr(*arguments, *raising, "-o", tmp_path)
+    code, out, err = here(*arguments, *raising, "-o", tmp_path)
     assert code == 1
     assert "no idea what to learn" in err
     assert "2 failed" in out
+
+
+def test_without_jinja_the_extra_is_named_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert command(["lab", "run", "retrieval", "--quick", "--cache", str(tmp_path)]) != 0
+    assert "pip install 'dtdr[lab]'" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_a_run_that_fails_makes_the_exit_code_1(ran, tmp_path):
         (["lab", "run", "retrieval", "--fail-under", "recall=0.9"], "unknown metric 'recall'"),
         (["lab", "run", "retrieval", "--fail-under", "mrr=2"], "a value from 0 to 1"),
         (["lab", "run", "retrieval", "--data", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
-        (["lab", "run", "retrieval", "--name", "../up"], "must not hold a slash"),
+        (["lab", "run", "retrieval", "--name", "../up"], "must not have a slash"),
         (["lab", "run", "mine.toml"], "cannot read mine.toml"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import gzip
 import io
 import json
 import os
@@ -20,8 +19,8 @@ from hypothesis import strategies as st
 
 from dtdr.cli import run as run_command
 from dtdr.errors import InputError
-from dtdr.evaluation.run_log_file import read_run_log
-from dtdr.lab.store import Store
+from dtdr.evaluate.lab.store import Store
+from dtdr.evaluate.run_log_file import read_run_log
 from tests.command_line import is_one_sentence
 from tests.crafted import VALUES, places
 from tests.lab.labs import in_this_process, run, write_data
@@ -51,21 +50,14 @@ def deep_zip(size):
     return content.getvalue()
 
 
-@functools.cache
-def deep_gzip(size):
-    return gzip.compress(b" " * size, 1)
-
-
 WHOLE = {
     "nothing": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_bytes(b"hello"),
     "list": lambda path: path.write_bytes(b"[]"),
     "deep": lambda path: path.write_bytes(b"[" * 100_000),
-    "deep, compressed": lambda path: path.write_bytes(gzip.compress(b'{"a":' * 100_000)),
     "not utf-8": lambda path: path.write_bytes(b'{"format": "\xff"}'),
     "many digits": lambda path: path.write_bytes(b'{"format": ' + b"9" * 10_000 + b"}"),
     "large": lambda path: os.truncate(path, 10**12),
-    "unfolds": lambda path: path.write_bytes(deep_gzip(300_000_000)),
     "unfolds as zip": lambda path: path.write_bytes(deep_zip(300_000_000)),
     "says too much": lambda path: path.write_bytes(
         deep_zip(1_000_000).replace(b"(250000,)", b"(10**11,)").replace(b"250000", b"999999")
@@ -86,8 +78,8 @@ def kinds_of(folder):
         "manifest": next((folder / "labs").rglob("retrieval.json")),
         "manifest of results": next((folder / "labs").rglob("datasets.json")),
         "log": next((folder / "runs").rglob("*.npz")),
-        "result": next((folder / "runs").rglob("*.json.gz")),
-        "summary": next((folder / "data").rglob("*.json.gz")),
+        "result": next((folder / "runs").rglob("*.json")),
+        "summary": next((folder / "data").rglob("*.json")),
     }
 
 
@@ -140,9 +132,7 @@ def test_a_report_of_a_damaged_cache_is_made_or_one_sentence(cache, tmp_path, ki
 
 def change_json(path, data):
     """Put something else, or nothing, in one place of a JSON file."""
-    content = path.read_bytes()
-    is_packed = content.startswith(b"\x1f\x8b")
-    value = json.loads(gzip.decompress(content) if is_packed else content)
+    value = json.loads(path.read_bytes())
     *outer, last = data.draw(st.sampled_from(places(value)[1:]))
     inner = value
     for key in outer:
@@ -151,8 +141,7 @@ def change_json(path, data):
         inner[last] = data.draw(VALUES)
     else:
         del inner[last]
-    content = json.dumps(value).encode()
-    path.write_bytes(gzip.compress(content, 1) if is_packed else content)
+    path.write_bytes(json.dumps(value).encode())
 
 
 def change_log(path, data):

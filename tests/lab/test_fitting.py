@@ -1,11 +1,11 @@
 import pytest
 
-from dtdr.datasets.synthetic import generate, tools
 from dtdr.errors import InputError
-from dtdr.lab import fitting
-from dtdr.lab.fitting import fit_retriever, fit_signature, make_retriever
-from dtdr.lab.train_test import SHIFTS, TrainTest, sample, shift
-from dtdr.retrievers import create
+from dtdr.evaluate.datasets.synthetic import generate, tools
+from dtdr.evaluate.lab import fitting
+from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
+from dtdr.evaluate.lab.train_test import SHIFTS, TrainTest, sample, shift
+from dtdr.predict import create
 
 DEMONSTRATIONS = list(generate(60))
 DATA = TrainTest(DEMONSTRATIONS[:40], DEMONSTRATIONS[40:], tools())
@@ -82,9 +82,9 @@ def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):
     fits = []
     real = fitting.make_retriever
 
-    def counted(spec, train, **options):
+    def counted(spec, *arguments):
         fits.append(spec)
-        return real(spec, train, **options)
+        return real(spec, *arguments)
 
     monkeypatch.setattr(fitting, "make_retriever", counted)
     for more in ({}, {"history": 2}, {"queries": "other"}, {"kind": "prompts", "icl": "hard"}):

@@ -1,16 +1,14 @@
-from dataclasses import replace
-
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.lab.kinds import short_name
-from dtdr.lab.report import build_report
-from dtdr.lab.report.page import to_markdown
-from dtdr.lab.resolve import Options
-from dtdr.lab.run import run_lab
-from dtdr.lab.store import Store
+from dtdr.evaluate.lab.compute import run_lab
+from dtdr.evaluate.lab.kinds import short_name
+from dtdr.evaluate.lab.report import build_report
+from dtdr.evaluate.lab.report.page import to_markdown
+from dtdr.evaluate.lab.resolve import Options
+from dtdr.evaluate.lab.store import Store
 from tests.fake_llm_server import fake_server
-from tests.lab.labs import in_this_process
+from tests.lab.labs import in_this_process, run, write_data
 
 SUITES = ("downstream", "icl", "weights", "prompts")
 
@@ -87,16 +85,15 @@ def test_what_several_suites_left_out_is_said_once(tmp_path):
     with in_this_process():
         run_lab(suites, options, lab="l", store=store, command="x")
     page = build_report(store, "l")[0]
-    assert [section.id for section in page.sections[:2]] == ["left-out", "claims"]
+    assert [section.id for section in page.sections[:3]] == ["summary", "left-out", "claims"]
     assert to_markdown(page).count("the runs that ask an LLM: name one with --llm") == 1
 
 
 def test_a_report_of_few_plans_says_so(tmp_path):
-    options = Options(datasets=["bundled"], retrievers=["dr", "random"], seeds=1)
-    store = Store(tmp_path)
+    data = write_data(tmp_path)
+    store = Store(tmp_path / "cache")
     for plans, expected in ((30, True), (None, False)):
-        chosen = replace(options, plans=plans)
-        with in_this_process():
-            run_lab(["retrieval"], chosen, lab=str(plans), store=store, command="x")
-        text = to_markdown(build_report(store, str(plans))[0])
+        run(store, data, seeds=1, plans=plans)
+        text = to_markdown(build_report(store, "own")[0])
         assert ("Only the first 30 plans of each set were used" in text) == expected
+        assert ("p against best" in text) != expected

@@ -7,16 +7,16 @@ import re
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.lab import data
-from dtdr.lab.kinds.llm import ALPHAS
-from dtdr.lab.report import build_report
-from dtdr.lab.report.claims import _gains, _verdict
-from dtdr.lab.report.page import to_markdown
-from dtdr.lab.report.results import paper
-from dtdr.lab.resolve import DataLibrary, Options, resolve_suites
-from dtdr.lab.run import run_lab
-from dtdr.lab.store import Store
-from dtdr.lab.suite import PAPER, PAPER_ORDER, read_suite
+from dtdr.evaluate.lab import data
+from dtdr.evaluate.lab.compute import run_lab
+from dtdr.evaluate.lab.kinds.llm import ALPHAS
+from dtdr.evaluate.lab.report import build_report
+from dtdr.evaluate.lab.report.front import _gains, _verdict
+from dtdr.evaluate.lab.report.page import Page, to_markdown
+from dtdr.evaluate.lab.report.results import paper
+from dtdr.evaluate.lab.resolve import DataLibrary, Options, resolve_suites
+from dtdr.evaluate.lab.store import Store
+from dtdr.evaluate.lab.suite import PAPER, PAPER_ORDER, read_suite
 from tests.command_line import dtdr
 from tests.fake_llm_server import fake_server
 from tests.lab.hub_copy import PAPER_SETS, TITLES, hub_server, scripted, write_hub
@@ -59,7 +59,7 @@ def test_without_anything_the_synthetic_set_stands_in_and_it_is_said(nothing_her
 def test_the_papers_encoder_is_not_replaced_where_everything_is_to_be_run(
     nothing_here, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.lab.resolve._cannot_encode", lambda name: "it is away")
+    monkeypatch.setattr("dtdr.evaluate.lab.resolve._cannot_encode", lambda name: "it is away")
     options = Options(full=True)
     with pytest.raises(InputError, match=r"it is away.*--encoder"):
         resolve_suites([PAPER], options, DataLibrary(options))
@@ -67,7 +67,8 @@ def test_the_papers_encoder_is_not_replaced_where_everything_is_to_be_run(
 
 def test_the_nearest_encoder_stands_in_and_it_is_said(nothing_here, monkeypatch):
     monkeypatch.setattr(
-        "dtdr.lab.resolve._cannot_encode", lambda name: "" if name == "lexical" else "it is away"
+        "dtdr.evaluate.lab.resolve._cannot_encode",
+        lambda name: "" if name == "lexical" else "it is away",
     )
     options = Options(quick=True)
     resolved = resolve_suites([PAPER], options, DataLibrary(options))
@@ -80,7 +81,7 @@ def test_the_nearest_encoder_stands_in_and_it_is_said(nothing_here, monkeypatch)
 
 @pytest.mark.parametrize("name", PAPER_ORDER)
 def test_every_run_has_the_papers_recipe_and_encoder(name):
-    from dtdr.retrievers import retriever_class
+    from dtdr.rankers import retriever_class
 
     suite = read_suite(name)
     assert suite.about
@@ -94,6 +95,19 @@ def test_every_run_has_the_papers_recipe_and_encoder(name):
             assert spec["parameters"]["recipe"] == "paper"
         if spec["kind"] in ("selections", "plans"):
             assert spec["mask"] == "paper"
+
+
+def test_rows_are_in_the_order_of_the_papers_tables(nothing_here):
+    options = Options(quick=True, encoders=["lexical"], datasets=["bundled"], plans=30)
+    store = Store(nothing_here / "lab")
+    with in_this_process():
+        run_lab(["paper-retrieval"], options, lab="p", store=store, command="x")
+    page, results = build_report(store, "p")
+    (methods,) = results.by_place("paper-retrieval").values()
+    names = [name.split(" ")[0] for name in methods]
+    assert names == ["random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"]
+    (claims,) = [section for section in page.sections if section.id == "claims"]
+    assert "So here" not in to_markdown(Page("", "", [claims]))
 
 
 def test_full_takes_every_step_and_plan():
@@ -128,7 +142,7 @@ def test_thresholds_are_chosen_on_the_training_side_and_dtdr_c_needs_none(small_
     assert found.failed == []
     results = build_report(store, "one")[1]
     for run in results.runs("one"):
-        result = results.result(run)
+        result = results.value(run)
         if run.spec["retriever"] == "dtdr-c":
             assert "alpha" not in result
             continue

@@ -1,9 +1,9 @@
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.lab.kinds import KINDS
-from dtdr.lab.report.build import SECTIONS
-from dtdr.lab.suite import _GRID, ORDER, read_suite
+from dtdr.evaluate.lab.kinds import KINDS
+from dtdr.evaluate.lab.report.build import SECTIONS
+from dtdr.evaluate.lab.suite import _GRID, ORDER, read_suite
 from tests.conftest import PROJECT
 
 

@@ -3,18 +3,17 @@ import pytest
 from hypothesis import given
 
 from dtdr.errors import InputError
-from dtdr.evaluation.metrics import Mean, mean_score, metric
-from dtdr.evaluation.statistics import Interval, holm, over_splits, paired_p_value
-from dtdr.lab.summary import against_best, mean_of, plan_means, summarize
+from dtdr.evaluate.lab.summary import against_best, mean_of, plan_means, summarize
+from dtdr.evaluate.metrics import Mean, mean_score, metric
+from dtdr.evaluate.statistics import Interval, holm, over_splits, paired_p_value
 from tests.runs import logs, make_log, make_step, steps_of_plans
 
 
 @given(logs())
-def test_curves_are_the_means_of_recall_and_hit_at_every_depth(log):
+def test_the_curve_is_the_mean_of_recall_at_every_depth(log):
     found = summarize(log)
     for k in range(1, len(found.recall) + 1):
         assert found.recall[k - 1] == pytest.approx(mean_score(log, f"recall@{k}"))
-        assert found.hit[k - 1] == pytest.approx(mean_score(log, f"hit@{k}"))
 
 
 @given(steps_of_plans())

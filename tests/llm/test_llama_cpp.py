@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dtdr import llms
-from dtdr.llms import LLMError
-from dtdr.llms.replay import Recorder
-from dtdr.llms.server import OpenAIServer
-from dtdr.llms.tree import NEGLIGIBLE
-from dtdr.prompting import Prompt
+from dtdr.llm import backends
+from dtdr.llm.backends import LLMError
+from dtdr.llm.backends.replay import Recorder
+from dtdr.llm.backends.server import OpenAIServer
+from dtdr.llm.backends.tree import NEGLIGIBLE
+from dtdr.llm.prompting import Prompt
 from tests import llm_battery
 from tests.llm_battery import CHOICES, PROMPT
 
@@ -20,7 +20,7 @@ KEY = "loopback-test-key"
 
 @pytest.fixture(scope="module")
 def embedded(gguf: Path):
-    with llms.create(f"gguf:{gguf}", context=CONTEXT, threads=1) as llm:
+    with backends.create(f"gguf:{gguf}", context=CONTEXT, threads=1) as llm:
         yield llm
 
 
@@ -50,7 +50,7 @@ def test_llama_cpp_in_process_passes_the_battery(embedded):
 def test_its_recording_and_the_replay_of_it_pass_the_battery(embedded, tmp_path):
     path = tmp_path / "answers.jsonl"
     llm_battery.run(Recorder(embedded, path), context=CONTEXT)
-    with llms.create(f"replay:{path}") as replay:
+    with backends.create(f"replay:{path}") as replay:
         llm_battery.run(replay, context=CONTEXT)
 
 
@@ -143,4 +143,4 @@ def test_a_truncated_model_is_one_clear_error(gguf: Path, tmp_path):
     with gguf.open("rb") as stream:
         path.write_bytes(stream.read(3_000_000))
     with pytest.raises(LLMError, match=r"cannot load .* truncated"):
-        llms.create(f"gguf:{path}")
+        backends.create(f"gguf:{path}")

@@ -2,26 +2,26 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from dtdr import llms
-from dtdr.calls import ToolCall
 from dtdr.cli import tune
-from dtdr.evaluation.planning import (
+from dtdr.cli.signature import CommandGroup
+from dtdr.data.calls import ToolCall
+from dtdr.data.tools import Parameter, Tool
+from dtdr.evaluate.planning import (
     choose_steps,
     function_selection_accuracy,
     invalid_name_rate,
     run_selections,
     too_long_rate,
 )
-from dtdr.llms.replay import Recorder, Replay
-from dtdr.planning import METHODS, Planner
-from dtdr.prompting import FillingPrompts, filling_form
-from dtdr.prompting.arguments import read_arguments
-from dtdr.retrievers.random import RandomRetriever
-from dtdr.selection import Selection
-from dtdr.tools import Parameter, Tool
+from dtdr.llm import backends
+from dtdr.llm.backends.replay import Recorder, Replay
+from dtdr.llm.planning import METHODS, Planner
+from dtdr.llm.prompting import FillingPrompts, filling_form
+from dtdr.llm.prompting.arguments import read_arguments
+from dtdr.predict import create
+from dtdr.rankers.selection import Selection
 from tests import small_data
 
 DATASET = small_data.dataset(6)
@@ -30,12 +30,12 @@ QUERY = "Mail Ann the summary of the notes"
 
 @pytest.fixture(scope="module")
 def retriever():
-    return RandomRetriever().fit(DATASET.demonstrations, DATASET.tools)
+    return create("random").fit(DATASET.demonstrations, DATASET.tools)
 
 
 @pytest.fixture(scope="module")
 def llm(gguf: Path):
-    with llms.create(f"gguf:{gguf}", context=2048, threads=1) as found:
+    with backends.create(f"gguf:{gguf}", context=2048, threads=1) as found:
         yield found
 
 
@@ -83,7 +83,7 @@ def test_constrained_selections_are_never_invalid(retriever, llm, tmp_path):
 
 def test_steps_that_exceed_the_context_are_counted_and_the_run_goes_on(gguf, retriever, tmp_path):
     steps = choose_steps(DATASET.demonstrations, 3)
-    with llms.create(f"gguf:{gguf}", context=256, threads=1) as small:
+    with backends.create(f"gguf:{gguf}", context=256, threads=1) as small:
         planner = Planner(retriever, small, icl="none", demonstrations=DATASET.demonstrations)
         log = run_selections(planner, steps, tmp_path / "run.jsonl")
     assert log.is_complete
@@ -92,7 +92,7 @@ def test_steps_that_exceed_the_context_are_counted_and_the_run_goes_on(gguf, ret
 
 
 def test_a_real_model_is_weighed_against_the_retriever(gguf, tmp_path):
-    command = typer.Typer()
+    command = CommandGroup()
     command.command()(tune.tune)
     recording = tmp_path / "answers.jsonl"
     common = [small_data.write(tmp_path, 20), "--retriever", "dtdr-l", "--top", 2, "--steps", 4]

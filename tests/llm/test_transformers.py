@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from dtdr import llms
-from dtdr.llms import LLMError
-from dtdr.llms.transformers import TransformersLLM
+from dtdr.llm import backends
+from dtdr.llm.backends import LLMError
+from dtdr.llm.backends.transformers import TransformersLLM
 from tests import llm_battery
 from tests.llm_battery import CHOICES, PROMPT
 
@@ -60,12 +60,12 @@ def folder(request, tmp_path_factory):
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_transformers_passes_the_battery(folder, batch_size):
-    with llms.create(f"hf:{folder}", device="cpu", batch_size=batch_size) as llm:
+    with backends.create(f"hf:{folder}", device="cpu", batch_size=batch_size) as llm:
         llm_battery.run(llm, context=CONTEXT)
 
 
 def test_scores_do_not_depend_on_what_else_is_scored(folder):
-    with llms.create(f"hf:{folder}", device="cpu", batch_size=8) as llm:
+    with backends.create(f"hf:{folder}", device="cpu", batch_size=8) as llm:
         together = llm.score(PROMPT, CHOICES)
         alone = [llm.score(PROMPT, [choice])[0] for choice in CHOICES]
     assert together == pytest.approx(alone, abs=1e-3)
@@ -73,7 +73,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(folder):
 
 def test_scores_are_products_of_next_token_probabilities(folder):
     """One token more or less of a text multiplies its probability by that token's."""
-    with llms.create(f"hf:{folder}", device="cpu") as llm:
+    with backends.create(f"hf:{folder}", device="cpu") as llm:
         assert isinstance(llm, TransformersLLM)
         torch, ids = llm._torch, llm._ids(PROMPT)
         total = 0.0
@@ -89,7 +89,7 @@ def test_scores_are_products_of_next_token_probabilities(folder):
 def test_half_precision_gives_nearly_the_same_scores(folder):
     found = []
     for dtype in ("float32", "bfloat16", "float16"):
-        with llms.create(f"hf:{folder}", device="cpu", dtype=dtype) as llm:
+        with backends.create(f"hf:{folder}", device="cpu", dtype=dtype) as llm:
             found.append(llm.score(PROMPT, CHOICES))
     for half in found[1:]:
         assert half == pytest.approx(found[0], rel=0.02)
@@ -99,7 +99,7 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path):
     pytest.importorskip("transformers", reason="needs pip install 'dtdr[transformers]'")
     pytest.importorskip("torch", reason="needs pip install 'dtdr[transformers]'")
     with pytest.raises(LLMError, match="cannot load the model"):
-        llms.create(f"hf:{tmp_path}")
+        backends.create(f"hf:{tmp_path}")
 
 
 def test_a_template_without_a_system_role_has_the_user_say_the_guidelines(tmp_path):
@@ -123,4 +123,4 @@ def test_a_truncated_model_is_one_clear_error(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(LLMError, match="cannot load the model"):
-        llms.create(f"hf:{tmp_path}")
+        backends.create(f"hf:{tmp_path}")

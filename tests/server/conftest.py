@@ -35,7 +35,7 @@ def dtdr(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
     """Runs a command in this process; its exit code, standard output and standard error."""
-    monkeypatch.setattr("dtdr.server.logs.configure", lambda: None)
+    monkeypatch.setattr("dtdr.net.server_logs.configure", lambda: None)
 
     def command(*arguments: object) -> tuple[int, str, str]:
         code = run([*map(str, arguments)])

@@ -15,12 +15,12 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Demonstration
-from dtdr.feedback import FileLog
-from dtdr.gateway.learning import Recorder
-from dtdr.plan import Plan
-from dtdr.traces.base import TracedCall
+from dtdr.agents.gateway.learning import Recorder
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.logs.log_format import TracedCall
+from dtdr.serve.feedback import FileLog
 
 
 def write(kind: str, path: Path, kill: int, acknowledge: IO[bytes]) -> None:

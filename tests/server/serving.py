@@ -20,11 +20,10 @@ import httpx2
 import uvicorn
 
 import dtdr
-from dtdr.demonstrations import Demonstration
-from dtdr.errors import InputError
-from dtdr.retrievers.base import Retriever
-from dtdr.server import Limits, Settings
-from dtdr.server.run import listen, server
+from dtdr.predict.model import Model
+from dtdr.rankers.base import Ranker
+from dtdr.serve.server import Limits, Settings
+from dtdr.serve.server.launch import listen, server
 from tests import small_data
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -61,6 +60,7 @@ class Served:
 def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any) -> Path:
     """Fit a small model into a folder, replacing what is there."""
     dataset = small_data.dataset(size)
+    given = {"arguments": False, "plans": False, **given}
     fitted = dtdr.fit(dataset.demonstrations, dataset.tools, retriever=retriever, **given)
     fitted.save(folder, force=True)
     return folder
@@ -69,7 +69,7 @@ def fit(folder: Path, *, size: int = 12, retriever: str = "dtdr-l", **given: Any
 @contextlib.contextmanager
 def serve(settings: Settings, **given: Any) -> Iterator[Served]:
     """Serve in a thread of this process."""
-    from dtdr.server import create_app
+    from dtdr.serve.server import create_app
 
     app = create_app(settings, **given)
     with listen(settings) as listener, run_server(server(app).config, listener) as url:
@@ -217,6 +217,15 @@ def is_ready(served: Served) -> bool:
         return False
 
 
+def is_in_event_loop() -> bool:
+    """Whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def wait_until(condition: Any, seconds: float = 30.0) -> None:
     """Wait for something that another thread or process does; fail when it never does."""
     end = time.monotonic() + seconds
@@ -226,46 +235,45 @@ def wait_until(condition: Any, seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-class Learner(Retriever):
+class Counting(Ranker):
     """Counts how often each tool was called, and goes on counting: the smallest that learns on."""
 
     name = "random"  # what a folder says; tests put the object itself into the registry
 
-    def __init__(self, *, seed: int = 0) -> None:
-        self.seed = seed
+    def fit(self, demonstrations: Any, tools: Any) -> None:
+        self.names = [tool.name for tool in tools]
+        self.counts: Any = dict.fromkeys(self.names, 1)
+        self.update(demonstrations, None, None)
 
-    def _fit(self, demonstrations: Any) -> None:
+    def update(self, demonstrations: Any, learned: Any, update: Any) -> None:
+        counts = self.counts.copy()
+        for item in demonstrations:
+            for name in item.plan.tools:
+                counts[name] += 1
+        self.counts = counts
+
+    def prepare(self, query: str) -> str:
+        return query
+
+    def probabilities(self, prepared: Any, run: Any) -> Any:
         import numpy as np
 
-        self.counts_: Any = np.ones(len(self.tools_))
-        self.update(demonstrations)
+        return np.array([self.counts[name] for name in self.names], float)
 
-    def update(self, demonstrations: Any) -> int:
-        found: list[Demonstration] = [item for item in demonstrations if item.outcome != "failure"]
-        for item in found:
-            for name in item.plan.tools:
-                if name not in self._index:
-                    raise InputError(f"no tool is named {name!r}")
-        counts = self.counts_.copy()
-        for item in found:
-            for name in item.plan.tools:
-                counts[self._index[name]] += 1
-        self.counts_ = counts
-        return len(found)
 
-    def _prepare(self, queries: Any) -> Any:
-        return queries
+class Learner(Model):
+    """A model that learns on."""
 
-    def _probabilities(self, prepared: Any, histories: Any) -> Any:
+    def __init__(self) -> None:
+        super().__init__(Counting())
+
+    @property
+    def counts_(self) -> Any:
+        """How often each tool was called, and one more."""
         import numpy as np
 
-        return np.tile(self.counts_, (len(histories), 1))
-
-    def _state(self) -> Any:
-        return {}
-
-    def _restore(self, state: Any) -> None:
-        raise NotImplementedError
+        ranker: Any = self.ranker
+        return np.array([*ranker.counts.values()])
 
 
 def settings(model: Path | None = None, **given: Any) -> Settings:

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 import dtdr
-from dtdr.calls import ToolCall
-from dtdr.client import InvalidRequestError, ServerError
-from dtdr.demonstrations import Message
-from dtdr.run import Run
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.run import Run
+from dtdr.serve.client import InvalidRequestError, ServerError
 from tests import whole_calls
 from tests.server import serving
 
@@ -32,6 +32,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def filling(folder):
+    with serving.serve(serving.settings(folder)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A server whose model learned neither arguments nor plans."""
+    folder = tmp_path_factory.mktemp("bare") / "mail"
+    serving.fit(folder, arguments=False, plans=False)
     with serving.serve(serving.settings(folder)) as found:
         yield found
 
@@ -139,7 +148,7 @@ def test_plans_are_those_of_the_library_in_every_form(filling, retriever):
 
 
 def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
-    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS[:40], retriever="dtdr-l", plans=True)
+    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS[:40], retriever="dtdr-l", arguments=False)
     fitted.save(tmp_path / "mail")
     with serving.serve(serving.settings(tmp_path / "mail")) as found:
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]
@@ -151,14 +160,14 @@ def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
     assert not read.has_arguments
 
 
-def test_a_model_without_plans_says_what_to_do(served):
-    answer = served.post("/v1/plans", {"query": QUERY})
+def test_a_model_without_plans_says_what_to_do(bare):
+    answer = bare.post("/v1/plans", {"query": QUERY})
     assert answer.status_code == 409
     assert "knows no whole plans; fit it again" in answer.json()["error"]["message"]
 
 
-def test_a_model_without_arguments_says_what_to_do(served):
-    answer = served.post("/v1/calls", {"query": QUERY})
+def test_a_model_without_arguments_says_what_to_do(bare):
+    answer = bare.post("/v1/calls", {"query": QUERY})
     assert answer.status_code == 409
     error = answer.json()["error"]
     assert error["type"] == "conflict"
@@ -166,9 +175,9 @@ def test_a_model_without_arguments_says_what_to_do(served):
         "model 'mail' knows no arguments; fit it again with dtdr fit, without --no-arguments, "
         "and reload it"
     )
-    session = served.post("/v1/sessions", {"query": QUERY}).json()["session"]
-    assert served.post(f"/v1/sessions/{session}/calls").status_code == 409
-    with dtdr.Client(served.url) as client, pytest.raises(ServerError, match="fit it again") as e:
+    session = bare.post("/v1/sessions", {"query": QUERY}).json()["session"]
+    assert bare.post(f"/v1/sessions/{session}/calls").status_code == 409
+    with dtdr.Client(bare.url) as client, pytest.raises(ServerError, match="fit it again") as e:
         client.next_calls(QUERY)
     assert e.value.status == 409
 

@@ -15,9 +15,9 @@ import httpx2
 import pytest
 import uvicorn
 
-from dtdr.server import Limits
-from dtdr.server.connections import Connections
-from dtdr.server.turns import Turns
+from dtdr.net.connections import Connections
+from dtdr.net.turns import Turns
+from dtdr.serve.server import Limits
 from tests.server import serving
 from tests.server.serving import QUERY, Served
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dtdr.server.keys import create_key
+from dtdr.serve.server.keys import create_key
 from tests.conftest import PROJECT
 from tests.server.serving import QUERY
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.demonstration_files import read_demonstrations
+from dtdr.data.demonstration_files import read_demonstrations
+from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError, OutputError
-from dtdr.feedback import DuplicateError, FileLog
-from dtdr.server import create_app
-from dtdr.server.models import _apply_updates, _UpdateRequest
+from dtdr.serve.feedback import DuplicateError, FileLog
+from dtdr.serve.server import create_app
+from dtdr.serve.server.models import _apply_updates, _UpdateRequest
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, Learner
@@ -110,6 +111,42 @@ def test_feedback_is_appended_to_a_file_that_fit_reads(logging, tmp_path):
         "weather",
         "end",
     )
+
+
+def test_demonstrations_are_taken_as_import_writes_them(logging, tmp_path):
+    written = {
+        "id": "run-1",
+        "query": "Mail Zoë the notes",
+        "calls": [
+            {"id": "1", "tool": "read_file", "arguments": {}, "step": 0, "status": "ok"},
+            {"id": "2", "tool": "send_mail", "arguments": {"body": {"$ref": "1"}}, "step": 1},
+        ],
+        "source": "openai-chat",
+        "group": "user-7",
+        "parent": {"id": "run-0", "call": "3"},
+        "time": "2026-11-22T09:30:00Z",
+    }
+    assert Demonstration.from_dict(written).to_dict() == written
+    answer = logging.post("/v1/feedback", {"demonstrations": [written]})
+    assert answer.status_code == 200, answer.text
+    (item,) = read_demonstrations(tmp_path / "feedback.jsonl")
+    assert item.to_dict() == written
+    wrong = {**written, "id": "run-2", "time": "noon"}
+    refused = logging.post("/v1/feedback", {"demonstrations": [wrong]})
+    assert refused.status_code == 422
+    assert "the time 'noon' is not one" in refused.text
+
+
+def test_a_batch_with_one_bad_demonstration_is_not_learned_in_part(learning):
+    before = probability(learning, "weather")
+    model = learning.service.models["mail"]
+    generation = model.current.generation
+    bad = {**DEMONSTRATION, "links": [["1", "9"]]}
+    answer = learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION, bad]})
+    assert answer.status_code == 422
+    assert "demonstrations.1" in answer.text
+    assert probability(learning, "weather") == before
+    assert model.current.generation == generation
 
 
 SECRET_FEEDBACK = {
@@ -239,7 +276,7 @@ def test_a_write_that_fails_leaves_no_half_of_it(tmp_path, monkeypatch):
     def fail(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dtdr.feedback.file_log.os.fsync", fail)
+    monkeypatch.setattr("dtdr.serve.feedback.file_log.os.fsync", fail)
     with pytest.raises(OutputError, match="no space left"):
         log.append([small_data.demonstration(1)])
     assert path.read_bytes() == before
@@ -269,12 +306,52 @@ def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, demonst
     assert learning.service.models["mail"].current.generation == generation
 
 
-def test_a_feedback_log_that_cannot_be_written_is_said(logging, tmp_path):
-    (tmp_path / "feedback.jsonl").unlink()
-    (tmp_path / "feedback.jsonl").mkdir()
-    answer = logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
-    assert answer.status_code == 500
-    assert "feedback.jsonl" in answer.json()["error"]["message"]
+@pytest.mark.parametrize(("number", "status"), [(28, 507), (5, 503)])
+def test_what_cannot_be_written_is_said_without_a_path(logging, monkeypatch, number, status):
+    def fail(_):
+        raise OSError(number, "the disk says so")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dtdr.serve.feedback.file_log.os.fsync", fail)
+        answer = logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]})
+    assert answer.status_code == status
+    assert "feedback.jsonl" not in answer.text
+    assert logging.get("/readyz").json()["failing"] == 1
+    assert logging.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 200
+    assert logging.get("/readyz").json()["failing"] == 0
+
+
+def test_a_second_writer_of_a_log_is_refused_until_the_first_ends(fitted, tmp_path):
+    path = tmp_path / "feedback.jsonl"
+    with serving.serve(serving.settings(fitted, feedback_log=str(path))) as served:
+        with pytest.raises(OutputError, match="another process appends to") as raised:
+            create_app(serving.settings(fitted, feedback_log=str(path)))
+        assert "\n" not in str(raised.value)
+        assert served.post("/v1/feedback", {"demonstrations": [DEMONSTRATION]}).status_code == 200
+        assert len(FileLog(path).read("", 10)) == 1, "others may read"
+    FileLog(path).append([small_data.demonstration(0)])
+
+
+def test_lines_are_read_once_they_are_kept(tmp_path, monkeypatch):
+    path = tmp_path / "feedback.jsonl"
+    log = FileLog(path)
+    log.append([small_data.demonstration(0)])
+    written, fail = threading.Event(), threading.Event()
+
+    def sync(_):
+        written.set()
+        assert fail.wait(30)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dtdr.serve.feedback.file_log.os.fsync", sync)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        writing = pool.submit(log.append, [small_data.demonstration(1)])
+        assert written.wait(30)
+        reading = pool.submit(FileLog(path).read, "", 10)
+        assert not concurrent.futures.wait([reading], 0.2).done
+        fail.set()
+        assert isinstance(writing.exception(30), OutputError)
+        assert len(reading.result(30)) == 1, "what was cut off again was never read"
 
 
 def test_a_feedback_log_that_cannot_be_written_stops_the_start(fitted, tmp_path):
@@ -352,7 +429,7 @@ def test_saving_never_overwrites_what_somebody_else_wrote(model):
 
 def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
     """From the first request to a saved folder, with the retriever that learns on."""
-    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f", width=16, ranker_seeds=1)
+    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f", width=16)
     demonstration: Any = {
         "query": "Print the summary of q3.pdf for Ann",
         "calls": ["read_file", "summarize", "print_pages"],

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dtdr.encoders.endpoint import EndpointEncoder
+from dtdr.text.encoders.endpoint import EndpointEncoder
 from tests.server import serving
 from tests.server.serving import QUERY
 
@@ -121,7 +121,7 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
     given = [f"{name}={folder}" for name, folder in models.items()]
     with (
         contextlib.ExitStack() as stack,
-        serving.process(*given, "--quiet", "--ranking-seconds", "600") as served,
+        serving.process(*given, "--quiet", "--limit", "ranking_seconds=600") as served,
     ):
         embeddings.works.clear()
         url = httpx2.URL(served.url)
@@ -148,12 +148,12 @@ def test_a_server_with_a_hung_encoder_stops_when_told_to(models, embeddings):
 def test_learning_that_waits_for_a_hung_encoder_ends_and_leaves_the_model_as_it_was(
     models, embeddings, monkeypatch
 ):
-    monkeypatch.setattr("dtdr.server.models._CHANGE_SECONDS", 1.0)
+    monkeypatch.setattr("dtdr.serve.server.models._CHANGE_SECONDS", 1.0)
     monkeypatch.setattr(
-        "dtdr.server.models._apply_updates",
+        "dtdr.serve.server.models._apply_updates",
         lambda retriever, requests: retriever.encoder.encode(["a text"]),
     )
-    monkeypatch.setattr("dtdr.server.models.ServedModel.can_learn", True)
+    monkeypatch.setattr("dtdr.serve.server.models.ServedModel.can_learn", True)
     body = {"model": "remote", "demonstrations": [{"query": QUERY, "calls": ["read_file"]}]}
     with serving.serve(serving.settings(models=models)) as served:
         embeddings.works.clear()

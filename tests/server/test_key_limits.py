@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from dtdr.server.keys import create_key
+from dtdr.serve.server.keys import create_key
 from tests.server import serving
 from tests.server.serving import lose_answers
 
@@ -80,11 +80,11 @@ def fill(servers, client):
 
 
 def names(client):
-    return (f"dtdr:sessions:1:{kind}:{client[1]}" for kind in ("open", "weights"))
+    return (f"dtdr:sessions:2:{kind}:{client[1]}" for kind in ("open", "weights"))
 
 
-def list_name(path):
-    return "dtdr:session:1:" + path.rsplit("/", 1)[1]
+def list_name(client, path):
+    return f"dtdr:session:2:{client[1]}:" + path.rsplit("/", 1)[1]
 
 
 def refusal(answer):
@@ -125,7 +125,7 @@ def test_servers_that_open_sessions_at_once_keep_the_limit_together(replicas, cl
 def test_a_session_that_is_gone_makes_room(how, replicas, client, redis):
     paths = fill(replicas, client)
     opened, _ = names(client)
-    redis.delete(list_name(paths[1]))
+    redis.delete(list_name(client, paths[1]))
     if how == "expired":
         redis.zadd(opened, {paths[1].rsplit("/", 1)[1]: 1})
     assert start(replicas[0], client[0]).status_code == 201
@@ -172,9 +172,9 @@ def test_a_request_that_is_sent_to_redis_twice_counts_once(fitted, key_file, red
             assert told.json()["history"] == ["read_file"]
             assert lost.is_set()
             weight = served.service.sessions._open[path.rsplit("/", 1)[1]].bytes
-        weights = redis.hgetall(f"dtdr:sessions:1:weights:{entry.id}")
+        weights = redis.hgetall(f"dtdr:sessions:2:weights:{entry.id}")
         assert weights == {"": str(weight), path.rsplit("/", 1)[1]: str(weight)}
-        assert redis.llen(list_name(path)) == 2
+        assert redis.llen(list_name((headers, entry.id), path)) == 2
 
 
 def test_a_full_redis_lets_sessions_be_deleted_and_counts_them_off_later(replicas, client, redis):

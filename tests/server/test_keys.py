@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.server import Settings, create_app
-from dtdr.server.keys import KeyFile, create_key, read_keys, revoke_key
-from dtdr.server.settings import is_loopback
+from dtdr.net.limits import is_loopback
+from dtdr.serve.server import Settings, create_app
+from dtdr.serve.server.keys import KeyFile, create_key, read_keys, revoke_key
 from tests.command_line import is_one_sentence
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -91,7 +91,7 @@ def test_every_key_is_compared_whichever_matches(keys, monkeypatch):
         compared.append(left)
         return original(left, right)
 
-    monkeypatch.setattr("dtdr.server.keys.hmac.compare_digest", compare)
+    monkeypatch.setattr("dtdr.serve.server.keys.hmac.compare_digest", compare)
     found = KeyFile(path)
     for presented, expected in ((rank, "rank"), (admin, "admin"), ("nonsense", None)):
         compared.clear()
@@ -213,7 +213,16 @@ def test_a_file_without_any_key_serves_nobody(fitted, keys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "7", '{"format": "dtdr-keys", "format_version": 1, "keys": [{}]}']
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "7",
+        '{"keys": []}',
+        '{"format": "dtdr-keys", "format_version": 2, "keys": []}',
+        '{"format": "dtdr-keys", "format_version": 1, "keys": [{}]}',
+    ],
 )
 def test_a_file_that_is_no_key_file_is_an_error_that_names_it(tmp_path, text):
     path = tmp_path / "odd.json"

@@ -1,4 +1,4 @@
-"""The mask endpoints give what dtdr.integrations gives."""
+"""The mask endpoints give what dtdr.agents gives."""
 
 import dataclasses
 from typing import get_args
@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 import dtdr
-from dtdr.integrations import ToolMask, ToolPolicy, anthropic, openai
-from dtdr.selection import count_tokens
-from dtdr.server.masks import MaskPolicy
+from dtdr.agents import ToolMask, ToolPolicy, anthropic, openai
+from dtdr.rankers.selection import count_tokens
+from dtdr.serve.server.masks import MaskPolicy
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY

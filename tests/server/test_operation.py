@@ -1,9 +1,7 @@
 """Running it: health, metrics, logs, spans, signals, the command line."""
 
-import asyncio
 import gzip
 import http.server
-import io
 import json
 import logging
 import os
@@ -15,10 +13,10 @@ import threading
 import pytest
 
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.server import Limits, Settings, create_app
-from dtdr.server.logs import _GATHER_SECONDS, GatheringHandler, JsonFormatter
-from dtdr.server.process import allow_files
-from dtdr.server.settings import named_models
+from dtdr.net.server_logs import JsonFormatter
+from dtdr.serve.server import Limits, Settings, create_app
+from dtdr.serve.server.process import allow_files
+from dtdr.serve.server.settings import named_models
 from tests.command_line import is_one_sentence
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -98,14 +96,14 @@ def test_a_failure_of_the_server_is_answered_and_logged_without_its_text(fitted,
     with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
 
-        def fail(prepared, histories):
-            raise ZeroDivisionError(f"about {prepared}")
+        def fail(prepared, runs):
+            raise ZeroDivisionError(f"about {runs[0].query}")
 
-        retriever._rankings = fail
+        retriever.ranker.score_all = fail
         answer = served.post("/v1/rank", {"query": "secret"}, headers={"x-request-id": "r-2"})
         assert answer.status_code == 500
         assert answer.json()["error"]["message"] == "the server failed; its log has the reason"
-        del retriever._rankings
+        del retriever.ranker.score_all
         assert served.post("/v1/rank", {"query": "secret"}).status_code == 200
     found = records(caplog)
     failed = next(item for item in found if item["event"] == "request failed")
@@ -275,7 +273,9 @@ def test_mistakes_on_the_command_line_are_one_sentence(dtdr, fitted, tmp_path):
             (["serve", fitted, "--port", "70000"], 2, "between 0 and 65535"),
             (["serve", fitted, "--port", port], 2, "already in use"),
             (["serve", fitted, "--host", "no.such.host.invalid", "--keys", "x"], 2, "cannot read"),
-            (["serve", fitted, "--max-body", "0"], 2, "body_bytes is 0"),
+            (["serve", fitted, "--limit", "body_bytes=0"], 2, "body_bytes is 0"),
+            (["serve", fitted, "--limit", "body=9"], 2, "unknown limit 'body'"),
+            (["serve", fitted, "--limit", "tools=many"], 2, "give a whole number"),
         ]
         for arguments, expected, text in cases:
             code, out, said = dtdr(*arguments)
@@ -320,43 +320,3 @@ def test_the_command_line_starts_without_the_servers_packages():
         [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}
     )
     assert found.stdout.strip() == "[]", found.stderr
-
-
-def test_log_lines_come_together_and_a_warning_at_once():
-    stream = io.StringIO()
-    handler = GatheringHandler(stream)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-
-    def say(text, level=logging.INFO):
-        handler.handle(logging.LogRecord("a", level, "", 0, text, (), None))
-
-    async def run():
-        say("one")
-        say("two")
-        assert stream.getvalue() == ""
-        say("three", logging.WARNING)
-        assert stream.getvalue() == "one\ntwo\nthree\n"
-        say("four")
-        while "four" not in stream.getvalue():
-            await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(run(), 30))
-    say("without a loop")
-    assert stream.getvalue().endswith("four\nwithout a loop\n")
-
-
-def test_lines_that_wait_for_a_stream_that_is_closed_stop_nothing():
-    stream = io.StringIO()
-    handler = GatheringHandler(stream)
-    problems = []
-
-    async def run():
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, problem: problems.append(problem))
-        handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "late", (), None))
-        stream.close()
-        await asyncio.sleep(3 * _GATHER_SECONDS)
-
-    asyncio.run(run())
-    assert problems == []
-    handler.handle(logging.LogRecord("a", logging.WARNING, "", 0, "later", (), None))

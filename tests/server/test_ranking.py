@@ -112,14 +112,14 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
     models = {"fast": fitted, "slow": fitted}
     with serving.serve(serving.settings(fitted, models=models)) as served:
         slow = served.service.models["slow"]
-        original = slow.current.retriever._rankings
+        original = slow.current.retriever.ranker.score_all
 
-        def wait(prepared, histories):
+        def wait(prepared, runs):
             entered.set()
             assert release.wait(30)
-            return original(prepared, histories)
+            return original(prepared, runs)
 
-        slow.current.retriever._rankings = wait
+        slow.current.retriever.ranker.score_all = wait
         object.__setattr__(slow.current, "inline", False)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             pending = pool.submit(
@@ -133,15 +133,15 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
 
 
 def test_a_model_with_an_encoder_that_is_not_learned_ranks_in_a_thread(fitted):
-    from dtdr.server import Limits
-    from dtdr.server.models import ServedModel
+    from dtdr.serve.server import Limits
+    from dtdr.serve.server.models import ServedModel
 
     model = ServedModel("mail", fitted, Limits())
     assert model.current.inline
     retriever = model.current.retriever
 
     remote: Any = type("Remote", (), {"learned": False})()
-    retriever.encoder = remote
+    retriever.ranker.encoder = remote
     model._install(retriever)
     assert not model.current.inline
 
@@ -150,13 +150,13 @@ def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):
     with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
         prepared: list[str] = []
-        original = retriever._prepare
+        original = retriever.ranker.prepare_all
 
-        def prepare(queries):
-            prepared.extend(queries)
-            return original(queries)
+        def prepare(runs):
+            prepared.extend(run.query for run in runs)
+            return original(runs)
 
-        monkeypatch.setattr(retriever, "_prepare", prepare)
+        monkeypatch.setattr(retriever.ranker, "prepare_all", prepare)
         expected = dtdr.load(fitted)
         for history in ([], ["read_file"], ["read_file", "summarize"], []):
             answer = served.post("/v1/rank", {"query": QUERY, "history": history, "top_k": 1})

@@ -5,11 +5,13 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
 import time
+import zlib
 
 import httpx2
 import pytest
@@ -17,7 +19,8 @@ import pytest
 import dtdr
 from dtdr.cli import run
 from dtdr.errors import InputError, MissingExtraError
-from dtdr.server.keys import create_key
+from dtdr.serve.server import redis_sessions
+from dtdr.serve.server.keys import create_key
 from tests.redis_server import RedisServer
 from tests.server import serving
 from tests.server.serving import QUERY, lose_answers
@@ -83,7 +86,7 @@ def test_a_session_takes_about_a_kilobyte_of_redis(replicas, redis_server):
             for _ in range(4):
                 call = {"tool": "read_file", "output": output} if output else "read_file"
                 replicas[0].post(f"{path}/call", {"tools": [call]})
-            name = "dtdr:session:1:" + path.rsplit("/", 1)[1]
+            name = "dtdr:session:2::" + path.rsplit("/", 1)[1]
             assert 0 < client.pttl(name) <= 1_800_000
             assert client.llen(name) == 5
             assert client.memory_usage(name, samples=0) < most
@@ -160,7 +163,7 @@ def is_there(redis_server, path):
     import redis
 
     with redis.from_url(redis_server.url) as client:
-        return client.exists("dtdr:session:1:" + path.rsplit("/", 1)[1])
+        return client.exists("dtdr:session:2::" + path.rsplit("/", 1)[1])
 
 
 def test_a_process_keeps_only_the_sessions_used_last_and_reads_others_again(fitted, redis_server):
@@ -177,7 +180,7 @@ def test_a_process_keeps_only_the_sessions_used_last_and_reads_others_again(fitt
 
 
 def test_limits_of_one_session_hold(fitted, redis_server, monkeypatch):
-    monkeypatch.setattr("dtdr.server.redis_sessions._SESSION_BYTES", 4_000)
+    monkeypatch.setattr("dtdr.serve.server.redis_sessions._SESSION_BYTES", 4_000)
     settings = serving.settings(fitted, session_store=redis_server.url, history=3)
     with serving.serve(settings) as served:
         path = open_session(served, history=["read_file"])
@@ -193,12 +196,106 @@ def test_a_session_of_another_version_is_refused_and_not_guessed(replicas, redis
 
     for entry in (b"not JSON", b'{"model":"mail"}', b"\x78garbage", b"[]"):
         with redis.from_url(redis_server.url) as client:
-            client.rpush("dtdr:session:1:damaged", entry)
+            client.rpush("dtdr:session:2::damaged", entry)
         refused = replicas[0].post("/v1/sessions/damaged/rank", {})
         assert refused.status_code == 404
         assert "open it again" in refused.json()["error"]["message"]
         with redis.from_url(redis_server.url) as client:
-            client.delete("dtdr:session:1:damaged")
+            client.delete("dtdr:session:2::damaged")
+
+
+def test_an_entry_unpacks_to_no_more_than_a_session_may_have(replicas, redis_server):
+    import redis
+
+    path = open_session(replicas[0])
+    bomb = zlib.compress(b'{"key": "k", "calls": []' + b" " * 20_000_000 + b"}")
+    with redis.from_url(redis_server.url) as client:
+        client.rpush("dtdr:session:2::" + path.rsplit("/", 1)[1], bomb)
+    answer = replicas[1].get(path)
+    assert answer.status_code == 404
+    assert "open it again" in answer.json()["error"]["message"]
+
+
+def test_entries_are_unpacked_in_a_thread(replicas, monkeypatch):
+    outputs = [secrets.token_hex(900) for _ in range(3)]
+    history = [{"tool": "read_file", "output": output} for output in outputs]
+    path = open_session(replicas[0], history=history)
+    loops = []
+    unpack = redis_sessions._unpack
+
+    def watch(entry, limit):
+        loops.append(serving.is_in_event_loop())
+        return unpack(entry, limit)
+
+    monkeypatch.setattr(redis_sessions, "_unpack", watch)
+    assert replicas[1].get(path).status_code == 200
+    assert loops == [False]
+
+
+@pytest.fixture
+def keyed(fitted, redis_server, tmp_path):
+    """A server whose sessions belong to keys, and the headers and ids of two of them."""
+    made = [create_key(tmp_path / "keys.json") for _ in range(2)]
+    settings = serving.settings(fitted, session_store=redis_server.url, keys=tmp_path / "keys.json")
+    with serving.serve(settings) as served:
+        yield served, [({"X-API-Key": key}, entry.id) for key, entry in made]
+
+
+def test_the_request_of_another_key_does_not_prolong_a_session(keyed, redis_server):
+    import redis
+
+    served, ((mine, identifier), (other, _)) = keyed
+    session = served.post("/v1/sessions", {"query": QUERY}, headers=mine).json()["session"]
+    name = f"dtdr:session:2:{identifier}:{session}"
+    with redis.from_url(redis_server.url) as client:
+        client.pexpire(name, 100_000)
+        for method in ("GET", "DELETE"):
+            answer = served.http.request(method, f"/v1/sessions/{session}", headers=other)
+            assert answer.status_code == 404
+        assert 0 < client.pttl(name) <= 100_000
+        assert served.get(f"/v1/sessions/{session}", headers=mine).status_code == 200
+        assert client.pttl(name) > 100_000
+
+
+@pytest.mark.parametrize("damage", ["other types", "no numbers", "too much", "too little"])
+def test_damaged_bookkeeping_is_mended(keyed, redis_server, damage):
+    import redis
+
+    served, ((mine, identifier), _) = keyed
+    opened, weights = (f"dtdr:sessions:2:{what}:{identifier}" for what in ("open", "weights"))
+
+    def open_one():
+        return served.post("/v1/sessions", {"query": QUERY}, headers=mine)
+
+    assert open_one().status_code == 201
+    with redis.from_url(redis_server.url) as client:
+        if damage == "other types":
+            client.delete(opened, weights)
+            client.set(opened, "x")
+            client.set(weights, "x")
+        elif damage == "no numbers":
+            client.hset(weights, "", "x")
+        elif damage == "too much":
+            client.hset(weights, "", 10**12)
+        else:
+            client.hdel(weights, "")
+        found = open_one()
+        assert found.status_code == 201, found.text
+        session = found.json()["session"]
+        held = {name.decode(): int(weight) for name, weight in client.hgetall(weights).items()}
+        total = held.pop("")
+        assert session in held
+        assert total == sum(held.values())
+        path = f"/v1/sessions/{session}"
+        assert served.post(f"{path}/call", {"tools": ["a"]}, headers=mine).status_code == 200
+
+
+def test_what_is_no_list_is_a_session_that_cannot_be_read(replicas, redis_server):
+    import redis
+
+    with redis.from_url(redis_server.url) as client:
+        client.set("dtdr:session:2::damaged", "x")
+    assert replicas[0].get("/v1/sessions/damaged").status_code == 404
 
 
 def test_a_server_without_the_model_of_a_session_says_so(fitted, redis_server, replicas):
@@ -306,7 +403,7 @@ def test_an_address_that_is_not_one_of_redis_stops_the_start(url, fitted, capsys
 
 def test_a_missing_package_is_named_with_its_extra(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    from dtdr.server import create_app
+    from dtdr.serve.server import create_app
 
     with pytest.raises(MissingExtraError, match=r"dtdr\[redis\]"):
         create_app(serving.settings(fitted, session_store="redis://127.0.0.1:1"))
@@ -314,7 +411,7 @@ def test_a_missing_package_is_named_with_its_extra(fitted, monkeypatch):
 
 def test_the_address_of_valkey_is_one_too():
     pytest.importorskip("redis", reason="needs the extra 'redis'")
-    from dtdr.redis_client import connect, describe_address
+    from dtdr.net.redis_client import connect, describe_address
 
     for url in ("valkey://h:1/2", "valkeys://:secret@h:1/2", "rediss://user:secret@h", "unix:///s"):
         client = connect(url, asynchronous=True)
@@ -374,10 +471,10 @@ def check_weights(server, key, sessions):
     import redis
 
     with redis.from_url(server.url, decode_responses=True) as client:
-        lists = {name.rsplit(":", 1)[1] for name in client.scan_iter("dtdr:session:1:*", 1_000)}
-        weights = client.hgetall(f"dtdr:sessions:1:weights:{key}")
+        lists = {name.rsplit(":", 1)[1] for name in client.scan_iter("dtdr:session:2:*", 1_000)}
+        weights = client.hgetall(f"dtdr:sessions:2:weights:{key}")
         assert int(weights.pop("")) == sum(map(int, weights.values()))
-        assert lists == weights.keys() == set(client.zrange(f"dtdr:sessions:1:open:{key}", 0, -1))
+        assert lists == weights.keys() == set(client.zrange(f"dtdr:sessions:2:open:{key}", 0, -1))
         assert len(lists) >= sessions
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtdr.server.keys import create_key
+from dtdr.serve.server.keys import create_key
 from tests.server import serving
 from tests.server.serving import QUERY
 
@@ -348,3 +348,47 @@ def test_random_bodies_are_never_a_failure_of_the_server(served, path, body):
 @given(path=st.sampled_from(POSTS), content=st.binary(max_size=300))
 def test_random_bytes_are_refused(served, path, content):
     refused(served.http.post(path, content=content, headers=JSON), 400, 422)
+
+
+BODIES = {
+    "/v1/rank": {},
+    "/v1/calls": {},
+    "/v1/plans": {},
+    "/v1/explain": {},
+    "/v1/surprise": {"call": "read_file"},
+    "/v1/search": {"text": "mail"},
+    "/v1/sessions": {},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_list_as_query_is_refused(served, path):
+    answer = served.post(path, {**BODIES[path], "query": [QUERY]})
+    assert answer.status_code == 422
+    assert "query" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_does_not_have_are_refused(served, number):
+    made = f'{{"tool": "a", "arguments": {{"x": {number}}}}}'
+    told = f'{{"tool": "a", "output": [{number}]}}'
+    sent = (
+        ("/v1/rank", f'{{"query": "q", "history": [{made}]}}'),
+        ("/v1/calls", f'{{"query": "q", "history": [{told}]}}'),
+        ("/v1/feedback", f'{{"demonstrations": [{{"query": "q", "calls": [{told}]}}]}}'),
+        ("/v1/mask/openai", f'{{"request": {{"messages": [], "temperature": {number}}}}}'),
+        ("/v1/mask/openai", f'{{"request": {{"messages": [], "user": "\\ud800", "x": {number}}}}}'),
+    )
+    for path, body in sent:
+        headers = {"content-type": "application/json"}
+        assert served.http.post(path, content=body, headers=headers).status_code in (400, 422)
+
+
+def test_every_answer_keeps_browsers_from_guessing_its_type(served):
+    for answer in (
+        served.post("/v1/rank", {"query": QUERY}),
+        served.post("/v1/rank", {}),
+        served.get("/docs"),
+        served.get("/nowhere"),
+    ):
+        assert answer.headers["x-content-type-options"] == "nosniff"

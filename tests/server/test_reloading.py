@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dtdr
-from dtdr.server import models
-from dtdr.server.keys import create_key, revoke_key
+from dtdr.serve.server import models
+from dtdr.serve.server.keys import create_key, revoke_key
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY
@@ -171,7 +171,7 @@ def test_a_model_without_finite_probabilities_is_not_the_clients_fault(fitted, m
     with serving.serve(serving.settings(fitted)) as served:
         retriever = served.service.models["mail"].current.retriever
         monkeypatch.setattr(
-            retriever,
+            retriever.ranker,
             "_probabilities",
             lambda _, h: np.full((len(h), len(retriever.vocabulary)), np.nan),
         )
@@ -191,7 +191,7 @@ def test_a_folder_that_is_away_for_a_moment_is_no_change(model):
 
 def test_a_folder_that_is_no_model_does_not_start(tmp_path):
     from dtdr.errors import ModelError
-    from dtdr.server import create_app
+    from dtdr.serve.server import create_app
 
     with pytest.raises(ModelError, match="does not exist"):
         create_app(serving.settings(tmp_path / "nothing"))
@@ -199,7 +199,7 @@ def test_a_folder_that_is_no_model_does_not_start(tmp_path):
 
 def test_a_model_that_asks_an_llm_is_not_served(tmp_path):
     from dtdr.errors import InputError
-    from dtdr.server import create_app
+    from dtdr.serve.server import create_app
 
     class Echo:
         def __call__(self, prompt: str) -> str:

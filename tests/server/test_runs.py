@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.calls import ToolCall
-from dtdr.demonstrations import Message
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
 from tests.server import serving
 from tests.server.serving import QUERY
 

@@ -8,12 +8,19 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import dtdr
-from dtdr.server.sessions import MemorySessions
-from dtdr.server.settings import Limits
+from dtdr.net.limits import Limits
+from dtdr.serve.server.served_session import ServedSession
+from dtdr.serve.server.sessions import Sessions
 from tests.server import serving
 from tests.server.serving import QUERY
 
 MODEL: Any = SimpleNamespace(current=SimpleNamespace(retriever=SimpleNamespace(vocabulary=())))
+
+
+def open_session(store: Sessions, query: str, owner: str) -> ServedSession:
+    session = ServedSession(MODEL, query, (), owner)
+    asyncio.run(store.open(session))
+    return session
 
 
 def test_a_session_ranks_as_the_stateless_request_does(served):
@@ -102,17 +109,17 @@ def test_sessions_are_weighed_and_not_only_counted(fitted):
 def test_one_key_cannot_take_the_memory_of_all(fitted):
     now = [0.0]
     limits = Limits(session_bytes=100_000, key_session_bytes=20_000, session_seconds=10)
-    store = MemorySessions(limits, clock=lambda: now[0])
+    store = Sessions(limits, clock=lambda: now[0])
     for _ in range(3):
-        asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
+        open_session(store, "q" * 4_000, "greedy")
     with pytest.raises(HTTPException, match="of this key hold"):
-        asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
+        open_session(store, "q" * 4_000, "greedy")
     for _ in range(2):
-        asyncio.run(store.open(MODEL, "q" * 4_000, (), "modest"))
+        open_session(store, "q" * 4_000, "modest")
     now[0] = 11
     assert asyncio.run(store.expire()) == 5
     assert not store._bytes
-    asyncio.run(store.open(MODEL, "q" * 4_000, (), "greedy"))
+    open_session(store, "q" * 4_000, "greedy")
 
 
 def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
@@ -132,7 +139,7 @@ def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
 
 
 def test_queries_of_runs_are_kept_prepared_up_to_a_limit_in_bytes(fitted):
-    from dtdr.server.snapshots import PreparedQueries, prepared_bytes
+    from dtdr.serve.server.snapshots import PreparedQueries, prepared_bytes
 
     retriever = dtdr.load(fitted)
     size = prepared_bytes(retriever, "query 1")
@@ -200,11 +207,11 @@ def test_a_thousand_sessions_stay_open_and_apart(served):
 
 def test_expiring_takes_the_least_recently_used_only():
     now = [0.0]
-    store = MemorySessions(Limits(session_seconds=10), clock=lambda: now[0])
+    store = Sessions(Limits(session_seconds=10), clock=lambda: now[0])
     found = []
     for moment in (0, 1, 2):
         now[0] = moment
-        found.append(asyncio.run(store.open(MODEL, "q", (), "")).id)
+        found.append(open_session(store, "q", "").id)
     now[0] = 9
     asyncio.run(store.find(found[0], ""))
     now[0] = 11.5

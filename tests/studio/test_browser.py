@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import dtdr
-from dtdr import datasets
-from dtdr.calls import ToolCall
 from dtdr.cli import run as run_command
 from dtdr.cli.studio import studio_endpoints
-from dtdr.datasets import synthetic
-from dtdr.demonstrations import Demonstration
-from dtdr.plan import Plan
-from dtdr.server.keys import create_key
-from dtdr.tools import Tool
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.tools import Tool
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import synthetic
+from dtdr.serve.server.keys import create_key
 from tests.server import serving
 from tests.studio.browser import VIEWS, Browser
 

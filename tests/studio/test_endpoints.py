@@ -9,9 +9,9 @@ import pytest
 from dtdr import load, read_demonstrations
 from dtdr.cli import run as run_command
 from dtdr.cli.studio import studio_endpoints
-from dtdr.prompting import SelectionPrompts
-from dtdr.selection import Selection, count_tokens
-from dtdr.server.keys import create_key
+from dtdr.llm.prompting import SelectionPrompts
+from dtdr.rankers.selection import Selection, count_tokens
+from dtdr.serve.server.keys import create_key
 from tests.server import serving
 
 QUERY = "Mail Ann the summary of q3.pdf"
@@ -34,6 +34,10 @@ def by_name(graph):
 def edges_by_name(graph):
     names = [node["name"] for node in graph["nodes"]]
     return {(names[edge["source"]], names[edge["target"]]): edge for edge in graph["edges"]}
+
+
+def test_json_of_the_studio_is_not_guessed_to_be_something_else(studio):
+    assert studio.get("/v1/studio").headers["x-content-type-options"] == "nosniff"
 
 
 def test_what_there_is_to_look_at(studio):
@@ -126,7 +130,7 @@ def test_a_run_can_be_played_into_a_session(studio, ask, model, runs):
 
 
 def test_ids_of_a_run_are_counted_from_one_and_references_follow():
-    from dtdr.calls import ToolCall, renumber_calls
+    from dtdr.data.calls import ToolCall, renumber_calls
 
     find = ToolCall("a", "find", {"who": "Ann"})
     mail = ToolCall("z", "mail", {"to": [{"$ref": "a", "path": "/mail"}], "all": {"x": "a"}})

@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import pytest
 
-from dtdr.datasets import synthetic
-from dtdr.encoders.cache import CacheWarning
-from dtdr.studio import graph
-from dtdr.studio.graph import ToolGraph
-from dtdr.studio.layout import spread
+from dtdr.evaluate.datasets import synthetic
+from dtdr.serve.studio import graph
+from dtdr.serve.studio.graph import ToolGraph
+from dtdr.serve.studio.layout import spread
+from dtdr.text.encoders.cache import CacheWarning
 
 
 @pytest.fixture

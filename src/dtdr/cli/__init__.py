@@ -19,12 +19,12 @@ import typer.core
 
 import dtdr
 from dtdr.cli.output import WIDTH, note
-from dtdr.cli.project_file import read_defaults
+from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
 
 
 class LogFormat(StrEnum):
-    """How lines of the log look."""
+    """Format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -60,7 +60,7 @@ _COMMANDS = {
 def _command(name: str) -> Any:
     module, attribute = _COMMANDS[name]
     command = getattr(import_module(f"{__name__}.{module}"), attribute)
-    alone = typer.Typer(rich_markup_mode=None)
+    alone = CommandGroup(rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         alone.add_typer(command, name=name)
     else:
@@ -115,12 +115,10 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose", "-v", help="Say on standard error what is done and how long it took."
-        ),
+        typer.Option("--verbose", "-v", help="Log progress and timings to standard error."),
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="How --verbose says it.")
+        LogFormat, typer.Option("--log-format", help="Format of the log lines.")
     ] = LogFormat.TEXT,
 ) -> None:
     """Rank which tools an LLM agent needs next, learned from demonstrations.
@@ -140,7 +138,7 @@ def root(
 def _log_to_standard_error(log_format: LogFormat) -> None:
     handler = logging.StreamHandler()
     if log_format is LogFormat.JSON:
-        from dtdr.server.logs import JsonFormatter
+        from dtdr.net.server_logs import JsonFormatter
 
         handler.setFormatter(JsonFormatter())
     else:
@@ -210,9 +208,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         command.main(list(arguments), prog_name="dtdr", standalone_mode=False)
         return 0
     try:
-        with command.make_context(
-            "dtdr", list(arguments), default_map=read_defaults(command)
-        ) as context:
+        with command.make_context("dtdr", list(arguments)) as context:
             command.invoke(context)
     except typer.Exit as error:
         return int(error.exit_code)

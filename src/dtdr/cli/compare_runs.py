@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,40 +14,20 @@ from dtdr.cli.output import console, note, print_json, printable
 from dtdr.errors import InputError, unknown_choice
 
 if TYPE_CHECKING:
-    from dtdr.evaluation.drift import Change, Drift
-    from dtdr.evaluation.tables import Table
+    from dtdr.evaluate.drift import Change, Drift
+    from dtdr.evaluate.tables import Table
 
 SHOWN = 8
 """Tools, groups and transitions in the tables; --json has all."""
 
 
 def compare_runs(
-    before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="Runs of the agent as it was (JSON lines).")
-    ],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Runs of the agent as it is.")],
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="MEASURE=X",
-            help="Exit with 1 where a measure changed by more than X, or by more than X% of what "
-            "it was, and not by chance; repeatable. Measures: calls, tokens, failed_calls, "
-            "failed_runs (a run), tool_mix, transitions, sources (0 is the same, 1 nothing in "
-            "common).",
-        ),
-    ] = None,
-    alpha: Annotated[
-        float,
-        typer.Option(
-            "--alpha",
-            metavar="P",
-            help="A change is not by chance below this corrected p-value; 1 tests limits alone.",
-        ),
-    ] = 0.05,
-    permutations: Annotated[
-        int, typer.Option("--permutations", metavar="N", help="Permutations of each test.", min=99)
-    ] = 10_000,
+    before: Path,
+    after: Path,
+    *,
+    limit: list[str] | None = None,
+    alpha: float = 0.05,
+    permutations: Annotated[int, typer.Option(min=99)] = 10_000,
     seed: options.SEED = 0,
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
@@ -57,10 +37,20 @@ def compare_runs(
     Runs with the same ids and queries are compared one by one.
 
     Example: dtdr compare-runs main.jsonl branch.jsonl --limit calls=10% --limit tool_mix=0.1
+
+    Args:
+        before (BEFORE): Runs of the agent as it was (JSON lines).
+        after (AFTER): Runs of the agent as it is.
+        limit (MEASURE=X): Exit with 1 where a measure changed by more than X, or by more than X% of
+            what it was, and not by chance; repeatable. Measures: calls, tokens, failed_calls,
+            failed_runs (a run), tool_mix, transitions, sources (0 is the same, 1 nothing in
+            common).
+        alpha (P): A change is not by chance below this corrected p-value; 1 tests limits alone.
+        permutations (N): Permutations of each test.
     """
-    from dtdr.evaluation.drift import MEASURES
-    from dtdr.evaluation.drift import compare_runs as compare
-    from dtdr.jsonl import BadRecords
+    from dtdr.data.jsonl import BadRecords
+    from dtdr.evaluate.drift import MEASURES
+    from dtdr.evaluate.drift import compare_runs as compare
 
     if not 0 < alpha <= 1:
         raise InputError(f"--alpha is {alpha}; it must be above 0 and at most 1")
@@ -116,8 +106,8 @@ class _Limit:
 
 
 def _print(drift: Drift, alpha: float) -> None:
-    from dtdr.evaluation.drift import MEASURES
-    from dtdr.evaluation.tables import Column, Table, share
+    from dtdr.evaluate.drift import MEASURES
+    from dtdr.evaluate.tables import Column, Table, count, numeric
 
     how = "the same queries, compared one by one" if drift.is_paired else "different queries"
     title = f"{drift.before:,} runs before, {drift.after:,} after; {how}"
@@ -128,28 +118,34 @@ def _print(drift: Drift, alpha: float) -> None:
             measured,
             alpha,
             title=title,
-            names={name: MEASURES[name] for name in MEASURES},
+            names=MEASURES,
+        ),
+        Table(
+            [Column("Source of arguments"), *numeric("Before", "After")],
+            [(source, *pair) for source, pair in drift.sources.items()],
         ),
         Table(
             [
-                Column("Source of arguments", "source"),
-                *(Column(side, side.lower(), share, True) for side in ("Before", "After")),
+                Column("Tool that only one side calls"),
+                *(
+                    Column(f"Calls {side}", show=count, numeric=True)
+                    for side in ("before", "after")
+                ),
             ],
-            [
-                {"source": source, "before": pair[0], "after": pair[1]}
-                for source, pair in drift.sources.items()
-            ],
+            [(printable(tool), *pair) for tool, pair in list(drift.one_sided.items())[:SHOWN]],
+            caption=_rest(len(drift.one_sided), "tools"),
         ),
-        _changes_table("Tool, calls a run", drift.of_kind("tool"), alpha),
+        _changes_table(
+            "Tool, calls a run",
+            [change for change in drift.of_kind("tool") if change.name not in drift.one_sided],
+            alpha,
+        ),
         _changes_table("Group, calls a run", drift.of_kind("group"), alpha),
         Table(
+            [Column("Transition"), *numeric("Before", "After")],
             [
-                Column("Transition", "pair"),
-                *(Column(side, side.lower(), share, True) for side in ("Before", "After")),
-            ],
-            [
-                {"pair": f"{printable(pair[0])} → {printable(pair[1])}", "before": x, "after": y}
-                for pair, x, y in drift.transitions[:SHOWN]
+                (" → ".join(map(printable, pair)), *shares)
+                for pair, *shares in drift.transitions[:SHOWN]
             ],
             caption=_rest(len(drift.transitions), "transitions"),
         ),
@@ -166,30 +162,28 @@ def _changes_table(
     alpha: float,
     *,
     title: str = "",
-    names: dict[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Table:
-    from dtdr.evaluation.tables import Cell, Column, Table, p_value
+    from dtdr.evaluate.tables import Cell, Column, Table, p_value
 
     shown = changes if names else changes[:SHOWN]
     rows = [
-        {
-            "name": (names or {}).get(change.name, printable(change.name)),
-            "before": change.before,
-            "after": change.after,
-            "change": Cell(
+        (
+            (names or {}).get(change.name, printable(change.name)),
+            change.before,
+            change.after,
+            Cell(
                 f"{change.change:{'' if change.before is None else '+'}.3f}",
                 best=change.adjusted < alpha,
             ),
-            "p": p_value(change.adjusted),
-        }
+            p_value(change.adjusted),
+        )
         for change in shown
     ]
     columns = [
-        Column(header, "name"),
-        Column("Before", "before", _number, True),
-        Column("After", "after", _number, True),
-        Column("Change", "change", numeric=True),
-        Column("p", "p", numeric=True),
+        Column(header),
+        *(Column(side, show=_number, numeric=True) for side in ("Before", "After")),
+        *(Column(title, numeric=True) for title in ("Change", "p")),
     ]
     caption = (
         f"Means of a run; a change without a mean is a total variation distance, 0 to 1. p: "

@@ -11,24 +11,25 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.inputs import load_dataset, open_data, report_bad
 from dtdr.cli.output import console, print_json
-from dtdr.demonstration_files import (
+from dtdr.cli.signature import CommandGroup
+from dtdr.data.demonstration_files import (
     read_demonstrations,
     read_tools,
     save_demonstrations,
     save_tools,
 )
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.progress import track
 from dtdr.errors import InputError, OutputError
-from dtdr.jsonl import BadRecords
-from dtdr.progress import track
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dtdr.datasets.statistics import Statistics
-    from dtdr.demonstrations import Demonstration
-    from dtdr.tools import Tool
+    from dtdr.data.demonstrations import Demonstration
+    from dtdr.data.tools import Tool
+    from dtdr.evaluate.datasets.statistics import Statistics
 
-app = typer.Typer(
+app = CommandGroup(
     no_args_is_help=True, help="Demonstrations: published sets, the bundled one, and your own."
 )
 
@@ -54,11 +55,14 @@ class Kind(StrEnum):
 
 
 @app.command("list")
-def list_sets(data_dir: options.DATA_DIR = None, as_json: options.JSON = False) -> None:
+def list_sets(
+    *,
+    as_json: options.JSON = False,
+) -> None:
     """Show the sets that have a name, and which of them are on this machine."""
     from dtdr.cli.data_tables import print_sets, set_rows
 
-    rows = set_rows(data_dir)
+    rows = set_rows()
     if as_json:
         for row in rows:
             row["available"] = row.pop("here").startswith("yes")
@@ -69,19 +73,21 @@ def list_sets(data_dir: options.DATA_DIR = None, as_json: options.JSON = False) 
 
 @app.command()
 def stats(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Sets; default: all there are.")
-    ] = None,
+    names: list[str] | None = None,
+    *,
     data: DATA = None,
     tools: options.TOOLS = None,
-    data_dir: options.DATA_DIR = None,
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Count plans, tools, calls and dependencies, with the published figures beside them."""
+    """Count plans, tools, calls and dependencies, with the published figures.
+
+    Args:
+        names (NAME): Sets; default: all there are.
+    """
     bad = BadRecords() if skip_bad else None
-    measured, missing = _summarize(names, data, tools, data_dir, bad, only_known_tools)
+    measured, missing = _summarize(names, data, tools, bad, only_known_tools)
     report_bad(bad)
     if as_json:
         print_json(
@@ -101,13 +107,12 @@ def _summarize(
     names: list[str] | None,
     data: Path | None,
     tools: Path | None,
-    data_dir: Path | None,
     bad: BadRecords | None,
     only_known_tools: bool,
 ) -> tuple[list[Statistics], list[str]]:
-    from dtdr import datasets
-    from dtdr.datasets.base import find_file
-    from dtdr.datasets.statistics import measure
+    from dtdr.evaluate import datasets
+    from dtdr.evaluate.datasets.source import find_file
+    from dtdr.evaluate.datasets.statistics import measure
 
     measured: list[Statistics] = []
     missing: list[str] = []
@@ -119,11 +124,11 @@ def _summarize(
     for name in datasets.NAMES if names is None or (not names and data is None) else names:
         if not names and name != datasets.BUNDLED:
             try:
-                find_file(datasets.find_source(name), data_dir)
+                find_file(datasets.find_source(name))
             except InputError:
                 missing.append(name)
                 continue
-        dataset = datasets.load(name, data_dir=data_dir, bad=bad)
+        dataset = datasets.load(name, bad=bad)
         if only_known_tools:
             dataset = datasets.keep_known_tools(dataset)
         published = None if dataset.synthetic else datasets.find_source(name).published
@@ -143,13 +148,18 @@ def _summarize(
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A set that is on the hub.")],
+    name: str,
+    *,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Fetch a set from huggingface.co into the cache, where every command finds it."""
-    from dtdr import datasets
-    from dtdr.datasets.download import download as fetch_set
+    """Fetch a set from huggingface.co into the cache, where every command finds it.
+
+    Args:
+        name (NAME): A set that is on the hub.
+    """
+    from dtdr.evaluate import datasets
+    from dtdr.evaluate.datasets.download import download as fetch_set
 
     if name == datasets.BUNDLED:
         raise InputError("the bundled set is generated on this machine; nothing to download")
@@ -162,15 +172,9 @@ def download(
 
 @app.command()
 def convert(
-    form: Annotated[
-        str,
-        typer.Argument(
-            metavar="FORMAT", help="jsonl or parquet, or a set whose format the file has."
-        ),
-    ],
-    source: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="A file, folder, pattern or URL.")
-    ],
+    form: str,
+    source: Path,
+    *,
     output: OUTPUT = Path("demonstrations.jsonl"),
     tools_out: TOOLS_OUT = None,
     skip_bad: options.SKIP_BAD = False,
@@ -180,6 +184,10 @@ def convert(
     """Turn a published file into demonstrations, or check and copy those that are.
 
     An output that ends in .parquet is written as Parquet.
+
+    Args:
+        form (FORMAT): jsonl or parquet, or a set whose format the file has.
+        source (INPUT): A file, folder, pattern or URL.
     """
     bad = BadRecords() if skip_bad else None
     demonstrations, described = _open(form, source, bad)
@@ -206,20 +214,22 @@ def convert(
 
 @app.command()
 def generate(
-    demonstrations: Annotated[
-        int, typer.Option("--demonstrations", metavar="N", help="How many demonstrations.")
-    ] = 3200,
-    tools: Annotated[
-        int, typer.Option("--tools", metavar="M", help="How many tools; 47 are written by hand.")
-    ] = 47,
+    *,
+    demonstrations: int = 3200,
+    tools: int = 47,
     seed: options.SEED = 0,
     output: OUTPUT = Path("demonstrations.jsonl"),
     tools_out: TOOLS_OUT = None,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Write synthetic demonstrations of a desk-and-travel assistant, any number of them."""
-    from dtdr.datasets import synthetic
+    """Write synthetic demonstrations of a desk-and-travel assistant, any number of them.
+
+    Args:
+        demonstrations (N): How many demonstrations.
+        tools (M): How many tools; 47 are written by hand.
+    """
+    from dtdr.evaluate.datasets import synthetic
 
     stream = synthetic.generate(demonstrations, tools, seed)
     count, _ = _write(stream, "Generating", output, tools_out, force, demonstrations)
@@ -241,20 +251,25 @@ def generate(
 
 @app.command()
 def split(
+    *,
     dataset: options.DATASET = None,
     data: DATA = None,
-    kind: Annotated[Kind, typer.Option("--kind", help="The paper's, or by group.")] = Kind.PAPER,
-    test: Annotated[float, typer.Option("--test", metavar="SHARE", help="Share to test on.")] = 0.3,
+    kind: Kind = Kind.PAPER,
+    test: float = 0.3,
     seed: options.SEED = 0,
     output: OUTPUT = Path("split.json"),
-    data_dir: options.DATA_DIR = None,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Write a split file: which demonstrations train and which test, by position."""
-    from dtdr.datasets import splits
+    """Write a split file: which demonstrations train and which test, by position.
 
-    chosen = load_dataset(data=data, dataset=dataset, tools=None, data_dir=data_dir, bad=None)
+    Args:
+        kind: The paper's, or by group.
+        test (SHARE): Share to test on.
+    """
+    from dtdr.evaluate.datasets import splits
+
+    chosen = load_dataset(data=data, dataset=dataset, tools=None, bad=None)
     draw = splits.paper_split if kind is Kind.PAPER else splits.group_split
     division = draw(chosen.demonstrations, seed, test)
     splits.save_split(output, division, records=len(chosen), dataset=chosen.name, force=force)
@@ -273,9 +288,9 @@ def split(
 
 
 def _open(form: str, path: Path, bad: BadRecords | None) -> tuple[Iterator[Demonstration], Any]:
-    from dtdr import datasets
-    from dtdr.datasets.base import canonical_name
     from dtdr.errors import unknown_choice
+    from dtdr.evaluate import datasets
+    from dtdr.evaluate.datasets.source import canonical_name
 
     if form in (JSONL, PARQUET):
         stream = read_demonstrations(path, bad=bad)
@@ -309,7 +324,7 @@ def _write(
 
 
 def _complete(described: Iterable[Tool], called: set[str]) -> list[Tool]:
-    from dtdr.tools import Tool, unique_tools
+    from dtdr.data.tools import Tool, unique_tools
 
     known = unique_tools(described)
     return [*known.values(), *(Tool(name) for name in sorted(called - known.keys()))]

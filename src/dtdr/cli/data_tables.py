@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from dtdr import datasets
 from dtdr.cli.output import console
-from dtdr.datasets.base import Published, find_file
-from dtdr.datasets.statistics import Statistics
-from dtdr.datasets.synthetic import SOURCE
 from dtdr.errors import InputError
-from dtdr.evaluation.tables import Column, Table
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets.source import Published, find_file
+from dtdr.evaluate.datasets.statistics import Statistics
+from dtdr.evaluate.datasets.synthetic import SOURCE
+from dtdr.evaluate.tables import Column, Table
 
 
-def set_rows(data_dir: Path | None) -> list[dict[str, Any]]:
+def set_rows() -> list[dict[str, Any]]:
     """One row a set that has a name: what it is, and whether it is on this machine."""
     rows: list[dict[str, Any]] = [
         {
@@ -30,7 +29,7 @@ def set_rows(data_dir: Path | None) -> list[dict[str, Any]]:
     for source in datasets.SOURCES.values():
         title, path = source.title, None
         try:
-            path = find_file(source, data_dir)[1]
+            path = find_file(source)[1]
             title = source.describe(path)[0]
             here = "yes"
         except InputError:
@@ -57,33 +56,26 @@ def print_sets(rows: list[dict[str, Any]]) -> None:
 
 def print_statistics(sets: list[Statistics], missing: list[str]) -> None:
     """Print the paper's table of dataset statistics, published figures below the measured ones."""
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str | None, ...]] = []
     for item in sets:
         rows.append(_row(item.title, item))
         if item.published:
             rows.append(_row("  full set, as published", item.published))
         if difference := item.difference:
             rows.append(
-                {
-                    "title": "  difference",
-                    "plans": difference["plans"],
-                    "tools": difference["tools"],
-                    "calls": difference["calls_per_plan"],
-                    "dependencies": difference["dependencies_per_plan"],
-                }
+                (
+                    "  difference",
+                    *(difference[key] for key in ("plans", "tools")),
+                    *(difference[f"{key}_per_plan"] for key in ("calls", "dependencies")),
+                )
             )
     for name in missing:
         source = datasets.find_source(name)
-        rows.append({"title": f"{source.title} (not here)"})
+        rows.append((f"{source.title} (not here)", *[None] * 4))
         if source.published:
             rows.append(_row("  full set, as published", source.published))
-    columns = [
-        Column("Set", "title"),
-        Column("Plans", "plans", numeric=True),
-        Column("Tools", "tools", numeric=True),
-        Column("Calls a plan", "calls", numeric=True),
-        Column("Dependencies a plan", "dependencies", numeric=True),
-    ]
+    numbers = ("Plans", "Tools", "Calls a plan", "Dependencies a plan")
+    columns = [Column("Set"), *(Column(title, numeric=True) for title in numbers)]
     caption = "mean ± standard deviation; tools count the end of plan, calls do not"
     console().print(Table(columns, rows, caption=caption).to_rich())
     for item in sets:
@@ -92,11 +84,6 @@ def print_statistics(sets: list[Statistics], missing: list[str]) -> None:
                 console().print(f"{item.title}: {sentence}.")
 
 
-def _row(title: str, of: Statistics | Published) -> dict[str, Any]:
-    return {
-        "title": title,
-        "plans": f"{of.plans:,}",
-        "tools": f"{of.tools:,}",
-        "calls": f"{of.calls[0]:.1f} ± {of.calls[1]:.1f}",
-        "dependencies": f"{of.dependencies[0]:.1f} ± {of.dependencies[1]:.1f}",
-    }
+def _row(title: str, of: Statistics | Published) -> tuple[str, ...]:
+    means = (f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in (of.calls, of.dependencies))
+    return title, f"{of.plans:,}", f"{of.tools:,}", *means

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dtdr.cli import options
 from dtdr.cli.output import console, dataset_label, print_json
@@ -15,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from dtdr.datasets import Dataset
-    from dtdr.datasets.splits import Split
-    from dtdr.demonstrations import Demonstration
-    from dtdr.retrievers.base import Retriever
+    from dtdr.data.demonstrations import Demonstration
+    from dtdr.evaluate.datasets import Dataset
+    from dtdr.evaluate.datasets.splits import Split
+    from dtdr.predict.model import Model
 
 SHOWN_RETRIEVER = "dtdr-f"
 """The default retriever, and the best of the table that follows."""
@@ -36,18 +34,21 @@ SHOWN_CALLS = (3, 5)
 
 
 def demo(
-    retriever: Annotated[
-        str, typer.Option("--retriever", metavar="NAME", help="What the walk-through shows.")
-    ] = SHOWN_RETRIEVER,
+    *,
+    retriever: str = SHOWN_RETRIEVER,
     seed: options.SEED = 0,
     as_json: options.JSON = False,
 ) -> None:
-    """Learn, rank and evaluate on bundled synthetic demonstrations, without download."""
-    from dtdr.datasets import BUNDLED, load
-    from dtdr.datasets.splits import default_split
-    from dtdr.evaluation import metrics
-    from dtdr.evaluation.harness import run
-    from dtdr.retrievers import NAMES
+    """Learn, rank and evaluate on bundled synthetic demonstrations, without download.
+
+    Args:
+        retriever (NAME): What the walk-through shows.
+    """
+    from dtdr.evaluate import metrics
+    from dtdr.evaluate.datasets import BUNDLED, load
+    from dtdr.evaluate.datasets.splits import default_split
+    from dtdr.evaluate.harness import run
+    from dtdr.rankers import NAMES
 
     shown = options.create_retriever(retriever, seed=seed)
     bundled = load(BUNDLED)
@@ -90,7 +91,7 @@ def _choose(held_out: list[Demonstration], seed: int) -> list[Demonstration]:
     return random.Random(seed).sample(readable, min(SHOWN_QUERIES, len(readable)))
 
 
-def _walk(retriever: Retriever, demonstration: Demonstration) -> list[dict[str, Any]]:
+def _walk(retriever: Model, demonstration: Demonstration) -> list[dict[str, Any]]:
     """Each step of the demonstration's own plan, with the top tools."""
     session = retriever.session(demonstration.query)
     steps = []
@@ -125,7 +126,7 @@ def _print_walks(
     out: Console,
     dataset: Dataset,
     split: Split,
-    retriever: Retriever,
+    retriever: Model,
     walks: list[tuple[Demonstration, list[dict[str, Any]]]],
 ) -> None:
     from rich.text import Text
@@ -178,7 +179,7 @@ def _print_results(
     results: list[dict[str, Any]],
     metrics: tuple[str, ...],
 ) -> None:
-    from dtdr.evaluation.result_tables import retrieval_table
+    from dtdr.evaluate.result_tables import retrieval_table
 
     kind = "synthetic" if dataset.synthetic else "held-out"
     table = retrieval_table(
@@ -196,5 +197,5 @@ def _print_results(
         "Next, on data of your own:\n"
         "  dtdr fit demonstrations.jsonl -o model\n"
         '  dtdr rank model "what the user asks for" --history tool_a,tool_b\n'
-        "  dtdr evaluate --data demonstrations.jsonl"
+        "  dtdr evaluate demonstrations.jsonl"
     )

@@ -4,60 +4,46 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import note, print_json
+from dtdr.cli.output import note, print_json, quote
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.erasure import FileErasure
+    from dtdr.data.erasure import FileErasure
 
 
 def erase(
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATA", help="Files of demonstrations: .jsonl, .parquet, folders, patterns."
-        ),
-    ],
-    group: Annotated[
-        list[str],
-        typer.Option("--group", metavar="GROUP", help="Whose demonstrations; repeatable."),
-    ],
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="A model that learned from them, which is marked; repeatable.",
-        ),
-    ] = None,
-    refit: Annotated[
-        bool,
-        typer.Option(
-            "--refit",
-            help="Fit each MODEL again on what stays in DATA, as it was fitted; DATA are all that "
-            "it learned from.",
-        ),
-    ] = False,
+    data: list[Path],
+    *,
+    group: list[str],
+    model: list[Path] | None = None,
+    refit: bool = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
+    dry_run: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Take the demonstrations of a group out of files; all others stay as they are.
+    """Delete the demonstrations of a group from files; all others stay as they are.
 
-    Models still hold what they learned: with --refit they are fitted again, else those named with
-    --model are marked, and dtdr inspect and dtdr serve say so, until they are.
+    Models keep what they learned. With --refit, the models named with --model are fitted again;
+    otherwise they are marked, and dtdr inspect and dtdr serve warn of it, until they are.
 
     Example: dtdr erase runs/ --group user-42 --model model --refit
+
+    Args:
+        data (DATA): Files of demonstrations: .jsonl, .parquet, folders, patterns.
+        group (GROUP): Whose demonstrations; repeatable.
+        model (MODEL): A model that learned from them, which is marked; repeatable.
+        refit: Fit each MODEL again on what stays in DATA, as it was fitted; DATA are all that it
+            learned from.
+        dry_run: Count, and change nothing.
     """
     from dtdr.cli.refit import Refit
-    from dtdr.erasure import erase_groups
-    from dtdr.model_folder import mark_erased, read_config
+    from dtdr.data.erasure import erase_groups
+    from dtdr.rankers.model_folder import mark_erased, read_config
 
     if "" in group:
         raise InputError("the group is empty; name the group whose demonstrations are erased")
@@ -110,7 +96,7 @@ def erase(
             f"{quote(str(folder))} --refit"
         )
     if erased and not dry_run and not models:
-        note("models that learned from them still hold what they learned; fit them again")
+        note("models that learned from them keep what they learned; fit them again")
 
 
 def _tell(erasures: list[FileErasure], *, dry_run: bool) -> None:
@@ -124,8 +110,8 @@ def _tell(erasures: list[FileErasure], *, dry_run: bool) -> None:
 
 def _drop_counts(models: list[Path], expected: list[FileErasure]) -> None:
     """Delete the counts that models keep of files, but for those of files that stay as they are."""
-    from dtdr.counting import KeptCounts
-    from dtdr.counting.parts import find_parts, hash_part
+    from dtdr.predict.counting import KeptCounts
+    from dtdr.predict.counting.file_parts import find_parts, hash_part
 
     kept = [one for one in map(KeptCounts.of_model, models) if one.folder.is_dir()]
     if kept:

@@ -9,16 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtdr.cli.output import note
+from dtdr.cli.output import note, printable, shorten
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.evaluation.calls import CallScores
-    from dtdr.evaluation.metrics import Mean
-    from dtdr.evaluation.plans import PlanScores
-    from dtdr.evaluation.reliability import Reliability
-    from dtdr.evaluation.run_log import RunLog
-    from dtdr.evaluation.tables import Table
+    from dtdr.evaluate.call_accuracy import CallScores
+    from dtdr.evaluate.metrics import Mean
+    from dtdr.evaluate.mistakes import Mistake
+    from dtdr.evaluate.plan_accuracy import PlanScores
+    from dtdr.evaluate.reliability import Reliability
+    from dtdr.evaluate.run_log import RunLog
+    from dtdr.evaluate.tables import Table
 
 
 class By(StrEnum):
@@ -51,12 +52,13 @@ class Evaluation:
 
     Attributes:
         subject: what they are about.
-        logs: one a retriever.
+        logs: one per retriever.
         metrics: names, in the order of the columns.
         by: what the first metric is broken down by; None shows the whole alone.
         has_calibration: whether calibration is shown.
         calls: how calls are filled; None where that was not asked.
         plans: how whole plans come out, by retriever; empty where that was not asked.
+        mistakes: of a fitted model, most confident first; None where retrievers were fitted.
     """
 
     subject: Subject
@@ -66,17 +68,18 @@ class Evaluation:
     has_calibration: bool = False
     calls: CallScores | None = None
     plans: Mapping[str, PlanScores] = field(default_factory=dict)
+    mistakes: Sequence[Mistake] | None = None
 
     @cached_property
     def results(self) -> list[dict[str, Any]]:
         """The metrics of each run."""
-        from dtdr.evaluation.metrics import summary
+        from dtdr.evaluate.metrics import summary
 
         return [summary(log, self.metrics) for log in self.logs]
 
     @cached_property
     def _groups(self) -> list[dict[int, Mean]]:
-        from dtdr.evaluation import by_plan_length, by_step
+        from dtdr.evaluate import by_plan_length, by_step
 
         if self.by is None:
             return []
@@ -85,7 +88,7 @@ class Evaluation:
 
     @cached_property
     def _reliabilities(self) -> list[Reliability]:
-        from dtdr.evaluation.reliability import reliability_of
+        from dtdr.evaluate.reliability import reliability_of
 
         return [reliability_of(log) for log in self.logs]
 
@@ -108,6 +111,9 @@ class Evaluation:
             item["plans"] = planned.to_dict()
             if first is not None and planned is not first:
                 item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
+        if self.mistakes is not None:
+            for item in results:
+                item["mistakes"] = [mistake.to_dict() for mistake in self.mistakes]
         record: dict[str, Any] = {
             "dataset": self.subject.dataset,
             "split": self.subject.split,
@@ -119,7 +125,7 @@ class Evaluation:
 
     def tables(self) -> Iterator[Table]:
         """What a terminal shows, one table after the other."""
-        from dtdr.evaluation.result_tables import (
+        from dtdr.evaluate.result_tables import (
             breakdown_table,
             metric_title,
             reliability_table,
@@ -128,7 +134,8 @@ class Evaluation:
 
         steps = f"{self.results[0]['steps']:,} steps" if self.results else "nothing to evaluate"
         subject = self.subject
-        caption = f"{steps} of {subject.test:,} held-out plans; learned from {subject.train:,}."
+        tested = "held-out plans" if self.mistakes is None else "runs"
+        caption = f"{steps} of {subject.test:,} {tested}; learned from {subject.train:,}."
         yield retrieval_table(self.results, self.metrics, title=subject.title, caption=caption)
         if self.by is not None:
             what = "calls made before the step" if self.by is By.STEP else "calls of the plan"
@@ -138,17 +145,19 @@ class Evaluation:
             yield reliability_table(self.results, self._reliabilities, title="Calibration")
         yield from self._tables_of_calls()
         yield from self._tables_of_plans()
+        if self.mistakes:
+            yield _mistakes_table(self.mistakes)
 
     def _tables_of_calls(self) -> Iterator[Table]:
-        from dtdr.evaluation.result_tables import calls_table, parameters_table
+        from dtdr.evaluate.result_tables import calls_table, lost_leaves_table
 
         if self.calls is not None:
             yield calls_table(self.calls, title="Calls, the right tool given")
             if self.calls.exact < 1:
-                yield parameters_table(self.calls, title="Parameters that are wrong most often")
+                yield lost_leaves_table(self.calls, title="Leaves that are wrong most often")
 
     def _tables_of_plans(self) -> Iterator[Table]:
-        from dtdr.evaluation.plans import lengths_table, plan_calibration_table, plans_table
+        from dtdr.evaluate.plan_accuracy import lengths_table, plan_calibration_table, plans_table
 
         if self.plans:
             yield plans_table(self.plans, title="Whole plans")
@@ -165,21 +174,47 @@ class Evaluation:
         """Write the reliability diagram of the confidence, as SVG.
 
         Raises:
-            InputError: no run holds confidence.
+            InputError: no run has confidence.
             OutputError: the file is there and ``force`` is False, or it cannot be written.
         """
-        from dtdr.evaluation.charts import reliability_chart
-        from dtdr.files import replace_file
+        from dtdr.data.files import replace_file
+        from dtdr.evaluate.charts import reliability_chart
 
         panels = []
         for log, reliability in zip(self.logs, self._reliabilities, strict=True):
             encoder = log.header.encoder
             name = log.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
             if reliability.ece is None:
-                note(f"the log of {name} holds no confidence and is not drawn; run it again")
+                note(f"the log of {name} has no confidence and is not drawn; run it again")
                 continue
             panels.append((name, reliability.bins, reliability.ece))
         if not panels:
             raise InputError("there is no run with confidence to draw")
         with replace_file(path, force=force) as stream:
             stream.write(reliability_chart(panels, title=self.subject.title))
+
+
+def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
+    from dtdr.evaluate.tables import Column, Table, numeric
+
+    rows = [
+        (
+            shorten(printable(" ".join(item.query.split())), 44),
+            len(item.history),
+            shorten(printable(item.history[-1]), 18) if item.history else "-",
+            shorten(printable(item.predicted), 18),
+            item.probability,
+            item.confidence,
+            shorten(printable(item.called), 18),
+        )
+        for item in mistakes
+    ]
+    columns = [
+        Column("Query"),
+        Column("Calls", numeric=True),
+        *(Column(title, is_whole=True) for title in ("The last", "Predicted")),
+        *numeric("P", "Sure"),
+        Column("Came", is_whole=True),
+    ]
+    caption = "P: probability of the predicted tool; Sure: confidence; --json has all in full."
+    return Table(columns, rows, "The most confident mistakes", caption)

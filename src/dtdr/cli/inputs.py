@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtdr.cli.output import note
-from dtdr.demonstration_files import DemonstrationFile, read_tools
-from dtdr.demonstrations import Demonstration
+from dtdr.data.demonstration_files import DemonstrationFile, read_tools
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords
-from dtdr.plan import Plan
-from dtdr.run import Run
-from dtdr.tools import Tool
 
 if TYPE_CHECKING:
-    from dtdr.counting import KeptCounts, Sample
-    from dtdr.datasets import Dataset
-    from dtdr.datasets.splits import Split
-    from dtdr.engines import Engine
+    from dtdr.data.engines import Engine
+    from dtdr.evaluate.datasets import Dataset
+    from dtdr.evaluate.datasets.splits import Split
+    from dtdr.predict.counting import KeptCounts, Sample
+    from dtdr.predict.model import Model
 
 logger = logging.getLogger("dtdr")
 
@@ -31,10 +32,8 @@ def load_dataset(
     *,
     data: Path | Sequence[Path] | None,
     dataset: str | None,
-    tools: Path | None,
-    data_dir: Path | None,
+    tools: Path | None = None,
     bad: BadRecords | None,
-    only_known_tools: bool = False,
     log_format: str | None = None,
 ) -> Dataset:
     """The demonstrations that a user named, by files of any known format or by name.
@@ -44,14 +43,13 @@ def load_dataset(
     """
     from dataclasses import replace
 
-    from dtdr.datasets import keep_known_tools, load
-    from dtdr.progress import track
+    from dtdr.data.progress import track
+    from dtdr.evaluate.datasets import load
 
     paths = [data] if isinstance(data, Path) else list(data or ())
     if dataset is not None and not paths:
-        read = load(dataset, data_dir=data_dir, bad=bad)
-        read = read if tools is None else replace(read, tools=read_tools(tools))
-        return keep_known_tools(read) if only_known_tools else read
+        read = load(dataset, bad=bad)
+        return read if tools is None else replace(read, tools=read_tools(tools))
     if not paths or dataset is not None:
         raise InputError(
             "name the demonstrations once: a demonstrations.jsonl file or logs, or --dataset NAME"
@@ -59,28 +57,27 @@ def load_dataset(
     stream = open_data(paths, log_format, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
     logger.info("read %d demonstrations from %s", len(demonstrations), ", ".join(map(str, paths)))
-    own = dataset_of(paths, demonstrations, stream.tools, tools)
-    return keep_known_tools(own) if only_known_tools else own
+    return dataset_of(paths, demonstrations, stream.tools, tools)
 
 
 def dataset_of(
     paths: Sequence[Path],
     demonstrations: list[Demonstration],
-    beside: Sequence[Tool],
+    logged: Sequence[Tool],
     tools: Path | None,
 ) -> Dataset:
-    """Demonstrations of files as a data set, with the tools of a file or those found beside them.
+    """Demonstrations of files as a data set, with the tools of a file or those of the logs.
 
     Raises:
         InputError: the file of tools cannot be read.
     """
-    from dtdr.datasets import Dataset
+    from dtdr.evaluate.datasets import Dataset
 
     return Dataset(
         name=paths[0].stem,
         title=paths[0].name,
         demonstrations=demonstrations,
-        tools=read_tools(tools) if tools else tuple(beside),
+        tools=read_tools(tools) if tools else tuple(logged),
         synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
         source=str(paths[0]),
         licence="",
@@ -95,11 +92,11 @@ def open_data(
     Raises:
         InputError: an unknown format, or files that cannot be read.
     """
-    from dtdr import traces
+    from dtdr import logs
 
-    stream = traces.open_demonstrations(paths, log_format, bad=bad)
-    if log_format is None and stream.format != traces.CANONICAL:
-        title = traces.FORMATS[stream.format].title
+    stream = logs.open_demonstrations(paths, log_format, bad=bad)
+    if log_format is None and stream.format != logs.CANONICAL:
+        title = logs.FORMATS[stream.format].title
         note(f"{paths[0]} is read as {stream.format}: {title}")
     return stream
 
@@ -116,7 +113,7 @@ def draw_from_large(
     most_ids: int,
     kept: KeptCounts | None = None,
 ) -> Sample | None:
-    """A sample of demonstrations, where files hold more than are to be learned from.
+    """A sample of demonstrations, if files have more than a fit learns from.
 
     Returns:
         None where all of them are, and for logs of agents, whose demonstrations have to be cut
@@ -125,16 +122,16 @@ def draw_from_large(
     Raises:
         InputError: the data cannot be read or used.
     """
-    from dtdr import traces
-    from dtdr.counting import draw_sample, rows_of
-    from dtdr.shards import find_shards, is_sharded
+    from dtdr import logs
+    from dtdr.data.shards import find_shards, is_sharded
+    from dtdr.predict.counting import draw_sample, rows_of
 
-    if log_format not in (None, traces.CANONICAL) or not size:
+    if log_format not in (None, logs.CANONICAL) or not size:
         return None
     if not any(map(is_sharded, paths)):
         if not all(path.is_file() and path.open("rb").read(2) != b"\x1f\x8b" for path in paths):
             return None
-        if traces.open_demonstrations(paths, log_format).format != traces.CANONICAL:
+        if logs.open_demonstrations(paths, log_format).format != logs.CANONICAL:
             return None
     try:
         rows = sum(rows_of(shard) for path in paths for shard in find_shards(path))
@@ -160,26 +157,23 @@ def draw_from_large(
     return sample
 
 
-def choose_split(
-    dataset: Dataset, choice: str | None, *, data_dir: Path | None, seed: int
-) -> Split:
+def choose_split(dataset: Dataset, choice: str | None, *, seed: int) -> Split:
     """The split that a user named.
 
     Args:
         dataset: what is split.
         choice: a split file; ``default`` or None for the set's own; ``paper``; ``group``; or the
             variant of a fixed split, such as ``by-sequence``.
-        data_dir: where fixed splits lie.
         seed: of the splits that are drawn.
 
     Raises:
         InputError: there is no such split, or it is about other data.
     """
-    from dtdr.datasets import splits
+    from dtdr.evaluate.datasets import splits
 
     records = len(dataset.demonstrations)
     if choice is None or choice == "default":
-        return splits.default_split(dataset, data_dir, seed)
+        return splits.default_split(dataset, seed=seed)
     if choice == "paper":
         return splits.paper_split(dataset.demonstrations, seed)
     if choice == "group":
@@ -187,12 +181,22 @@ def choose_split(
     if Path(choice).suffix or Path(choice).exists():
         return splits.read_split(choice, records=records)
     try:
-        return splits.fixed_split(dataset.name, data_dir, choice, records=records)
+        return splits.fixed_split(dataset.name, None, choice, records=records)
     except InputError as error:
         raise InputError(
             f"--split {choice!r} is not a split file and not default, paper, group or a fixed "
             f"split's variant ({error})"
         ) from error
+
+
+def is_fitted_to(retriever: Model, runs: Sequence[Demonstration]) -> bool:
+    """Whether a model was fitted to just these runs."""
+    from dtdr.predict import create
+
+    if all(run.outcome == "failure" for run in runs):
+        return False
+    # The cheapest retriever there is; it hashes its training data as any other does.
+    return create("random").fit(runs).training_.sha256 == retriever.training_.sha256
 
 
 def report_bad(bad: BadRecords | None) -> None:
@@ -202,6 +206,42 @@ def report_bad(bad: BadRecords | None) -> None:
     for reason in bad.first:
         note(f"left out {reason}")
     note(f"left out {bad.count} bad record{'s' if bad.count > 1 else ''} in all")
+
+
+def check_query(query: str | None) -> None:
+    """Refuse a blank query.
+
+    Raises:
+        InputError: it is blank.
+    """
+    if query is not None and not query.strip():
+        raise InputError("the query is empty; write what the user asked for")
+
+
+def split_history(texts: Sequence[str] | None, retriever: Model) -> list[str]:
+    """Names of tools from ``--history A,B --history C``; the name of a known tool stays whole."""
+    return [
+        name.strip()
+        for text in texts or ()
+        for name in ([text] if retriever.index(text) >= 0 else text.split(","))
+        if name.strip()
+    ]
+
+
+def find_unknown(run: Run, retriever: Model) -> list[str]:
+    """Tools of a run's calls that the model does not know, each once."""
+    return list(dict.fromkeys(name for name in run.history if retriever.index(name) < 0))
+
+
+def read_run_alone(source: str, query: str | None, history: Sequence[str] | None) -> Run:
+    """The run of ``--run``, which goes without a query and ``--history``.
+
+    Raises:
+        InputError: one of them is there too, or as ``read_run``.
+    """
+    if query is not None or history:
+        raise InputError("a run has its query and its calls; give --run alone, or a query")
+    return read_run(source)
 
 
 def read_run(source: str) -> Run:

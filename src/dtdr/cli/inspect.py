@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from dtdr.calls import END
 from dtdr.cli import options
 from dtdr.cli.output import console, print_json, printable
+from dtdr.data.calls import END
 from dtdr.errors import ModelError
 
 SHOWN_TOOLS = 12
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    model: Path,
+    *,
     as_json: options.JSON = False,
 ) -> None:
     """Show what is in a model folder, after checking that it is whole.
 
     Example: dtdr inspect model
+
+    Args:
+        model (MODEL): A model folder.
     """
-    from dtdr.model_folder import describe
-    from dtdr.retrievers import retriever_class
+    from dtdr.rankers import saved_class
+    from dtdr.rankers.model_folder import describe
 
     description = describe(model)
-    description["needs_descriptions"] = retriever_class(description["retriever"]).needs_descriptions
+    ranker = saved_class(model, description["retriever"])
+    description["needs_descriptions"] = ranker.needs_descriptions
     if as_json:
         print_json(description)
         return
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from dtdr.evaluation.tables import Column, Table, count, share
+    from dtdr.evaluate.tables import Column, Table, count, share
 
     facts = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
@@ -43,12 +46,7 @@ def inspect(
     for name, value in _facts(description).items():
         facts.add_row(name, Text(printable(value)))
     tensors = [
-        {
-            "name": printable(name),
-            "shape": " × ".join(map(str, about["shape"])),
-            "type": about["dtype"],
-            "bytes": about["bytes"],
-        }
+        (printable(name), " × ".join(map(str, about["shape"])), about["dtype"], about["bytes"])
         for name, about in description["tensors"].items()
     ]
     arguments = description.get("arguments")
@@ -57,10 +55,10 @@ def inspect(
     out.print(facts)
     if tensors:
         columns = [
-            Column("Array", "name"),
-            Column("Shape", "shape", numeric=True),
-            Column("Type", "type"),
-            Column("Bytes", "bytes", count, numeric=True),
+            Column("Array"),
+            Column("Shape", numeric=True),
+            Column("Type"),
+            Column("Bytes", show=count, numeric=True),
         ]
         out.print(Table(columns, tensors).to_rich())
     if arguments is not None:
@@ -74,7 +72,7 @@ def inspect(
             title = "Calls that are filled exactly, on held-out runs"
             out.print(Table(columns, thresholds, title=title).to_rich())
         values = _values(arguments)
-        title = "Values of arguments that the model holds"
+        title = "Values of arguments in the model"
         if values:
             columns = [
                 Column("Tool", "tool"),
@@ -83,11 +81,11 @@ def inspect(
             ]
             out.print(Table(columns, values, title=title).to_rich())
         else:
-            out.print(Text("The model holds no values of arguments."))
+            out.print(Text("The model has no values of arguments."))
 
 
 def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
-    """The constants of each argument; a stranger's folder may hold anything."""
+    """The constants of each argument; a stranger's folder may have anything in it."""
     try:
         today = {learned: name for name, learned in arguments["names"].items()}
         return [
@@ -123,7 +121,7 @@ def _list_values(about: dict[str, Any]) -> list[str]:
 
 
 def _thresholds(arguments: dict[str, Any]) -> list[dict[str, float]]:
-    """How sure a call has to be; a stranger's folder may hold anything."""
+    """How sure a call has to be; a stranger's folder may have anything in it."""
     try:
         return [
             {name: float(item[name]) for name in ("exact", "probability", "calls")}
@@ -151,7 +149,6 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         + (f", {failures:,} failures left out" if failures else "")
         + (f"; counted all, learned from a sample of {sampled:,}" if sampled else "")
         + (f"; {erased:,} were erased from the data since: fit it again" if erased else ""),
-        **_choice(training.get("choice")),
         "data sha256": training["sha256"],
         "tools": f"{len(names):,}, {described:,} with a description",
         "names": ", ".join(names[:SHOWN_TOOLS]) + more,
@@ -159,32 +156,6 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "written by": _pairs(description["versions"]),
         "format": f"{description['format']} {description['format_version']}",
     }
-
-
-def _choice(made: dict[str, Any] | None) -> dict[str, str]:
-    """What fit chose by itself, and what that measured; a stranger's folder may hold anything."""
-    if made is None:
-        return {}
-    try:
-        folds = "by group" if made["grouped"] else "at random"
-        chosen = f"blocks {made['blocks'].replace(',', ', ')}; folds {folds}"
-        measured = "; ".join(
-            f"MRR {trial['mrr']:.3f} {_difference(trial['blocks'], made['measured'][0]['blocks'])}"
-            for trial in made["measured"]
-        )
-        steps = f" (on {made['measured'][0]['steps']:,} held-out steps)" if measured else ""
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError("the model's record of its choice is damaged; fit it again") from error
-    compared = {"compared": measured + steps} if measured else {}
-    return {"chosen by fit": chosen, **compared}
-
-
-def _difference(blocks: str, standard: str) -> str:
-    """How a set of blocks differs from the standard one."""
-    own, usual = set(blocks.split(",")), set(standard.split(","))
-    parts = [f"with {name}" for name in sorted(own - usual)]
-    parts += [f"without {name}" for name in sorted(usual - own)]
-    return " and ".join(parts) or "with the standard blocks"
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr import engines
 from dtdr.cli import options
 from dtdr.cli.output import WIDTH, console, note, print_json
+from dtdr.cli.signature import CommandGroup
+from dtdr.data import engines
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.lab.report.page import Page
-    from dtdr.lab.report.results import Results
-    from dtdr.lab.run import Summary
+    from dtdr.evaluate.lab.compute import Summary
+    from dtdr.evaluate.lab.report.page import Page
 
-app = typer.Typer(
+app = CommandGroup(
     name="lab",
     help="Re-run the paper, or the same tables on your own data, into one report.",
     no_args_is_help=True,
@@ -47,26 +47,16 @@ TIMES = Annotated[
 
 
 @app.command("list")
-def list_suites(as_json: options.JSON = False) -> None:
+def list_suites(
+    *,
+    as_json: options.JSON = False,
+) -> None:
     """Show the suites that come with the package."""
-    from dtdr.evaluation.tables import Column, Table
-    from dtdr.lab.suite import names, read_suite
+    from dtdr.evaluate.lab.suite import names, read_suite
+    from dtdr.evaluate.tables import Column, Table
 
     suites = [read_suite(name) for name in names()]
-    rows = [
-        {
-            "suite": suite.name,
-            "title": suite.title,
-            "needs": "an LLM"
-            if suite.needs_llm
-            else "an LLM in part"
-            if suite.asks_llm
-            else "the registry"
-            if suite.is_optional
-            else "",
-        }
-        for suite in suites
-    ]
+    rows = [{"suite": suite.name, "title": suite.title, "needs": suite.needs} for suite in suites]
     if as_json:
         print_json({"suites": rows})
         return
@@ -76,94 +66,57 @@ def list_suites(as_json: options.JSON = False) -> None:
 
 @app.command("run")
 def run(
-    suites: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SUITE",
-            help="Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper: its "
-            "tables and figures with its own settings.",
-            show_default=False,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small form of every suite, on synthetic data.")
-    ] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FILE", help="Your demonstrations.jsonl instead."),
-    ] = None,
+    suites: list[str] | None = None,
+    *,
+    quick: bool = False,
+    data: Path | None = None,
     tools: options.TOOLS = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option("--dataset", metavar="NAME", help="Only these sets; repeatable."),
-    ] = None,
-    retriever: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retriever",
-            metavar="NAME",
-            help="Only these, or your own as module:Class; repeatable.",
-        ),
-    ] = None,
-    encoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--encoder", metavar="NAME", help="Of the retrievers that use one; repeatable."
-        ),
-    ] = None,
-    llm: Annotated[
-        list[str] | None,
-        typer.Option("--llm", metavar="NAME", help="gguf:PATH or openai:NAME@URL; repeatable."),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", metavar="N", help="How many splits.", min=1)
-    ] = None,
-    plans: Annotated[
-        int | None,
-        typer.Option("--plans", metavar="N", help="Only the first N plans of a set.", min=2),
-    ] = None,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full",
-            help="Every held-out step and plan with an LLM; sets that are not here are downloaded.",
-        ),
-    ] = False,
+    dataset: list[str] | None = None,
+    retriever: list[str] | None = None,
+    encoder: list[str] | None = None,
+    llm: list[str] | None = None,
+    seeds: Annotated[int | None, typer.Option(min=1)] = None,
+    plans: Annotated[int | None, typer.Option(min=2)] = None,
+    full: bool = False,
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Processes (default: 2).", min=1)
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     engine: options.ENGINE = engines.PROCESSES,
-    address: options.ADDRESS = None,
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-under",
-            metavar="METRIC=VALUE",
-            help="Exit with 1 where the best retriever is below, such as recall@5=0.9.",
-        ),
-    ] = None,
-    dry: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many runs there are and how long.")
-    ] = False,
+    fail_under: list[str] | None = None,
+    dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
     times: TIMES = True,
     name: NAME = None,
     cache: CACHE = None,
-    data_dir: options.DATA_DIR = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Run suites and write the report; what is kept already is not computed again.
+    """Run suites and write the report; runs that are in the cache are not computed again.
 
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
+
+    Args:
+        suites (SUITE): Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper:
+            its tables and figures with its own settings.
+        quick: A small form of every suite, on synthetic data.
+        data (FILE): Your demonstrations.jsonl instead.
+        dataset (NAME): Only these sets; repeatable.
+        retriever (NAME): Only these retrievers, or your own as module:Class; repeatable.
+        encoder (NAME): Encoder of the retrievers that use one; repeatable.
+        llm (NAME): gguf:PATH or openai:NAME@URL; repeatable.
+        seeds (N): Number of splits.
+        plans (N): Only the first N plans of a set.
+        full: Every held-out step and plan with an LLM; downloads the sets that are missing.
+        workers (N): Processes (default: 2).
+        fail_under (METRIC=VALUE): Exit with 1 where the best retriever is below, such as
+            recall@5=0.9.
+        dry: Only print the number of runs and the time that they need.
     """
-    from dtdr.lab.progress import format_duration
-    from dtdr.lab.quality_gate import parse_thresholds
-    from dtdr.lab.report import build_report, write_report
-    from dtdr.lab.resolve import Options, own_name
-    from dtdr.lab.run import run_lab
-    from dtdr.lab.store import Store
+    from dtdr.evaluate.lab.compute import run_lab
+    from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
+    from dtdr.evaluate.lab.report import build_report, write_report
+    from dtdr.evaluate.lab.report.page import check_installed
+    from dtdr.evaluate.lab.resolve import Options, own_name
+    from dtdr.evaluate.lab.store import Store
 
     if data is not None and dataset:
         raise InputError("name the data once: --data FILE or --dataset NAME")
@@ -176,12 +129,11 @@ def run(
         raise InputError("--quick is a small form and --full the whole one; leave one out")
     lab = name or (own_name(data) if data else _lab_name(suites, quick))
     if "/" in lab or lab.startswith("."):
-        raise InputError(f"--name {lab!r} must not hold a slash or start with a dot")
+        raise InputError(f"--name {lab!r} must not have a slash or start with a dot")
     chosen = Options(
         quick=quick and data is None,
         file=data,
         tools=tools,
-        data_dir=data_dir,
         datasets=dataset,
         seeds=seeds,
         retrievers=retriever,
@@ -192,8 +144,10 @@ def run(
         skip_bad=skip_bad,
         only_known_tools=only_known_tools,
     )
+    if not dry:
+        check_installed()
     store = Store(cache)
-    with engines.open_engine(engine, workers=workers, address=address) as opened:
+    with engines.open_engine(engine, workers=workers):
         summary = run_lab(
             suites,
             chosen,
@@ -201,31 +155,43 @@ def run(
             store=store,
             command=_command(),
             workers=workers,
-            engine=None if engine == engines.PROCESSES else opened,
+            engine=engine,
             dry=dry,
             note=note,
         )
     if dry:
-        left = summary.cells - summary.cached
+        seconds = summary.expected_seconds
         if as_json:
-            print_json(
-                {
-                    "runs": summary.cells,
-                    "cached": summary.cached,
-                    "expected_seconds": round(summary.expected_seconds),
-                }
-            )
+            counts = {"runs": summary.cells, "cached": summary.cached}
+            print_json({**counts, "expected_seconds": round(seconds)})
         else:
             console().print(
-                f"{summary.cells:,} runs, {summary.cached:,} kept already; the other {left:,} "
-                f"take about {format_duration(summary.expected_seconds)}"
+                f"{summary.cells:,} runs, {summary.cached:,} kept already; the other "
+                f"{summary.cells - summary.cached:,} take about {_format_duration(seconds)}"
             )
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
-    below = _below(results, summary.suites, thresholds)
+    below = [line for suite in summary.suites for line in failures(results, suite, thresholds)]
     if as_json:
-        print_json(_as_json(summary, results, paths, below))
+        print_json(
+            {
+                "lab": summary.lab,
+                "suites": summary.suites,
+                "runs": summary.cells,
+                "cached": summary.cached,
+                "computed": summary.computed,
+                "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
+                "damaged": summary.damaged,
+                "left_out": summary.left_out,
+                "seconds": round(summary.seconds, 1),
+                "report": [str(path) for path in paths],
+                "results": [
+                    row for suite in summary.suites for row in method_means(results, suite)
+                ],
+                "below": below,
+            }
+        )
     else:
         _print(page, summary, paths)
     for sentence in below:
@@ -242,8 +208,8 @@ def report(
     cache: CACHE = None,
 ) -> None:
     """Write the report again from what is kept; no data and no retriever is needed."""
-    from dtdr.lab.report import build_report, write_report
-    from dtdr.lab.store import Store
+    from dtdr.evaluate.lab.report import build_report, write_report
+    from dtdr.evaluate.lab.store import Store
 
     page, results = build_report(Store(cache), name, times=times)
     paths = write_report(page, output)
@@ -258,6 +224,13 @@ def _lab_name(suites: list[str], quick: bool) -> str:
     return f"{name}-quick" if quick else name
 
 
+def _format_duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def _command() -> str:
     """The command line as typed, without what is different on another machine."""
     words = []
@@ -265,22 +238,16 @@ def _command() -> str:
     for word in sys.argv[1:]:
         if skip:
             skip = False
-        elif word in ("--cache", "--data-dir", "--output", "-o", "--workers"):
+        elif word in ("--cache", "--output", "-o", "--workers"):
             skip = True
-        elif not word.startswith(("--cache=", "--data-dir=", "--output=", "--workers=")):
+        elif not word.startswith(("--cache=", "--output=", "--workers=")):
             words.append(quote(word))
     return " ".join(["dtdr", *words])
 
 
-def _below(results: Results, suites: list[str], thresholds: dict[str, float]) -> list[str]:
-    from dtdr.lab.quality_gate import failures
-
-    return [sentence for suite in suites for sentence in failures(results, suite, thresholds)]
-
-
 def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
-    from dtdr.evaluation.tables import Table
-    from dtdr.lab.report.page import Text
+    from dtdr.evaluate.lab.report.page import Text
+    from dtdr.evaluate.tables import Table
 
     out = console()
     for section in page.sections:
@@ -299,24 +266,3 @@ def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
         f"{len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
     out.print(f"Report: {paths[0]} and {paths[1]}", markup=False)
-
-
-def _as_json(
-    summary: Summary, results: Results, paths: tuple[Path, Path], below: list[str]
-) -> dict[str, Any]:
-    from dtdr.lab.quality_gate import method_means
-
-    return {
-        "lab": summary.lab,
-        "suites": summary.suites,
-        "runs": summary.cells,
-        "cached": summary.cached,
-        "computed": summary.computed,
-        "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
-        "damaged": summary.damaged,
-        "left_out": summary.left_out,
-        "seconds": round(summary.seconds, 1),
-        "report": [str(path) for path in paths],
-        "results": [row for suite in summary.suites for row in method_means(results, suite)],
-        "below": below,
-    }

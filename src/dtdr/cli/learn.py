@@ -17,76 +17,45 @@ _PAUSE_SECONDS = 1.0
 
 
 def learn(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The model folder that servers watch.")
-    ],
-    log: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="LOG",
-            envvar="DTDR_FEEDBACK_LOG",
-            help="What dtdr serve --feedback-log names: a file, or an address of Redis.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", metavar="NAME", help="The model's name on the servers.  [default: its folder]"
-        ),
-    ] = None,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--held-out",
-            metavar="FILE",
-            help="Measure on these demonstrations too; never learned from.",
-        ),
-    ] = None,
-    share: Annotated[
-        float, typer.Option("--share", metavar="P", help="Hold this share of the feedback out.")
-    ] = 0.1,
-    tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", metavar="D", help="Publish nothing whose MRR falls by more."),
-    ] = 0.005,
-    batch: Annotated[
-        int, typer.Option("--batch", metavar="N", help="Learn when so many demonstrations wait.")
-    ] = 32,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Learn from fewer after S seconds.")
-    ] = 60.0,
-    keep: Annotated[
-        int, typer.Option("--keep", metavar="N", help="Keep so many versions to roll back to.")
-    ] = 10,
-    once: Annotated[
-        bool, typer.Option("--once", help="Learn from what is in the log now, and exit.")
-    ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics",
-            metavar="[HOST:]PORT",
-            help="Answer Prometheus here; on loopback without HOST.",
-        ),
-    ] = None,
-    versions: Annotated[
-        bool, typer.Option("--versions", help="List the versions, and exit.")
-    ] = False,
-    roll_back: Annotated[
-        str | None,
-        typer.Option("--roll-back", metavar="VERSION", help="Serve this version again, and exit."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each change as a JSON object.")
-    ] = False,
+    model: Path,
+    log: Annotated[str | None, typer.Argument(envvar="DTDR_FEEDBACK_LOG")] = None,
+    *,
+    name: str | None = None,
+    held_out: Path | None = None,
+    share: float = 0.1,
+    tolerance: float = 0.005,
+    batch: int = 32,
+    seconds: float = 60.0,
+    keep: int = 10,
+    once: bool = False,
+    metrics: str | None = None,
+    versions: bool = False,
+    roll_back: str | None = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Learn from feedback that servers log, measure, and publish what is not worse.
+    """Learn from the feedback that servers log, and publish models that are not worse.
 
     Servers that watch the folder reload it without dropping a request.
 
     Example: dtdr learn models/mail feedback.jsonl
+
+    Args:
+        model (MODEL): The model folder that servers watch.
+        log (LOG): The log of dtdr serve --feedback-log: a file, or an address of Redis.
+        name (NAME): The model's name on the servers.  [default: its folder]
+        held_out (FILE): Also measure on these demonstrations; the model never learns from them.
+        share (P): Share of the feedback to hold out.
+        tolerance (D): Largest drop of MRR that is published.
+        batch (N): Learn when N demonstrations wait.
+        seconds (S): Learn from fewer after S seconds.
+        keep (N): Number of versions to keep for a rollback.
+        once: Learn from what is in the log now, and exit.
+        metrics ([HOST:]PORT): Answer Prometheus here; on loopback without HOST.
+        versions: List the versions, and exit.
+        roll_back (VERSION): Serve this version again, and exit.
+        as_json: Print each change as a JSON object.
     """
-    from dtdr.learning import LearnOptions, Trainer, Versions
+    from dtdr.serve.learning import LearnOptions, Trainer, Versions
 
     if versions:
         _list_versions(Versions(model), as_json)
@@ -97,8 +66,8 @@ def learn(
         return
     if log is None:
         raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
-    from dtdr.demonstration_files import read_demonstrations
-    from dtdr.feedback import open_log
+    from dtdr.data.demonstration_files import read_demonstrations
+    from dtdr.serve.feedback import open_log
 
     options = LearnOptions(batch, seconds, share, tolerance, keep)
     feedback = open_log(log, name or model.resolve().name)
@@ -160,37 +129,36 @@ def _record(change: Any) -> dict[str, Any]:
 
 
 def _list_versions(versions: Any, as_json: bool) -> None:
-    from dtdr.evaluation.tables import Column, Table
-    from dtdr.learning.versions import checksum_of
+    from dtdr.evaluate.tables import Column, Table
+    from dtdr.serve.learning.versions import checksum_of
 
     kept = set(versions.list_names())
     served = checksum_of(versions.model)
     history = versions.history()
     rows = [
-        {
-            **_record(change),
-            "before": "" if change.before is None else f"{change.before:.3f}",
-            "after": "" if change.after is None else f"{change.after:.3f}",
-            "kept": "yes" if change.version in kept else "no",
-        }
+        (
+            change.version,
+            change.outcome,
+            change.time,
+            change.demonstrations,
+            change.held_out,
+            *("" if mrr is None else f"{mrr:.3f}" for mrr in (change.before, change.after)),
+            "yes" if change.version in kept else "no",
+        )
         for change in history
     ]
     now_served = next((c.version for c in reversed(history) if c.checksum == served), None)
     if as_json:
         print_json({"served": now_served, "history": [_record(change) for change in history]})
         return
+    numbers = ("Demonstrations", "Held out", "MRR before", "after")
     columns = [
-        Column("Version", "version"),
-        Column("Outcome", "outcome"),
-        Column("Time", "time"),
-        Column("Demonstrations", "demonstrations", str, numeric=True),
-        Column("Held out", "held_out", str, numeric=True),
-        Column("MRR before", "before", str, numeric=True),
-        Column("after", "after", str, numeric=True),
-        Column("Kept", "kept"),
+        *map(Column, ("Version", "Outcome", "Time")),
+        *(Column(title, numeric=True) for title in numbers),
+        Column("Kept"),
     ]
     console().print(Table(columns, rows).to_rich())
-    typer.echo(f"{versions.model} is version {now_served or 'none of these: it was fitted anew'}")
+    typer.echo(f"{versions.model} is version {now_served or 'none of these: it was fitted again'}")
 
 
 def _serve_metrics(address: str | None) -> Callable[[Any], None]:

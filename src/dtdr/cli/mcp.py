@@ -12,161 +12,76 @@ import typer
 
 from dtdr.cli.options import ALLOW_ENDPOINT
 from dtdr.errors import InputError
-from dtdr.traces.cut_options import Outputs
+from dtdr.logs.cut_options import Outputs
 
 if TYPE_CHECKING:
-    from dtdr.gateway import Gateway
+    from dtdr.agents.gateway import Gateway
 
 KEY_VARIABLE = "DTDR_MCP_KEY"
 
 
 def mcp(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
-    rest: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="-- UPSTREAM",
-            help="After --: a command with its arguments, or URLs; another -- begins the next one.",
-            show_default=False,
-        ),
-    ] = None,
-    upstream: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--upstream",
-            metavar="NAME=SERVER",
-            help="A server by name: NAME='command arguments' or NAME=https://host/mcp; repeatable.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="JSON with mcpServers or servers, as clients have."
-        ),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http",
-            metavar="[HOST:]PORT",
-            help="Serve streamable HTTP at /mcp instead of standard input and output.",
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="K", help="Ranked tools to show at most.", min=1)
-    ] = 10,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            "--coverage",
-            metavar="C",
-            help="Of these, the fewest that hold the right one this often (dtdr-f).",
-        ),
-    ] = None,
-    sticky: Annotated[
-        str,
-        typer.Option(
-            "--sticky",
-            metavar="HOW",
-            help="grow: a shown tool stays until the run ends; confidence: the set changes only "
-            "for a clearly better one; none: it follows the ranking.",
-        ),
-    ] = "grow",
-    always: Annotated[
-        list[str] | None,
-        typer.Option("--always", metavar="TOOL", help="Always show this tool; repeatable."),
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option(
-            "--query",
-            metavar="TEXT",
-            help="What to rank for until the client says what the user wants.",
-        ),
-    ] = None,
-    learn: Annotated[
-        Path | None,
-        typer.Option(
-            "--learn",
-            metavar="FILE",
-            help="Append the calls passed on to this demonstrations.jsonl, and update the model "
-            "in memory where it can.",
-        ),
-    ] = None,
-    redact: Annotated[
-        bool,
-        typer.Option("--redact/--no-redact", help="Scrub secrets and personal data from it."),
-    ] = True,
-    outputs: Annotated[
-        Outputs,
-        typer.Option("--outputs", help="What it keeps of the calls' outputs."),
-    ] = Outputs.TEXT,
-    prefetch: Annotated[
-        bool,
-        typer.Option(
-            "--prefetch",
-            help="Make predicted calls while the LLM is thinking, to tools that a server's "
-            '"prefetch" in the config lists, or else that the server marks as read-only.',
-        ),
-    ] = False,
-    prefetch_probability: Annotated[
-        float,
-        typer.Option(
-            "--prefetch-probability",
-            metavar="P",
-            help="How probable a call must be for that.",
-            min=0.01,
-            max=1,
-        ),
-    ] = 0.8,
-    pin: Annotated[
-        Path | None,
-        typer.Option(
-            "--pin",
-            metavar="FILE",
-            help="Refuse tools whose definition is not the one first seen, which is kept here.",
-        ),
-    ] = None,
-    odd_calls: Annotated[
-        str,
-        typer.Option(
-            "--odd-calls",
-            metavar="HOW",
-            help="Judge calls while the client's intent is known: log writes a line for those "
-            "unlike earlier runs, refuse does not make them, ignore judges none.",
-        ),
-    ] = "ignore",
-    input_price: Annotated[
-        float,
-        typer.Option(
-            "--input-price",
-            metavar="USD",
-            help="What a million tokens of the client's LLM cost, for the money saved in /metrics.",
-            min=0,
-        ),
-    ] = 0.0,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            help="How long a call waits for a server that is away before it fails.",
-            min=0,
-        ),
-    ] = 5.0,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say on standard error what happens.")
-    ] = False,
+    model: Path,
+    rest: list[str] | None = None,
+    *,
+    upstream: list[str] | None = None,
+    config: Path | None = None,
+    http: str | None = None,
+    top: Annotated[int, typer.Option(min=1)] = 10,
+    coverage: float | None = None,
+    sticky: str = "grow",
+    always: list[str] | None = None,
+    query: str | None = None,
+    learn: Path | None = None,
+    redact: bool = True,
+    outputs: Outputs = Outputs.TEXT,
+    prefetch: bool = False,
+    prefetch_probability: Annotated[float, typer.Option(min=0.01, max=1)] = 0.8,
+    pin: Path | None = None,
+    odd_calls: str = "ignore",
+    input_price: Annotated[float, typer.Option(min=0)] = 0.0,
+    wait: Annotated[float, typer.Option(min=0)] = 5.0,
+    verbose: bool = False,
     allow_endpoint: ALLOW_ENDPOINT = None,
 ) -> None:
-    """Stand between an MCP client and its servers, and show the tools it needs next.
+    """Run an MCP gateway that lists only the most likely tools.
 
     Example: dtdr mcp model -- npx -y @modelcontextprotocol/server-filesystem .
+
+    Args:
+        model (MODEL): A model folder.
+        rest (-- UPSTREAM): After --, a command with its arguments, or URLs; another -- begins the
+            next server.
+        upstream (NAME=SERVER): A named server: NAME='command arguments' or NAME=https://host/mcp;
+            repeatable.
+        config (FILE): JSON with mcpServers or servers, as MCP clients have it.
+        http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
+        top (K): List at most K ranked tools.
+        coverage (C): List the fewest of them that have the right one with probability C (dtdr-f).
+        sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
+            only for a clearly better tool; none: the list follows the ranking.
+        always (TOOL): Always list this tool; repeatable.
+        query (TEXT): Query to rank for until the client sends the user's intent.
+        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
+            in memory if it supports that.
+        redact: Scrub secrets and personal data from FILE.
+        outputs: What to write of the calls' outputs.
+        prefetch: Make predicted calls while the LLM thinks, to tools that "prefetch" in the config
+            lists, or else to those that their server marks as read-only.
+        prefetch_probability (P): Minimum probability of a prefetched call.
+        pin (FILE): Refuse tools whose definition differs from the first one seen, which is kept in
+            FILE.
+        odd_calls (HOW): Anomaly check of calls once the client's intent is known: log writes a line
+            for unusual calls, refuse does not make them, ignore checks none.
+        input_price (USD): Price of a million input tokens of the client's LLM, for the savings in
+            /metrics.
+        wait (SECONDS): How long a call waits for an absent server before it fails.
+        verbose: Log to standard error.
     """
+    from dtdr.agents.early_calls import PrefetchBounds
+    from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
+    from dtdr.agents.policy import ToolPolicy
     from dtdr.api import load
-    from dtdr.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
-    from dtdr.integrations.early_calls import PrefetchBounds
-    from dtdr.integrations.policy import ToolPolicy
 
     specs = [
         *(read_config(config) if config is not None else ()),
@@ -201,9 +116,9 @@ def mcp(
 def _serve(gateway: Gateway, http: str | None) -> None:
     import anyio
 
-    from dtdr.gateway import serve_http, serve_stdio
-    from dtdr.gateway.http import LIMITS
-    from dtdr.server.process import tune_process
+    from dtdr.agents.gateway import serve_http, serve_stdio
+    from dtdr.agents.gateway.http import LIMITS
+    from dtdr.serve.server.process import tune_process
 
     tune_process(LIMITS.connections)
     if http is None:
@@ -216,7 +131,7 @@ def _serve(gateway: Gateway, http: str | None) -> None:
 
 def _log_to_standard_error(*, verbose: bool) -> None:
     """Standard output belongs to the protocol."""
-    from dtdr.gateway.terminal import PrintableFormatter
+    from dtdr.agents.gateway.terminal import PrintableFormatter
 
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("dtdr: %(message)s"))

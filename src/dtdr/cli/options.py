@@ -6,66 +6,66 @@ import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dtdr import encoders
 from dtdr.errors import InputError, unknown_choice
+from dtdr.text import encoders
 
 if TYPE_CHECKING:
-    from dtdr.retrievers.base import Retriever
+    from dtdr.predict.model import Model
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SEED = Annotated[
     int,
     # What numpy and scikit-learn take.
-    typer.Option("--seed", metavar="N", help="Seed of everything random.", min=0, max=2**32 - 1),
+    typer.Option("--seed", metavar="N", help="Random seed.", min=0, max=2**32 - 1),
 ]
 ENGINE = Annotated[
     str,
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What runs the workers: processes of this machine, or ray.",
+        help="What runs the workers: processes of this machine, ray on this machine, or the "
+        "address of a Ray cluster, such as ray:auto or ray://HOST:10001.",
     ),
 ]
-ADDRESS = Annotated[
+HISTORY = Annotated[
+    list[str] | None,
+    typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first; repeatable."),
+]
+RUN = Annotated[
     str | None,
     typer.Option(
-        "--address",
-        metavar="ADDRESS",
-        help="The Ray cluster, such as auto or ray://HOST:10001; a Ray of this machine without it.",
-        show_default=False,
+        "--run",
+        metavar="FILE",
+        help='Read query and calls from a file instead: one JSON object with "query", "before" and '
+        '"calls" as in demonstrations.jsonl; - reads standard input.',
     ),
 ]
-FORCE = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
 SKIP_BAD = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out records that cannot be used, and count them.")
+    bool, typer.Option("--skip-bad", help="Leave out bad records, and count them.")
 ]
 ONLY_KNOWN_TOOLS = Annotated[
     bool,
     typer.Option(
         "--only-known-tools",
-        help="Leave out plans that call a tool which the set does not describe.",
+        help="Leave out plans that call a tool without a description in the set.",
     ),
 ]
 DATASET = Annotated[
     str | None,
     typer.Option("--dataset", metavar="NAME", help="A set that 'dtdr data list' shows."),
 ]
-DATA_DIR = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="FOLDER", help="Where published sets lie."),
-]
 TOOLS = Annotated[
     Path | None,
     typer.Option(
         "--tools",
         metavar="FILE",
-        help="Tools and their descriptions; default: tools.json beside the demonstrations.",
+        help="Tools and their descriptions; default: tools.json in the folder of the data.",
     ),
 ]
 SPLIT = Annotated[
@@ -73,7 +73,7 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="What is held out: a split file, default, paper, group, or a variant such as "
+        help="What to hold out: a split file, default, paper, group, or a variant such as "
         "by-sequence.",
     ),
 ]
@@ -91,14 +91,14 @@ SETTINGS = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A parameter of the retriever, such as order=2; repeatable.",
+        help="A parameter of the retriever, such as order=2 or recipe=paper; repeatable.",
     ),
 ]
 
 
 def _allow_endpoints(hosts: list[str] | None) -> None:
     # The environment variable reaches models that are reloaded and worker processes, too.
-    from dtdr.encoders.endpoint import ALLOW_VARIABLE
+    from dtdr.text.encoders.endpoint import ALLOW_VARIABLE
 
     if hosts:
         os.environ[ALLOW_VARIABLE] = ",".join([os.environ.get(ALLOW_VARIABLE, ""), *hosts])
@@ -125,19 +125,6 @@ LLM_COMMAND = Annotated[
 ]
 
 
-class Recipe(StrEnum):
-    """Which settings a retriever starts from."""
-
-    DEFAULT = "default"
-    PAPER = "paper"
-
-
-RECIPE = Annotated[
-    Recipe,
-    typer.Option("--recipe", help="Start from this project's settings, or exactly the paper's."),
-]
-
-
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -151,7 +138,7 @@ def check_two_files(tools_out: Path | None, output: Path) -> None:
         raise InputError(f"--tools-out and --output both name {output}; give two files")
 
 
-def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
     """``["order=2", "clusters=null"]`` as keywords; a value that is not JSON is text.
 
     Python's ``True``, ``False`` and ``None`` mean what they say.
@@ -164,9 +151,11 @@ def parse_settings(texts: Sequence[str] | None) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise InputError(f"--set {text!r} is not KEY=VALUE; write for example --set order=2")
+            raise InputError(
+                f"{option} {text!r} is not KEY=VALUE; write for example {option} order=2"
+            )
         if key in settings:
-            raise InputError(f"--set gives {key!r} twice; give it once")
+            raise InputError(f"{option} gives {key!r} twice; give it once")
         try:
             settings[key] = _CONSTANTS[value] if value in _CONSTANTS else json.loads(value)
         except ValueError:
@@ -182,7 +171,7 @@ def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -
     Raises:
         InputError: none of the retrievers has the parameter.
     """
-    from dtdr.retrievers import expected_type
+    from dtdr.rankers import expected_type
 
     chosen: dict[str, Any] = {}
     for key, value in settings.items():
@@ -210,7 +199,7 @@ def missing_llm(name: str, llm_command: str | None) -> str:
 
 
 def _parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
-    from dtdr.retrievers import retriever_class
+    from dtdr.rankers import retriever_class
 
     return inspect.signature(retriever_class(name)).parameters
 
@@ -220,22 +209,20 @@ def create_retriever(
     *,
     seed: int,
     encoder: str | None = None,
-    recipe: Recipe = Recipe.DEFAULT,
     llm_command: str | None = None,
     settings: Sequence[str] | None = None,
-) -> Retriever:
+) -> Model:
     """The one retriever that a user named, not fitted yet.
 
     Raises:
         InputError: no retriever has that name, or it has no use for something that was given.
     """
-    from dtdr.retrievers import create
+    from dtdr.predict import create
 
     parameters = retriever_parameters(
         name,
         encoder=encoder,
         seed=seed,
-        recipe=recipe,
         llm_command=llm_command,
         settings=settings_for(name, parse_settings(settings), [name]),
     )
@@ -249,13 +236,12 @@ def retriever_parameters(
     *,
     encoder: str | None,
     seed: int,
-    recipe: Recipe,
     llm_command: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The keywords of ``retrievers.create`` that a retriever takes, of those that a user gave.
 
-    Seed, recipe, encoder and LLM are left out where a retriever has no use for them.
+    Seed, encoder and LLM are left out where a retriever has no use for them.
 
     Raises:
         InputError: no retriever has that name, or it does not take one of the settings.
@@ -263,7 +249,7 @@ def retriever_parameters(
     accepted = _parameters_of(name)
     if reason := missing_llm(name, llm_command):
         raise InputError(f"retriever {name!r} cannot run: {reason}")
-    given: dict[str, Any] = {"seed": seed, "recipe": recipe.value}
+    given: dict[str, Any] = {"seed": seed}
     if encoder is not None:
         if encoder.partition(":")[0] not in encoders.NAMES:
             raise unknown_choice("encoder", encoder, encoders.NAMES)

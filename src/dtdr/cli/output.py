@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dtdr.datasets import Dataset
+    from dtdr.evaluate.datasets import Dataset
 
 WIDTH = 100
 """Columns that every table fits; also the width where output is not a terminal."""
@@ -31,15 +32,21 @@ def dataset_label(dataset: Dataset) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on a line of its own, flushed so that a reader of a pipe gets it at once."""
+    """One JSON object per line, flushed so that a reader of a pipe gets it at once."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def note(sentence: str) -> None:
-    """Say something beside the result."""
+    """Print a sentence on standard error."""
     sys.stderr.write(f"dtdr: {printable(sentence)}\n")
+
+
+def quote(text: str) -> str:
+    """A word of a command line, in double quotes where the shell takes them as they are."""
+    needs_more = any(character in text for character in '"$`\\!')
+    return shlex.quote(text) if needs_more or shlex.quote(text) == text else f'"{text}"'
 
 
 def printable(text: str) -> str:
@@ -53,5 +60,5 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text that fits into so many columns."""
+    """Text cut to a number of columns."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"

@@ -9,70 +9,32 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli import planning_options as planning
+from dtdr.cli.inputs import check_query
 from dtdr.cli.output import console, print_json
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.planning import PlannedStep
+    from dtdr.llm.planning import PlannedStep
 
 
 def plan(
     model: planning.MODEL,
     query: planning.QUERY,
+    *,
     llm: planning.LLM_NAME = None,
-    icl: planning.ICL = planning.Icl.HARD,
-    layout: planning.LAYOUT = planning.Layout.EXCHANGE,
-    select: Annotated[
-        planning.Select | None,
-        typer.Option(
-            "--select",
-            help="Who selects the next function. Default: constrained; without an LLM, plan where "
-            "whole plans were learned, else retriever.",
-        ),
-    ] = None,
-    fill: Annotated[
-        planning.Fill | None,
-        typer.Option(
-            "--fill",
-            help="Who fills parameters. Default: both, as far as there are learned arguments and "
-            "an LLM.",
-        ),
-    ] = None,
-    min_probability: Annotated[
-        float,
-        typer.Option(
-            "--min-probability",
-            metavar="P",
-            help="With --fill both, ask the LLM for values that are less probable.",
-            min=0,
-            max=1,
-        ),
-    ] = 0.5,
+    icl: planning.ICL = "hard",
+    layout: planning.LAYOUT = "exchange",
+    select: planning.Select | None = None,
+    fill: planning.Fill | None = None,
+    min_probability: Annotated[float, typer.Option(min=0, max=1)] = 0.5,
     examples: planning.EXAMPLES = None,
     top: planning.TOP = None,
     threshold: planning.THRESHOLD = None,
     coverage: planning.COVERAGE = None,
-    weight: Annotated[
-        float,
-        typer.Option("--weight", metavar="λ", help="Weight of the retriever in fused.", min=0),
-    ] = 1.0,
-    confidence: Annotated[
-        float,
-        typer.Option(
-            "--confidence",
-            metavar="P",
-            help="In auto, ask the LLM only where the retriever is less sure.",
-            min=0,
-            max=1,
-        ),
-    ] = 0.9,
-    max_steps: Annotated[
-        int, typer.Option("--max-steps", metavar="N", help="Calls of a plan at most.", min=1)
-    ] = 20,
-    record: Annotated[
-        Path | None,
-        typer.Option("--record", metavar="FILE", help="Keep the LLM's answers, for replay:FILE."),
-    ] = None,
+    weight: Annotated[float, typer.Option(min=0)] = 1.0,
+    confidence: Annotated[float, typer.Option(min=0, max=1)] = 0.9,
+    max_steps: Annotated[int, typer.Option(min=1)] = 20,
+    record: Path | None = None,
     llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
     seed: options.SEED = 0,
@@ -81,20 +43,29 @@ def plan(
 ) -> None:
     """Plan an answer to a query: rank, select the next function, fill its parameters.
 
-    Without an LLM, the plan holds what was learned, and says what has to be written.
+    Without an LLM, the plan has what was learned, and lists the arguments that it cannot fill.
 
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
+
+    Args:
+        select: Who selects the next function. Default: constrained; without an LLM, plan if
+            the model learned whole plans, else retriever.
+        fill: Who fills parameters. Default: both, if there are learned arguments and an LLM.
+        min_probability (P): With --fill both, ask the LLM for values that are less probable.
+        weight (λ): Weight of the retriever in fused.
+        confidence (P): In auto, ask the LLM only where the retriever is less sure.
+        max_steps (N): Largest number of calls of a plan.
+        record (FILE): Keep the LLM's answers, for replay:FILE.
     """
-    if llm is None and select not in (None, planning.Select.RETRIEVER, planning.Select.PLAN):
-        raise InputError(f"--select {select.value} asks an LLM; name one with --llm")
-    if llm is None and fill in (planning.Fill.BOTH, planning.Fill.LLM):
-        raise InputError(f"--fill {fill.value} asks an LLM; name one with --llm")
-    if not query.strip():
-        raise InputError("the query is empty; say what the user asked for")
+    if llm is None and select not in (None, "retriever", "plan"):
+        raise InputError(f"--select {select} asks an LLM; name one with --llm")
+    if llm is None and fill in ("both", "llm"):
+        raise InputError(f"--fill {fill} asks an LLM; name one with --llm")
+    check_query(query)
     from contextlib import nullcontext
 
     from dtdr.api import load
-    from dtdr.planning import Fusion, Planner, Selector
+    from dtdr.llm.planning import Fusion, Planner, Selector
 
     mask = planning.make_selection(top, threshold, coverage)
     retriever = load(model)
@@ -108,10 +79,10 @@ def plan(
         planner = Planner(
             retriever,
             backend,
-            icl=icl.value,
-            layout=layout.value,
-            select=select and Selector(select.value, fusion=Fusion(weight), confidence=confidence),
-            fill=None if fill is None else fill.value,
+            icl=icl,
+            layout=layout,
+            select=select and Selector(select, fusion=Fusion(weight), confidence=confidence),
+            fill=fill,
             min_probability=min_probability,
             mask=mask,
             demonstrations=demonstrations,
@@ -129,8 +100,12 @@ def plan(
         return
     asked = sum(step.llm_calls for step in steps)
     seconds = sum(sum(step.seconds.values()) for step in steps)
+    unknown = sum(len(step.filled.unknown) for step in steps if step.call is not None)
+    end = _ENDS[result.stopped]
+    if result.stopped == "end" and unknown:
+        end = f"The plan is not complete, values to be written: {unknown}"
     console().print(
-        f"{_ENDS[result.stopped]}; {len(result.plan)} calls, {asked} LLM requests, {seconds:.1f} s",
+        f"{end}; {len(result.plan)} calls, {asked} LLM requests, {seconds:.1f} s",
         markup=False,
     )
     if result.saved_calls or result.saved_tokens:
@@ -153,7 +128,8 @@ _ENDS = {
 
 def _show(steps: list[PlannedStep]) -> None:
     """Print the latest step."""
-    from dtdr.prompting.render import ShownNames, plan_lines, safe
+    from dtdr.data.json_codec import safe
+    from dtdr.llm.prompting.render import ShownNames, plan_lines
 
     out = console()
     step = steps[-1]

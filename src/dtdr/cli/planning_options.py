@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.demonstrations import Demonstration
-    from dtdr.llms import LLM
-    from dtdr.selection import Selection
+    from dtdr.data.demonstrations import Demonstration
+    from dtdr.llm.backends import LLM
+    from dtdr.rankers.selection import Selection
 
 
-class Layout(StrEnum):
-    """How the parts of a prompt stand together."""
-
-    EXCHANGE = "exchange"
-    PAPER = "paper"
-
-
-class Icl(StrEnum):
-    """How what was retrieved is written into the prompt."""
-
-    NONE = "none"
-    RAW = "raw"
-    HARD = "hard"
-    HARD_WEIGHTED = "hard-weighted"
-    SOFT = "soft"
-    SOFT_WEIGHTED = "soft-weighted"
-    CACHED = "cached"
-    CACHED_WEIGHTED = "cached-weighted"
-
-
-class Select(StrEnum):
-    """Who selects the next function."""
-
-    GREEDY = "greedy"
-    CONSTRAINED = "constrained"
-    FUSED = "fused"
-    RETRIEVER = "retriever"
-    AUTO = "auto"
-    PLAN = "plan"
-
-
-class Fill(StrEnum):
-    """Who fills the parameters of a call."""
-
-    BOTH = "both"
-    LEARNED = "learned"
-    LLM = "llm"
-    NONE = "none"
-
+Layout = Literal["exchange", "paper"]
+Icl = Literal[
+    "none",
+    "raw",
+    "hard",
+    "hard-weighted",
+    "soft",
+    "soft-weighted",
+    "cached",
+    "cached-weighted",
+]
+Select = Literal["greedy", "constrained", "fused", "retriever", "auto", "plan"]
+Fill = Literal["both", "learned", "llm", "none"]
 
 MODEL = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
 QUERY = Annotated[str, typer.Argument(metavar="QUERY", help="What the user asked for.")]
@@ -78,10 +51,12 @@ LLM_THREADS = Annotated[
     int | None,
     typer.Option("--llm-threads", metavar="N", help="Threads of a gguf: model.", min=1),
 ]
-ICL = Annotated[Icl, typer.Option("--icl", help="How what was retrieved is written.")]
+ICL = Annotated[Icl, typer.Option("--icl", help="How the prompt shows the ranking.")]
 LAYOUT = Annotated[
     Layout,
-    typer.Option("--layout", help="Of the prompt: an exchange, or all in one as in the paper."),
+    typer.Option(
+        "--layout", help="Layout of the prompt: an exchange, or one message as in the paper."
+    ),
 ]
 EXAMPLES = Annotated[
     Path | None,
@@ -91,9 +66,7 @@ EXAMPLES = Annotated[
         help="A demonstrations.jsonl file; one of them shows the task. Default: no example.",
     ),
 ]
-TOP = Annotated[
-    int | None, typer.Option("--top", metavar="K", help="Show at most so many tools.", min=1)
-]
+TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at most K tools.", min=1)]
 THRESHOLD = Annotated[
     float | None,
     typer.Option("--threshold", metavar="P", help="Show only tools above this probability."),
@@ -103,7 +76,7 @@ COVERAGE = Annotated[
     typer.Option(
         "--coverage",
         metavar="P",
-        help="Show the fewest tools that hold a right one this often.",
+        help="Show the fewest tools that have a right one among them with probability P.",
     ),
 ]
 
@@ -115,11 +88,11 @@ def open_llm(name: str, *, context: int, threads: int | None, record: Path | Non
         InputError: the name leads nowhere.
         LLMError: the model cannot be loaded.
     """
-    from dtdr import llms
+    from dtdr.llm import backends
 
     gguf = name.startswith("gguf:")
     parameters = {"context": context, "threads": threads} if gguf else {}
-    return llms.create(name, record=record, **parameters)
+    return backends.create(name, record=record, **parameters)
 
 
 def make_selection(top: int | None, threshold: float | None, coverage: float | None) -> Selection:
@@ -128,7 +101,7 @@ def make_selection(top: int | None, threshold: float | None, coverage: float | N
     Raises:
         InputError: a value is out of range; the sentence names its option.
     """
-    from dtdr.selection import Selection
+    from dtdr.rankers.selection import Selection
 
     try:
         return Selection(top_k=top, threshold=threshold, coverage=coverage)
@@ -138,6 +111,6 @@ def make_selection(top: int | None, threshold: float | None, coverage: float | N
 
 def read_examples(path: Path | None) -> list[Demonstration]:
     """The demonstrations that prompts take their examples from."""
-    from dtdr.demonstration_files import read_demonstrations
+    from dtdr.data.demonstration_files import read_demonstrations
 
     return [] if path is None else list(read_demonstrations(path))

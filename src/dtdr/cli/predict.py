@@ -4,81 +4,56 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dtdr.cli import options
-from dtdr.cli.inputs import read_run
+from dtdr.cli.inputs import check_query, find_unknown, read_run_alone, split_history
 from dtdr.cli.output import console, note, print_json, printable, shorten
+from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
-from dtdr.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtdr.arguments.prediction import CallPrediction
-    from dtdr.arguments.sources import Source
-    from dtdr.evaluation.tables import Column
-    from dtdr.plans.prediction import PlanPrediction, PlanTemplate
-    from dtdr.retrievers.base import Retriever
+    from dtdr.evaluate.tables import Column
+    from dtdr.predict.arguments.prediction import CallPrediction, Source
+    from dtdr.predict.model import Model
+    from dtdr.predict.plans.prediction import PlanPrediction, PlanTemplate
 
 _WIDTH = 46
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
-    query: Annotated[
-        str | None,
-        typer.Argument(metavar="QUERY", help="What the user asked for.", show_default=False),
-    ] = None,
-    run_file: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="FILE",
-            help='Predict the next calls of this run: one JSON object with "query", "before" and '
-            '"calls" as in demonstrations.jsonl; - reads standard input.',
-        ),
-    ] = None,
-    tool: Annotated[
-        str | None,
-        typer.Option("--tool", metavar="NAME", help="Fill the arguments of this tool alone."),
-    ] = None,
-    plans: Annotated[
-        bool,
-        typer.Option("--plans", help="Predict whole plans, or what is left to do after a run."),
-    ] = False,
-    templates: Annotated[
-        bool,
-        typer.Option(
-            "--templates",
-            help="Show the plans of the nearest demonstrations, filled for this query.",
-        ),
-    ] = False,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--judge",
-            metavar="CALL",
-            help="Say how odd this call would be instead: a tool's name, or JSON "
-            '{"tool": …, "arguments": {…}}.',
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="K", help="Predict so many calls, or plans.")
-    ] = 3,
+    model: Path,
+    query: str | None = None,
+    *,
+    history: options.HISTORY = None,
+    run_file: options.RUN = None,
+    tool: str | None = None,
+    plans: bool = False,
+    templates: bool = False,
+    judge: str | None = None,
+    top: int = 3,
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Predict the next calls with their arguments, and where each argument comes from.
 
     Example: dtdr predict model "Mail Ann the summary of q3.pdf"
+
+    Args:
+        model (MODEL): A model folder.
+        query (QUERY): The user's request.
+        tool (NAME): Fill the arguments of this tool only.
+        plans: Predict whole plans, or the rest of a run.
+        templates: Show the plans of the nearest demonstrations, filled for this query.
+        judge (CALL): Print how unusual this call is instead: the name of a tool, or JSON
+            {"tool": …, "arguments": {…}}.
+        top (K): Number of calls or plans to predict.
     """
-    if (query is None) == (run_file is None):
-        raise InputError("give a query, or --run FILE; a run has its query")
-    if query is not None and not query.strip():
-        raise InputError("the query is empty; say what the user asked for")
+    if query is None and run_file is None:
+        raise InputError("give a query, or --run FILE")
+    check_query(query)
     if plans and templates:
         raise InputError("--plans predicts plans, --templates shows demonstrated ones; choose one")
     if (plans or templates) and tool is not None:
@@ -86,13 +61,14 @@ def predict(
         raise InputError(f"{option} all calls, --tool one; leave one of them out")
     if judge is not None and (plans or templates or tool is not None):
         raise InputError("--judge is about one call; leave --plans, --templates and --tool out")
-    run = Run(query) if query is not None else read_run(str(run_file))
+    run = None if run_file is None else read_run_alone(run_file, query, history)
     from dtdr.api import load
 
     retriever = load(model)
-    names = [name for name in run.history if retriever.index(name) < 0]
-    if names:
-        note(f"the model never saw {', '.join(map(repr, dict.fromkeys(names)))}; predicted anyway")
+    if run is None:
+        run = as_run(str(query), split_history(history, retriever))
+    if unknown := find_unknown(run, retriever):
+        note(f"the model never saw {', '.join(map(repr, unknown))}; it predicted anyway")
     if judge is not None:
         surprise = retriever.surprise(_read_call(judge), run)
         if as_json:
@@ -109,7 +85,7 @@ def predict(
 
 
 def _show_calls(
-    retriever: Retriever, run: Run, tool: str | None, top: int, *, as_json: bool, model: Path
+    retriever: Model, run: Run, tool: str | None, top: int, *, as_json: bool, model: Path
 ) -> None:
     if tool is None:
         calls = retriever.next_calls(run, top)
@@ -124,7 +100,7 @@ def _show_calls(
 
 
 def _print_predictions(
-    retriever: Retriever,
+    retriever: Model,
     run: Run,
     **predictions: Sequence[CallPrediction | PlanPrediction | PlanTemplate],
 ) -> None:
@@ -149,7 +125,7 @@ def _read_call(text: str) -> str | dict[str, Any]:
 
 
 def _print_calls(run: Run, calls: list[CallPrediction]) -> None:
-    from dtdr.evaluation.tables import Column, Table
+    from dtdr.evaluate.tables import Column, Table
 
     rows: list[dict[str, Any]] = []
     for call in calls:
@@ -166,7 +142,7 @@ def _print_calls(run: Run, calls: list[CallPrediction]) -> None:
     console().print(Table(columns, rows, caption=caption).to_rich())
 
 
-def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
+def _show_plans(retriever: Model, run: Run, top: int, *, as_json: bool) -> None:
     predicted = retriever.plans(run, k=top)
     if as_json:
         _print_predictions(retriever, run, plans=predicted)
@@ -176,7 +152,7 @@ def _show_plans(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> N
         note("no plan: none that the model tried comes to an end")
 
 
-def _show_templates(retriever: Retriever, run: Run, top: int, *, as_json: bool) -> None:
+def _show_templates(retriever: Model, run: Run, top: int, *, as_json: bool) -> None:
     predicted = retriever.templates(run, k=top)
     if as_json:
         _print_predictions(retriever, run, templates=predicted)
@@ -188,7 +164,7 @@ def _show_templates(retriever: Retriever, run: Run, top: int, *, as_json: bool) 
 
 def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = None) -> None:
     """A table of plans; of templates, with how similar their queries are."""
-    from dtdr.evaluation.tables import Column, Table
+    from dtdr.evaluate.tables import Column, Table
 
     # A call that the first plan has too is not said twice: of the others their tools are shown.
     rows: list[dict[str, Any]] = []
@@ -240,13 +216,13 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _argument_columns() -> list[Column]:
-    from dtdr.evaluation.tables import Column
+    from dtdr.evaluate.tables import Column
 
     return [Column("Argument", "argument"), Column("Value", "value"), Column("From", "source")]
 
 
 def _share_or_nothing(value: float | str) -> str:
-    from dtdr.evaluation.tables import share
+    from dtdr.evaluate.tables import share
 
     return value if isinstance(value, str) else share(value)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dtdr.cli import options
 from dtdr.cli import planning_options as planning
+from dtdr.cli.inputs import check_query, split_history
 from dtdr.cli.output import note, print_json
 from dtdr.errors import InputError
 
@@ -16,24 +15,16 @@ from dtdr.errors import InputError
 def prompt(
     model: planning.MODEL,
     query: planning.QUERY,
-    history: Annotated[
-        str, typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first.")
-    ] = "",
-    icl: planning.ICL = planning.Icl.HARD,
-    layout: planning.LAYOUT = planning.Layout.EXCHANGE,
-    parameters: Annotated[
-        str | None,
-        typer.Option(
-            "--parameters", metavar="TOOL", help="Show the prompt that fills this function instead."
-        ),
-    ] = None,
+    *,
+    history: options.HISTORY = None,
+    icl: planning.ICL = "hard",
+    layout: planning.LAYOUT = "exchange",
+    parameters: str | None = None,
     examples: planning.EXAMPLES = None,
     top: planning.TOP = None,
     threshold: planning.THRESHOLD = None,
     coverage: planning.COVERAGE = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Print chat messages as JSON, one a line.")
-    ] = False,
+    chat: bool = False,
     llm: planning.LLM_NAME = None,
     llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
@@ -43,34 +34,34 @@ def prompt(
 ) -> None:
     """Print the prompt of the next step; its token counts go to standard error.
 
-    Tokens are counted by the LLM's own tokenizer with --llm, else estimated from the bytes.
+    With --llm, its tokenizer counts the tokens; otherwise they are estimated from the bytes.
 
     Example: dtdr prompt model "Mail Ann the summary of q3.pdf" --icl cached
+
+    Args:
+        parameters (TOOL): Show the prompt that fills this function instead.
+        chat: Print chat messages as JSON, one per line.
     """
-    if not query.strip():
-        raise InputError("the query is empty; say what the user asked for")
+    check_query(query)
     from dtdr.api import load
-    from dtdr.calls import ToolCall
-    from dtdr.prompting import Examples, FillingPrompts, SelectionPrompts
-    from dtdr.selection import count_tokens
+    from dtdr.data.run import as_run
+    from dtdr.llm.prompting import Examples, FillingPrompts, SelectionPrompts
+    from dtdr.rankers.selection import count_tokens
 
     mask = planning.make_selection(top, threshold, coverage)
     retriever = load(model)
-    names = [name.strip() for name in history.split(",") if name.strip()]
-    calls = [ToolCall(str(number), name) for number, name in enumerate(names, start=1)]
+    run = as_run(query, split_history(history, retriever))
     chosen = Examples(planning.read_examples(examples), seed=seed)
     if parameters is None:
-        shown = retriever.rank(query, names).select(mask)
-        writer = SelectionPrompts(
-            retriever.tools_, icl=icl.value, examples=chosen, layout=layout.value
-        )
-        written = writer.prompt(query, calls, shown)
+        shown = retriever.rank(run).select(mask)
+        writer = SelectionPrompts(retriever.tools_, icl=icl, examples=chosen, layout=layout)
+        written = writer.prompt(query, run.calls, shown)
     else:
         tools = {tool.name: tool for tool in retriever.tools_}
         if parameters not in tools:
             raise InputError(f"the model knows no tool {parameters!r}; see: dtdr inspect {model}")
-        filling = FillingPrompts(retriever.tools_, examples=chosen, layout=layout.value)
-        written = filling.prompt(query, calls, tools[parameters])
+        filling = FillingPrompts(retriever.tools_, examples=chosen, layout=layout)
+        written = filling.prompt(query, run.calls, tools[parameters])
     texts = {"constant": written.constant, "variable": written.varying}
     exact = False
     if llm is None:

@@ -6,161 +6,116 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-import typer
-
-from dtdr.calls import END, ToolCall
 from dtdr.cli import options
 from dtdr.cli.explanation import print_explanation
-from dtdr.cli.inputs import read_run
+from dtdr.cli.inputs import check_query, find_unknown, read_run_alone, split_history
 from dtdr.cli.output import console, note, print_json, printable, shorten
-from dtdr.demonstrations import Message
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.run import as_run
 from dtdr.errors import InputError
-from dtdr.ranking import Ranking
-from dtdr.retrievers.base import Retriever
-from dtdr.retrievers.session import details_of
-from dtdr.run import as_run
-from dtdr.selection import Selection
+from dtdr.predict.model import Model
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import Selection
 
 READ_BYTES = 1 << 16
 
 
 def rank(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="QUERY",
-            help='What the user asked for. Without it, JSON lines {"query": …, "history": […]} '
-            "are read from standard input and answered one by one; a call of a history is a name "
-            'or {"tool": …, "output": …}, and "before" holds the conversation before the query.',
-            show_default=False,
-        ),
-    ] = None,
-    history: Annotated[
-        str, typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first.")
-    ] = "",
-    called: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--called",
-            metavar="NAME",
-            help="One tool called so far, for names with commas; repeatable, after --history.",
-        ),
-    ] = None,
-    run_file: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="FILE",
-            help='Rank the next step of this run instead: one JSON object with "query", "before" '
-            'and "calls" as in demonstrations.jsonl; - reads standard input.',
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="K", help="Show so many tools; 0 shows all.")
-    ] = 5,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--threshold", metavar="P", help="Show only tools above this probability, at least one."
-        ),
-    ] = None,
-    why: Annotated[
-        bool,
-        typer.Option("--why", help="Say why the best tool is ranked before the next best."),
-    ] = False,
-    tool: Annotated[
-        str | None,
-        typer.Option("--tool", metavar="NAME", help="With --why: explain this tool instead."),
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            "--search",
-            metavar="TEXT",
-            help="Answer an agent's search instead: the tools that this text means at this step.",
-        ),
-    ] = None,
+    model: Path,
+    query: str | None = None,
+    *,
+    history: options.HISTORY = None,
+    run_file: options.RUN = None,
+    top: int = 5,
+    threshold: float | None = None,
+    why: bool = False,
+    tool: str | None = None,
+    search: str | None = None,
     llm_command: options.LLM_COMMAND = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Answer a bad input line with an error line, and go on."),
-    ] = False,
+    skip_bad: bool = False,
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Rank the tools for the next step.
 
     Example: dtdr rank model "Mail Ann the summary of q3.pdf" --history open_file,summarize
+
+    Args:
+        model (MODEL): A model folder.
+        query (QUERY): The user's request. Without it, the command reads JSON lines {"query": …,
+            "history": […]} from standard input and answers each; a call of a history is a name or
+            {"tool": …, "output": …}, and "before" has the conversation before the query.
+        top (K): Show at most K tools; 0 shows all.
+        threshold (P): Show only tools above this probability, at least one.
+        why: Explain why the best tool comes before the next best.
+        tool (NAME): With --why, explain this tool instead.
+        search (TEXT): Answer an agent's search instead: the tools that match this text.
+        skip_bad: Answer a bad input line with an error line, and go on.
     """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
     if threshold is not None and not 0 <= threshold < 1:
         raise InputError(f"--threshold is {threshold}; it must be in [0, 1)")
-    if run_file is not None and (query is not None or history or called):
-        raise InputError("a run has its query and its calls; give --run alone, or a query")
-    if query is None and run_file is None and sys.stdin.isatty():
+    reads_lines = query is None and run_file is None
+    if reads_lines and sys.stdin.isatty():
         raise InputError("give a query, or JSON lines on standard input; see: dtdr rank --help")
-    if query is not None and not query.strip():
-        raise InputError("the query is empty; say what the user asked for")
-    if query is None and run_file is None and why:
+    if reads_lines and why:
         raise InputError("--why explains one step; give a query, or --run FILE")
-    if search is not None and (why or threshold is not None or (query is None and not run_file)):
+    if reads_lines and history:
+        raise InputError("--history goes with a query; each line of the input has its own history")
+    if search is not None and (why or threshold is not None or reads_lines):
         raise InputError("--search goes with a query or --run FILE, without --why and --threshold")
     if tool is not None and not why:
-        raise InputError("--tool says what --why explains; give both")
-    made = None if run_file is None else read_run(run_file)
+        raise InputError("--tool names the tool that --why explains; give both")
+    check_query(query)
     from dtdr.api import load
 
-    given: dict[str, Any] = {}
-    if llm_command is not None:
+    def open_model() -> Model:
+        if llm_command is None:
+            return load(model)
         from dtdr.cli.llm_command import LLMCommand
 
-        given["llm"] = LLMCommand(llm_command)
-    retriever = load(model, **given)
-    if made is None and query is None:
-        if history or called:
-            raise InputError(
-                "--history and --called go with a query; on standard input, each line has its own "
-                "history"
-            )
-        _rank_lines(retriever, sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
+        return load(model, llm=LLMCommand(llm_command))
+
+    if reads_lines:
+        _rank_lines(open_model(), sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
         return
-    if made is not None:
-        query, calls = made.query, list(made.history)
-        ranking = retriever.rank(made)
-        if not retriever.uses_calls and (made.before or any(map(details_of, made.calls))):
-            note(
-                f"{retriever.name} ranks by the query and the names of the calls; their outputs "
-                "and what came before change nothing"
-            )
+    if run_file is None:
+        retriever = open_model()
+        run = as_run(str(query), split_history(history, retriever))
     else:
-        calls = [name.strip() for name in history.split(",") if name.strip()] + (called or [])
-        ranking = retriever.rank(str(query), calls)
-    unknown = list(dict.fromkeys(name for name in calls if retriever.index(name) < 0))
+        run = read_run_alone(run_file, query, history)
+        retriever = open_model()
+        if not retriever.uses_calls and (run.before or any(map(_is_told, run.calls))):
+            note(
+                f"{retriever.name} reads the query and the names of the calls; it ignores their "
+                "outputs and the messages before the query"
+            )
+    ranking = retriever.rank(run)
+    unknown = find_unknown(run, retriever)
     if search is None:
         shown = _tools_to_print(ranking, top, threshold)
     else:
-        run = made or as_run(str(query), calls)
         tools = retriever.search(search, run, top or len(ranking))
         shown = [{"tool": name, "score": round(score, 6)} for name, score in tools]
     explanation = ranking.explain(tool) if why else None
     if unknown:
         names = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
-        note(f"the model never saw {names}; ranked all the same")
+        note(f"the model never saw {names}; it ranked anyway")
     if not ranking.is_familiar:
         note(
-            "the query is unlike the demonstrations, so the ranking may mean little; masks show "
-            "all tools here"
+            "the query is unlike the demonstrations, so the ranking may be wrong; masks show all "
+            "tools for such a query"
         )
     if as_json:
         print_json(
             {
                 "retriever": retriever.name,
-                "query": query,
-                "history": calls,
+                "query": run.query,
+                "history": list(run.history),
                 "unknown_tools": unknown,
                 "familiar": ranking.is_familiar,
                 "confidence": round(ranking.confidence, 6),
@@ -171,9 +126,9 @@ def rank(
         )
         return
     if not shown:
-        note("no tool matches; say in other words what it should work on")
+        note(f"no tool matches {search!r}; describe in other words what the tool should do")
         return
-    _print_table(retriever, calls, shown)
+    _print_table(retriever, len(run.calls), shown)
     if explanation is not None:
         print_explanation(explanation)
 
@@ -185,8 +140,8 @@ def _tools_to_print(ranking: Ranking, top: int, threshold: float | None) -> list
     return shown
 
 
-def _print_table(retriever: Retriever, calls: list[str], shown: list[dict[str, Any]]) -> None:
-    from dtdr.evaluation.tables import Column, Table, share
+def _print_table(retriever: Model, calls: int, shown: list[dict[str, Any]]) -> None:
+    from dtdr.evaluate.tables import Column, Table, share
 
     names = {tool.name: tool.description for tool in retriever.tools_}
     rows = [
@@ -199,7 +154,7 @@ def _print_table(retriever: Retriever, calls: list[str], shown: list[dict[str, A
     ]
     searched = any("score" in row for row in rows)
     columns = [
-        Column("Tool searched for" if searched else "Next tool", "tool"),
+        Column("Matching tool" if searched else "Next tool", "tool"),
         Column("Score", "score", share, numeric=True)
         if searched
         else Column("Probability", "probability", share, numeric=True),
@@ -207,13 +162,13 @@ def _print_table(retriever: Retriever, calls: list[str], shown: list[dict[str, A
     if any(row["about"] for row in rows):
         columns.append(Column("What it does", "about", lambda text: shorten(text, 56)))
     rest = len(set(retriever.vocabulary) - {END, *(item["tool"] for item in shown)})
-    after = f"after {len(calls)} call{'' if len(calls) == 1 else 's'}"
+    after = f"after {calls} call{'' if calls == 1 else 's'}"
     caption = f"{retriever.name}, {after}; {rest:,} more tools not shown" if rest else ""
     console().print(Table(columns, rows, caption=caption).to_rich())
 
 
 def _rank_lines(
-    retriever: Retriever,
+    retriever: Model,
     stream: IO[bytes],
     top: int,
     threshold: float | None,
@@ -238,7 +193,7 @@ def _rank_lines(
                 answers.append({"line": number, "error": str(error)})
                 skipped += 1
         queries, histories, befores = map(list, zip(*good, strict=True)) if good else ([], [], [])
-        rankings = iter(retriever.rank_batch(queries, histories, befores if any(befores) else None))
+        rankings = iter(retriever.rank_batch(queries, histories, befores))
         for answer in answers:
             print_json(answer or {"tools": _tools_to_print(next(rankings), top, threshold)})
         if failure is not None:
@@ -294,3 +249,8 @@ def _request(line: bytes) -> _Request:
         return _Request(query, calls)
     run = as_run(query, calls, before)
     return _Request(query, run.calls, run.before)
+
+
+def _is_told(call: ToolCall) -> bool:
+    """Whether more of a call is known than the name of its tool."""
+    return call != ToolCall(call.id, call.tool)

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtdr import engines, load, retrievers
-from dtdr.arguments.model import ArgumentOptions
-from dtdr.cli.fit import learn
-from dtdr.cli.inputs import dataset_of, draw_from_large, load_dataset
-from dtdr.counting import KeptCounts
-from dtdr.counting.memory import SAMPLE, plan_memory
+from dtdr import load, rankers
+from dtdr.cli.fit import learn, read_files
+from dtdr.data.shards import find_shards
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
-from dtdr.learning import Versions
-from dtdr.model_folder import read_config
-from dtdr.retrievers.base import END_TOOL, Retriever
-from dtdr.retrievers.training import TrainingData
-from dtdr.shards import find_shards
-from dtdr.tools import Tool
-from dtdr.traces import CANONICAL
+from dtdr.logs import CANONICAL
+from dtdr.predict.arguments.model import ArgumentOptions
+from dtdr.predict.counting import KeptCounts
+from dtdr.predict.counting.memory import SAMPLE, plan_memory
+from dtdr.predict.model import END_TOOL, Model
+from dtdr.rankers.model_folder import read_config
+from dtdr.rankers.training import TrainingData
+from dtdr.serve.learning import Versions
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Refit:
     Attributes:
         model: its folder.
         retriever: of the same parameters, not fitted.
-        tools: what the model knows of tools beside the demonstrations.
+        tools: what the model knows of tools in addition to the demonstrations.
         config: of the model.
     """
 
     model: Path
-    retriever: Retriever
+    retriever: Model
     tools: tuple[Tool, ...]
     config: Mapping[str, Any]
 
@@ -57,17 +56,14 @@ class Refit:
         config = read_config(model)
         training = config["training_data"]
         otherwise = f"leave --refit out, and fit {model} again with dtdr fit and its options"
-        if "llm" in retrievers.retriever_class(config["retriever"]).not_saved:
+        if "llm" in rankers.saved_class(model, config["retriever"]).not_saved:
             raise InputError(f"{model} does not know the LLM that it was fitted with; {otherwise}")
         if (training.get("options") or {}).get("part"):
-            raise InputError(
-                f"{model} was fitted on a part of its data (--split or --only-known-tools); "
-                f"{otherwise}"
-            )
+            raise InputError(f"{model} was fitted on a part of its data (--split); {otherwise}")
         learned = training["demonstrations"] + training["skipped_failures"]
         if records < learned - training.get("erased", 0):
             raise InputError(
-                f"{model} learned from {learned:,} demonstrations, and these files hold "
+                f"{model} learned from {learned:,} demonstrations, and these files have "
                 f"{records:,}; name all of its data, or {otherwise}"
             )
         fitted = load(model)
@@ -92,24 +88,14 @@ class Refit:
         kept = KeptCounts.of_model(self.model)
         files = [Path(shard.name).resolve() for path in data for shard in find_shards(path)]
         sizes = {file: file.stat().st_size for file in files}
-        with engines.open_engine() as engine:
-            drawn = draw_from_large(
-                data,
-                CANONICAL,
-                plan.sample,
-                seed=options.get("seed", 0),
-                failures=bool(self.retriever.failure_weight),
-                bad=None,
-                engine=engine,
-                most_ids=plan.most_ids,
-                kept=kept if kept.folder.is_dir() else None,
-            )
-        if drawn is None:
-            source = load_dataset(
-                data=data, dataset=None, tools=None, data_dir=None, bad=None, log_format=CANONICAL
-            )
-        else:
-            source = dataset_of(data, drawn.demonstrations, drawn.tools, None)
+        source, drawn = read_files(
+            data,
+            self.retriever,
+            plan,
+            seed=options.get("seed", 0),
+            kept=kept if kept.folder.is_dir() else None,
+            log_format=CANONICAL,
+        )
         arguments = self.config.get("arguments")
         learn(
             self.retriever,
@@ -119,7 +105,7 @@ class Refit:
             arguments=arguments is not None
             and ArgumentOptions(int(arguments["min_runs"]), int(arguments["min_groups"])),
             plans=self.config.get("plans") is not None,
-            told={} if options.get("sample") != 0 else {"sample": 0},
+            record={} if options.get("sample") != 0 else {"sample": 0},
         )
         if self.versions.folder.is_dir():
             self.versions.begin_anew(self.retriever, sizes)

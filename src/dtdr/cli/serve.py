@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,11 +11,13 @@ import typer
 
 from dtdr.cli import options
 from dtdr.cli.output import console, note, print_json
+from dtdr.cli.signature import CommandGroup
 from dtdr.cli.studio import DATA, LAB, studio_endpoints
-from dtdr.errors import InputError
-from dtdr.server.settings import DEFAULT_HOST, DEFAULT_PORT, Limits, Settings, named_models
+from dtdr.errors import InputError, unknown_choice
+from dtdr.net.limits import Limits
+from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
 
-keys = typer.Typer(
+keys = CommandGroup(
     name="keys",
     help="Make, list and revoke the keys of a server.",
     no_args_is_help=True,
@@ -24,139 +28,55 @@ KEY_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys
 
 
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="Model folders, each FOLDER or NAME=FOLDER."),
-    ],
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host", metavar="ADDRESS", help="Where to listen; all but loopback needs --keys."
-        ),
-    ] = DEFAULT_HOST,
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", help="Port; 0 takes a free one.")
-    ] = DEFAULT_PORT,
-    key_file: Annotated[
-        Path | None,
-        typer.Option("--keys", metavar="FILE", help="Ask for a key of this file."),
-    ] = None,
-    sessions: Annotated[
-        str | None,
-        typer.Option(
-            "--sessions",
-            metavar="URL",
-            envvar="DTDR_SESSIONS",
-            help="Keep sessions in this Redis or Valkey, for several servers.",
-        ),
-    ] = None,
-    watch: Annotated[
-        float,
-        typer.Option(
-            "--watch", metavar="S", help="Reload a changed model folder within S seconds; 0: never."
-        ),
-    ] = 2.0,
-    feedback_log: Annotated[
-        str | None,
-        typer.Option(
-            "--feedback-log",
-            metavar="LOG",
-            envvar="DTDR_FEEDBACK_LOG",
-            help="Append feedback to this file, or in this Redis, for dtdr learn; {model} stands "
-            "for the model's name.",
-        ),
-    ] = None,
-    redact: Annotated[
-        bool,
-        typer.Option("--redact/--no-redact", help="Scrub secrets and personal data from it."),
-    ] = True,
-    log_queries: Annotated[
-        bool, typer.Option("--log-queries", help="Let logs and spans hold the text of queries.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Log failures only, not every request.")
-    ] = False,
-    input_price: Annotated[
-        float,
-        typer.Option(
-            "--input-price",
-            metavar="USD",
-            help="What a million tokens of your LLM's input cost, for the money saved in /metrics.",
-            min=0,
-        ),
-    ] = 0.0,
-    max_body: Annotated[
-        int, typer.Option("--max-body", metavar="BYTES", help="Largest body of a request.")
-    ] = Limits.body_bytes,
-    max_tools: Annotated[
-        int, typer.Option("--max-tools", metavar="N", help="Most tools in a request for a mask.")
-    ] = Limits.tools,
-    max_history: Annotated[
-        int, typer.Option("--max-history", metavar="N", help="Most calls in a history.")
-    ] = Limits.history,
-    max_sessions: Annotated[
-        int, typer.Option("--max-sessions", metavar="N", help="Most open sessions.")
-    ] = Limits.sessions,
-    max_connections: Annotated[
-        int, typer.Option("--max-connections", metavar="N", help="Most open connections.")
-    ] = Limits.connections,
-    max_session_bytes: Annotated[
-        int,
-        typer.Option(
-            "--max-session-bytes", metavar="BYTES", help="Most memory of all sessions' texts."
-        ),
-    ] = Limits.session_bytes,
-    max_key_session_bytes: Annotated[
-        int,
-        typer.Option(
-            "--max-key-session-bytes", metavar="BYTES", help="The same for those of one API key."
-        ),
-    ] = Limits.key_session_bytes,
-    session_seconds: Annotated[
-        float,
-        typer.Option(
-            "--session-seconds", metavar="S", help="Drop a session after S seconds without use."
-        ),
-    ] = Limits.session_seconds,
-    ranking_seconds: Annotated[
-        float,
-        typer.Option(
-            "--ranking-seconds", metavar="S", help="Give up a ranking that waits S seconds."
-        ),
-    ] = Limits.ranking_seconds,
-    with_studio: Annotated[
-        bool, typer.Option("--studio", help="Also serve the page /studio; see dtdr studio.")
-    ] = False,
+    models: list[str],
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    key_file: Annotated[Path | None, typer.Option("--keys")] = None,
+    sessions: Annotated[str | None, typer.Option(envvar="DTDR_SESSIONS")] = None,
+    watch: float = 2.0,
+    feedback_log: Annotated[str | None, typer.Option(envvar="DTDR_FEEDBACK_LOG")] = None,
+    redact: bool = True,
+    log_queries: bool = False,
+    quiet: bool = False,
+    input_price: Annotated[float, typer.Option(min=0)] = 0.0,
+    limit: list[str] | None = None,
+    with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
     lab: LAB = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Load everything, say what would be served, and exit.")
-    ] = False,
+    check: bool = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Rank over HTTP; the page /docs describes every endpoint.
 
     Example: dtdr serve mail=models/mail home=models/home
+
+    Args:
+        models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
+        host (ADDRESS): Where to listen; all but loopback needs --keys.
+        port (N): Port; 0 takes a free one.
+        key_file (FILE): Require a key from this file.
+        sessions (URL): Keep sessions in this Redis or Valkey, for several servers.
+        watch (S): Reload a changed model folder within S seconds; 0: never.
+        feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn; {model} is
+            replaced by the model's name.
+        redact: Scrub secrets and personal data from the feedback.
+        log_queries: Write the text of queries into logs and spans.
+        quiet: Log failures only, not every request.
+        input_price (USD): Price of a million input tokens of your LLM, for the savings in /metrics.
+        limit (NAME=N): A limit, such as body_bytes=2000000; repeatable. docs/server.md lists them.
+        with_studio: Also serve the page /studio; see dtdr studio.
+        check: Load everything, print what would be served, and exit.
     """
-    from dtdr.server import create_app, require_server
-    from dtdr.server import serve as run
+    from dtdr.serve.server import create_app, require_server
+    from dtdr.serve.server import serve as run
 
     settings = Settings(
         models=named_models(models),
         host=host,
         port=port,
         keys=key_file,
-        limits=Limits(
-            body_bytes=max_body,
-            tools=max_tools,
-            history=max_history,
-            sessions=max_sessions,
-            session_seconds=session_seconds,
-            connections=max_connections,
-            session_bytes=max_session_bytes,
-            key_session_bytes=max_key_session_bytes,
-            ranking_seconds=ranking_seconds,
-        ),
+        limits=_read_limits(limit),
         session_store=sessions,
         watch_seconds=watch,
         feedback_log=feedback_log,
@@ -181,20 +101,39 @@ def serve(
     )
 
 
+def _read_limits(texts: Sequence[str] | None) -> Limits:
+    """The limits of ``--limit NAME=N``.
+
+    Raises:
+        InputError: a limit is unknown, not a number, or not above 0.
+    """
+    values = options.parse_settings(texts, "--limit")
+    kinds = {item.name: type(item.default) for item in fields(Limits)}
+    for name, value in values.items():
+        if name not in kinds:
+            raise unknown_choice("limit", name, tuple(kinds))
+        if not isinstance(value, (int, kinds[name])) or isinstance(value, bool):
+            kind = "a number" if kinds[name] is float else "a whole number"
+            raise InputError(f"--limit {name}={value}: give {kind}")
+    return Limits(**values)
+
+
 @keys.command("create")
 def create(
     file: KEY_FILE,
-    role: Annotated[
-        Literal["rank", "admin"],
-        typer.Option("--role", help="admin may also update, save and reload models."),
-    ] = "rank",
-    about: Annotated[str, typer.Option("--note", metavar="TEXT", help="Whose key this is.")] = "",
+    *,
+    role: Literal["rank", "admin"] = "rank",
+    about: Annotated[str, typer.Option("--note")] = "",
 ) -> None:
     """Make a key, print it once, and keep its hash.
 
     Example: dtdr keys create keys.json --role admin --note "nightly refit"
+
+    Args:
+        role: admin may also update, save and reload models.
+        about (TEXT): Whose key this is.
     """
-    from dtdr.server.keys import create_key
+    from dtdr.serve.server.keys import create_key
 
     key, entry = create_key(file, role=role, note=about)
     typer.echo(key)
@@ -202,10 +141,14 @@ def create(
 
 
 @keys.command("list")
-def list_keys(file: KEY_FILE, as_json: options.JSON = False) -> None:
+def list_keys(
+    file: KEY_FILE,
+    *,
+    as_json: options.JSON = False,
+) -> None:
     """List the keys of a file, without the keys themselves."""
-    from dtdr.evaluation.tables import Column, Table
-    from dtdr.server.keys import read_keys
+    from dtdr.evaluate.tables import Column, Table
+    from dtdr.serve.server.keys import read_keys
 
     rows = [
         {"id": key.id, "role": key.role, "created": key.created, "note": key.note}
@@ -216,19 +159,22 @@ def list_keys(file: KEY_FILE, as_json: options.JSON = False) -> None:
         return
     columns = [
         Column("Key", "id"),
-        Column("Role", "role"),
-        Column("Created", "created"),
-        Column("Note", "note"),
+        *(Column(name.capitalize(), name) for name in ("role", "created", "note")),
     ]
     console().print(Table(columns, rows).to_rich())
 
 
 @keys.command("revoke")
 def revoke(
-    file: KEY_FILE, identifier: Annotated[str, typer.Argument(metavar="KEY", help="Its id.")]
+    file: KEY_FILE,
+    identifier: str,
 ) -> None:
-    """Take a key out of a file; a running server notices within seconds."""
-    from dtdr.server.keys import revoke_key
+    """Take a key out of a file; a running server notices within seconds.
+
+    Args:
+        identifier (KEY): Its id.
+    """
+    from dtdr.serve.server.keys import revoke_key
 
     if not identifier.strip():
         raise InputError("give the id of a key; see: dtdr keys list FILE")

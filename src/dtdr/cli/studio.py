@@ -12,10 +12,10 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import note
 from dtdr.errors import InputError
-from dtdr.server.settings import Settings, named_models
+from dtdr.serve.server.settings import Settings, named_models
 
 if TYPE_CHECKING:
-    from dtdr.server.endpoints import Endpoint
+    from dtdr.serve.server.endpoints import Endpoint
 
 DATA = Annotated[
     Path | None,
@@ -28,19 +28,13 @@ LAB = Annotated[
 
 
 def studio(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="Model folders, each FOLDER or NAME=FOLDER."),
-    ],
+    models: list[str],
+    *,
     data: DATA = None,
     lab: LAB = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 takes a free one.")] = 0,
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Let the page teach the model; else it only reads.")
-    ] = False,
-    open_browser: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
-    ] = True,
+    port: int = 0,
+    learn: bool = False,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Look at a model in a browser: its tools as a map, a run step by step, and why.
@@ -48,8 +42,14 @@ def studio(
     Without --data, the map shows the plans that a dtdr-f model kept. Listens on this machine only.
 
     Example: dtdr studio model --data demonstrations.jsonl
+
+    Args:
+        models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
+        port (N): Port; 0 takes a free one.
+        learn: Let the page teach the model; else it only reads.
+        open_browser: Open the page in a browser.
     """
-    from dtdr.server import require_server, serve
+    from dtdr.serve.server import require_server, serve
 
     require_server()
     settings = Settings(
@@ -69,19 +69,19 @@ def studio_endpoints(data: Path | None, lab: Path | None) -> Sequence[Endpoint]:
     """What the studio adds to a server.
 
     Raises:
-        InputError: the runs cannot be read, or the folder holds no lab.
+        InputError: the runs cannot be read, or the folder has no lab.
     """
-    from dtdr.demonstration_files import read_demonstrations
-    from dtdr.lab.store import Store
-    from dtdr.studio.lab import Lab
-    from dtdr.studio.routes import Studio
-    from dtdr.studio.runs import Runs
+    from dtdr.data.demonstration_files import read_demonstrations
+    from dtdr.evaluate.lab.store import Store
+    from dtdr.serve.studio.lab import Lab
+    from dtdr.serve.studio.routes import Studio
+    from dtdr.serve.studio.runs import Runs
 
     runs = None
     if data is not None:
         demonstrations = list(read_demonstrations(data))
         if not demonstrations:
-            raise InputError(f"{data} holds no run to show")
+            raise InputError(f"{data} has no run to show")
         runs = Runs(demonstrations, has_queries=True)
     labs = None
     if lab is not None:

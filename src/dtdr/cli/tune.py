@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,88 +12,76 @@ import typer
 from dtdr.cli import options
 from dtdr.cli import planning_options as planning
 from dtdr.cli.inputs import load_dataset, report_bad
-from dtdr.cli.output import console, dataset_label, note, print_json
+from dtdr.cli.output import console, dataset_label, note, print_json, quote
+from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError
-from dtdr.jsonl import BadRecords
-from dtdr.retrievers import DEFAULT
+from dtdr.rankers import DEFAULT
 
 if TYPE_CHECKING:
-    from dtdr.evaluation.planning.grid import CellResult
-    from dtdr.evaluation.statistics import Proportion
+    from dtdr.evaluate.planning.grid import CellResult
+    from dtdr.evaluate.statistics import Proportion
 
 
 def tune(
+    data: Path | None = None,
+    *,
     llm: planning.LLM_NAME = None,
-    data: Annotated[
-        Path | None,
-        typer.Argument(metavar="DATA", help="A demonstrations.jsonl file.", show_default=False),
-    ] = None,
     dataset: options.DATASET = None,
     tools: options.TOOLS = None,
-    retriever: Annotated[
-        str, typer.Option("--retriever", metavar="NAME", help="What to fit.")
-    ] = DEFAULT,
+    retriever: str = DEFAULT,
     encoder: options.ENCODER = None,
     settings: options.SETTINGS = None,
-    icl: planning.ICL = planning.Icl.HARD,
+    icl: planning.ICL = "hard",
     top: planning.TOP = None,
     threshold: planning.THRESHOLD = None,
     coverage: planning.COVERAGE = None,
-    steps: Annotated[
-        int, typer.Option("--steps", metavar="N", help="Ask the LLM at so many steps.", min=1)
-    ] = 60,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget", metavar="SHARE", help="Steps at which auto may ask at most.", min=0, max=1
-        ),
-    ] = 0.5,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record",
-            metavar="FILE",
-            help="Keep the LLM's answers there: the same command then goes on after a break.",
-        ),
-    ] = None,
+    steps: Annotated[int, typer.Option(min=1)] = 60,
+    budget: Annotated[float, typer.Option(min=0, max=1)] = 0.5,
+    record: Path | None = None,
     llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
     llm_threads: planning.LLM_THREADS = None,
     seed: options.SEED = 0,
-    data_dir: options.DATA_DIR = None,
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
     """Choose who selects the next function: the LLM, the retriever, or both.
 
-    A fifth of the demonstrations is held out (of a data set, of its training side); the retriever
-    is fitted on the others and the LLM is asked at some of the steps. Printed is how often each
-    way is right, and the options for dtdr plan: of the ways that are within one standard error of
-    the best here, the one that asks the LLM least.
+    It holds out a fifth of the demonstrations (of a data set: of its training side), fits the
+    retriever on the others, and asks the LLM at some of the steps. It prints how often each method
+    is right, and the options for dtdr plan: among the methods within one standard error of the
+    best, those of the method that asks the LLM least.
 
     Example: dtdr tune demonstrations.jsonl --llm gguf:qwen.gguf
+
+    Args:
+        data (DATA): A demonstrations.jsonl file.
+        retriever (NAME): The retriever to fit.
+        steps (N): Number of steps at which to ask the LLM.
+        budget (SHARE): Largest share of steps at which auto may ask.
+        record (FILE): Keep the LLM's answers there, so that the same command can resume.
     """
     if llm is None:
         raise InputError("name the LLM that is to be asked: --llm gguf:FILE, or openai:NAME@URL")
-    from dtdr.datasets.splits import default_split
-    from dtdr.evaluation.planning import choose_steps, hold_out
-    from dtdr.evaluation.planning.grid import (
+    from dtdr.data.progress import track
+    from dtdr.evaluate.datasets.splits import default_split
+    from dtdr.evaluate.planning import choose_steps, hold_out
+    from dtdr.evaluate.planning.grid import (
         answer,
         cell_result,
         confidences_of,
         in_cache_order,
         questions,
     )
-    from dtdr.progress import track
-    from dtdr.prompting import Examples
+    from dtdr.llm.prompting import Examples
 
     mask = planning.make_selection(top, threshold, coverage)
     model = options.create_retriever(retriever, encoder=encoder, seed=seed, settings=settings)
     bad = BadRecords() if skip_bad else None
-    data_set = load_dataset(data=data, dataset=dataset, tools=tools, data_dir=data_dir, bad=bad)
+    data_set = load_dataset(data=data, dataset=dataset, tools=tools, bad=bad)
     report_bad(bad)
     learnable = data_set.demonstrations
     if dataset is not None:  # what others test on stays unseen
-        learnable = default_split(data_set, data_dir, seed).training(learnable)
+        learnable = default_split(data_set, seed=seed).training(learnable)
     known, unseen = hold_out(learnable, seed=seed)
     chosen = choose_steps(unseen, steps, seed=seed)
     with planning.open_llm(llm, context=llm_context, threads=llm_threads, record=record) as backend:
@@ -104,9 +91,7 @@ def tune(
                 "llama.cpp server"
             )
         model.fit(known, data_set.tools)
-        every = questions(
-            model, chosen, icl=icl.value, mask=mask, examples=Examples(known, seed=seed)
-        )
+        every = questions(model, chosen, icl=icl, mask=mask, examples=Examples(known, seed=seed))
         asked = in_cache_order(every)
         note(f"asking {llm} about {len(asked)} prompts of {len(chosen)} held-out steps")
         answers = {one.key: answer(backend, one) for one in track(asked, "Asking", len(asked))}
@@ -121,9 +106,9 @@ def tune(
         return
     _show(
         result,
-        f"{dataset_label(data_set)}, {retriever}, {icl.value}, {len(records)} held-out steps",
+        f"{dataset_label(data_set)}, {retriever}, {icl}, {len(records)} held-out steps",
     )
-    given = _prompt_options(icl.value, top, threshold, coverage, data, llm_context)
+    given = _prompt_options(icl, top, threshold, coverage, data, llm_context)
     console().print(
         f"Use: dtdr plan MODEL QUERY --llm {quote(llm)} {' '.join([*given, *advised])}",
         markup=False,
@@ -147,7 +132,7 @@ def _options(result: CellResult) -> list[str]:
 
 def _weight(result: CellResult) -> float:
     """λ·T, which is all that decides in a fusion."""
-    from dtdr.evaluation.planning.tuning import RETRIEVER_ONLY
+    from dtdr.evaluate.planning.tuning import RETRIEVER_ONLY
 
     fusion = result.fusion or RETRIEVER_ONLY
     return fusion.weight * fusion.temperature
@@ -193,7 +178,7 @@ def _as_json(result: CellResult, advised: Sequence[str], steps: int) -> dict[str
 
 
 def _show(result: CellResult, title: str) -> None:
-    from dtdr.evaluation.tables import Column, Table
+    from dtdr.evaluate.tables import Column, Table
 
     columns = [
         Column("Who selects"),

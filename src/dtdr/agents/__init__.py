@@ -1,0 +1,25 @@
+"""Tool masks: a ranking turned into the tools that an agent is shown, on whatever it runs.
+
+``policy`` decides which tools are shown and why, ``mask`` ranks for a transcript and fails open;
+``openai`` and ``anthropic`` write the decision into requests; ``prefetch`` makes predicted calls
+early; every other module is a framework.
+"""
+
+from dtdr.agents.early_calls import PrefetchBounds
+from dtdr.agents.mask import ToolMask, ToolRun
+from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector
+from dtdr.agents.prefetch import AsyncPrefetch, Prefetch
+from dtdr.agents.transcript import Transcript, Turn
+
+__all__ = [
+    "AsyncPrefetch",
+    "Prefetch",
+    "PrefetchBounds",
+    "ToolMask",
+    "ToolPolicy",
+    "ToolRun",
+    "ToolSelection",
+    "ToolSelector",
+    "Transcript",
+    "Turn",
+]

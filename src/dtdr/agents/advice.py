@@ -1,0 +1,380 @@
+"""What each way to show tools costs in tokens on recorded runs, and what it hides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dtdr.agents.anthropic import LOADER, LOADER_TOOL, load
+from dtdr.agents.policy import Sticky, ToolPolicy, ToolSelector
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError
+from dtdr.predict.model import Model
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import count_tokens
+
+BATCH = 256
+"""Demonstrations that are ranked at once."""
+
+SMALLEST_PREFIX = 1024
+"""Tokens that the beginning of a prompt must have to be cached, at Anthropic as at OpenAI."""
+CACHED_PRICE = 0.1
+"""What a token read from the cache costs, where any other costs 1; both charge a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a prompt that is the same text wherever its key is the same."""
+
+    key: Hashable
+    tokens: int
+    mark: bool = False
+    """Whether a cached prefix may end behind it."""
+
+
+class PromptCache:
+    """The prefixes that a provider keeps; nothing is ever evicted.
+
+    A prefix ends behind the tools, the system prompt or a message. A request reads the longest one
+    that an earlier request had.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes: set[int] = set()
+
+    def send(self, prompt: Sequence[Segment]) -> tuple[int, int]:
+        """Tokens of one request, and how many of them the cache had; keeps its prefixes."""
+        chain = total = read = 0
+        prefixes = []
+        for segment in prompt:
+            chain = hash((chain, segment.key))
+            total += segment.tokens
+            if segment.mark and total >= SMALLEST_PREFIX:
+                prefixes.append(chain)
+                if chain in self._prefixes:
+                    read = total
+        self._prefixes.update(prefixes)
+        return total, read
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to show tools.
+
+    Attributes:
+        name: what tables say.
+        provider: who offers it; empty for everybody.
+        sticky: the policy's; None where every tool is shown.
+        constant: whether the array of tools stays the same.
+        loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
+            by the result of a loader; empty where they are not.
+    """
+
+    name: str
+    provider: str = ""
+    sticky: Sticky | None = None
+    constant: bool = False
+    loaded: Literal["", "inline", "referred"] = ""
+
+
+WAYS = (
+    Way("all tools", constant=True),
+    Way("filtered, each step", sticky="none"),
+    Way("filtered, growing", sticky="grow"),
+    Way("filtered, confident", sticky="confidence"),
+    Way("allowed_tools", "OpenAI", sticky="none", constant=True),
+    Way("additional_tools", "OpenAI", sticky="grow", loaded="inline"),
+    Way("defer_loading", "Anthropic", sticky="grow", loaded="referred"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Tokens of what demonstrations do not hold."""
+
+    system: int = 500
+    result: int = 200
+    tool: int | None = None
+    """Tokens of each tool's definition; None measures the definitions."""
+
+    def __post_init__(self) -> None:
+        for name in ("system", "result", "tool"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"the tokens of {name!r} are {value}; give at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one way costs, as means a run.
+
+    ``cold`` starts every run with an empty cache; ``warm`` keeps everything that any run wrote.
+    The truth lies in between, and is nearer to ``warm`` the more runs there are within a cache's
+    lifetime.
+
+    Attributes:
+        way: how tools are shown.
+        shown: tools whose definitions the model sees and may call, as a mean over requests.
+        tokens: input tokens.
+        cold_read: those of them that are read from the cache, cold.
+        warm_read: read from the cache, warm.
+        recall: share of the acceptable next tools that were shown, as a mean over the steps that
+            call one.
+        hit: share of those steps at which at least one acceptable tool was shown.
+    """
+
+    way: Way
+    shown: float
+    tokens: float
+    cold_read: float
+    warm_read: float
+    recall: float
+    hit: float
+
+    @property
+    def cold_paid(self) -> float:
+        """Tokens that are paid for, cold: one from the cache counts ``CACHED_PRICE``."""
+        return self.tokens - (1 - CACHED_PRICE) * self.cold_read
+
+    @property
+    def warm_paid(self) -> float:
+        """Tokens that are paid for, warm."""
+        return self.tokens - (1 - CACHED_PRICE) * self.warm_read
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "way": self.way.name,
+            "provider": self.way.provider or None,
+            "tools_shown": round(self.shown, 2),
+            "tokens_per_run": round(self.tokens, 1),
+            "cold": {
+                "cached_tokens_per_run": round(self.cold_read, 1),
+                "paid_tokens_per_run": round(self.cold_paid, 1),
+            },
+            "warm": {
+                "cached_tokens_per_run": round(self.warm_read, 1),
+                "paid_tokens_per_run": round(self.warm_paid, 1),
+            },
+            "recall": round(self.recall, 4),
+            "hit": round(self.hit, 4),
+        }
+
+
+def advise(
+    retriever: Model,
+    demonstrations: Sequence[Demonstration],
+    tools: Iterable[Tool] = (),
+    *,
+    policy: ToolPolicy | None = None,
+    sizes: Sizes | None = None,
+    ways: Sequence[Way] = WAYS,
+) -> list[Cost]:
+    """Replay runs, and count what each way to show tools would have cost.
+
+    Every demonstration is walked with its own calls, one request a call and one for the answer.
+    A prompt is the tools, the system prompt, the query, and each call with its result. Output is
+    the same for all ways and not counted; nor is what a hidden tool that was needed would cost.
+
+    Args:
+        retriever: a fitted one.
+        demonstrations: the runs.
+        tools: definitions; those that the retriever was fitted with are known already.
+        policy: how many tools are shown; how sticky it is, each way sets for itself.
+        sizes: tokens of what demonstrations do not hold.
+        ways: what to compare.
+
+    Raises:
+        InputError: there is no demonstration, or the retriever cannot serve the policy.
+    """
+    if not demonstrations:
+        raise InputError("there are no runs to count; give at least one demonstration")
+    policy = policy or ToolPolicy()
+    policy.check(retriever.calibration_)
+    sizes = sizes or Sizes()
+    costs = definition_costs(retriever, demonstrations, tools, sizes)
+    counters = [_Counter(way, policy, sizes, costs) for way in ways]
+    for demonstration, rankings in rank_steps(retriever, demonstrations):
+        for counter in counters:
+            counter.count(demonstration, rankings)
+    return [counter.cost() for counter in counters]
+
+
+def definition_costs(
+    retriever: Model,
+    demonstrations: Iterable[Demonstration],
+    tools: Iterable[Tool],
+    sizes: Sizes,
+) -> dict[str, int]:
+    """Tokens of every tool's definition, by name: those of the model, of the list, of the runs."""
+    known = {tool.name: tool for tool in retriever.tools_ if tool.name != END}
+    for demonstration in demonstrations:
+        for name in demonstration.plan.tools:
+            known.setdefault(name, Tool(name))
+    known.update({tool.name: tool for tool in tools if tool.name != END})
+    if sizes.tool is not None:
+        return dict.fromkeys(sorted(known), sizes.tool)
+    return {name: count_tokens(_definition(known[name])) for name in sorted(known)}
+
+
+def unused_tools(
+    retriever: Model,
+    demonstrations: Sequence[Demonstration],
+    tools: Iterable[Tool] = (),
+    sizes: Sizes | None = None,
+) -> dict[str, int]:
+    """Tokens of the definitions of the tools that no run calls, by name, most first.
+
+    Args:
+        retriever: whose tools count too.
+        demonstrations: the runs; calls of failed ones and of earlier turns count as use.
+        tools: definitions.
+        sizes: tokens of a definition, where they are not to be measured.
+    """
+    called = {name for item in demonstrations for name in item.plan.tools}
+    for item in demonstrations:
+        called.update(one.tool for one in item.before if isinstance(one, ToolCall))
+    costs = definition_costs(retriever, demonstrations, tools, sizes or Sizes())
+    unused = [(name, tokens) for name, tokens in costs.items() if name not in called]
+    return dict(sorted(unused, key=lambda pair: -pair[1]))
+
+
+class _Counter:
+    """Counts one way over all runs."""
+
+    def __init__(
+        self,
+        way: Way,
+        policy: ToolPolicy,
+        sizes: Sizes,
+        costs: Mapping[str, int],
+    ) -> None:
+        self._way = way
+        self._policy = replace(policy, sticky=way.sticky or "none")
+        self._sizes = sizes
+        self._costs = costs
+        self._names = tuple(costs)
+        self._warm_cache = PromptCache()
+        self._tokens = self._cold_read = self._warm_read = 0
+        self._runs = self._requests = self._shown = 0
+        self._recalls: list[float] = []
+
+    def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
+        """Count one run; one ranking a step, the last for the end of plan."""
+        self._runs += 1
+        cold_cache = PromptCache()
+        selector = ToolSelector(self._policy)
+        conversation = [
+            Segment(("query", demonstration.query), count_tokens(demonstration.query), mark=True)
+        ]
+        loaded: set[str] = set()
+        steps = demonstration.plan.steps()
+        for position, (step, ranking) in enumerate(zip(steps, rankings, strict=True)):
+            shown = frozenset(self._names)
+            if self._way.sticky is not None:
+                selection = selector.select(self._names, ranking, step.history, costs=self._costs)
+                shown = frozenset(selection.shown)
+                if self._way.loaded and (
+                    new := [
+                        name
+                        for name in selection.shown
+                        if name not in loaded and selection.reasons[name] != "unknown"
+                    ]
+                ):
+                    loaded.update(new)
+                    conversation.append(self._load(new))
+            prompt = [*self._head(shown, ranking), *conversation]
+            tokens, read = cold_cache.send(prompt)
+            self._tokens += tokens
+            self._cold_read += read
+            self._warm_read += self._warm_cache.send(prompt)[1]
+            self._requests += 1
+            self._shown += len(shown)
+            acceptable = step.acceptable - {END}
+            if acceptable:
+                self._recalls.append(len(acceptable & shown) / len(acceptable))
+            if position < len(demonstration.plan):
+                call = demonstration.plan.calls[position]
+                tokens = (
+                    count_tokens({"name": call.tool, "input": dict(call.arguments)})
+                    + self._sizes.result
+                )
+                conversation.append(
+                    Segment((demonstration.id, position, call.tool), tokens, mark=True)
+                )
+
+    def cost(self) -> Cost:
+        """The means."""
+        return Cost(
+            self._way,
+            self._shown / self._requests,
+            self._tokens / self._runs,
+            self._cold_read / self._runs,
+            self._warm_read / self._runs,
+            math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
+            sum(map(bool, self._recalls)) / len(self._recalls) if self._recalls else 1.0,
+        )
+
+    def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:
+        """The tools and the system prompt."""
+        if self._way.loaded:
+            known = frozenset(ranking.tools)
+            tools = [name for name in self._names if name not in known]
+            if self._way.loaded == "referred":
+                tools.insert(0, LOADER)
+        elif self._way.constant:
+            tools = list(self._names)
+        else:
+            tools = [name for name in self._names if name in shown]
+        segments = [Segment(name, self._costs.get(name, _LOADER_TOKENS)) for name in tools]
+        if segments:
+            segments[-1] = replace(segments[-1], mark=True)
+        return [*segments, Segment("system", self._sizes.system, mark=True)]
+
+    def _load(self, names: Sequence[str]) -> Segment:
+        tokens = count_tokens(load(names, 1)) if self._way.loaded == "referred" else 0
+        tokens += sum(self._costs[name] for name in names)
+        return Segment(("load", *names), tokens, mark=True)
+
+
+def rank_steps(
+    retriever: Model, demonstrations: Sequence[Demonstration]
+) -> Iterator[tuple[Demonstration, list[Ranking]]]:
+    """Each run with the rankings of its steps, the last for the end of its plan."""
+    for start in range(0, len(demonstrations), BATCH):
+        batch = demonstrations[start : start + BATCH]
+        steps = [(item, done) for item in batch for done in range(len(item.plan) + 1)]
+        rankings = iter(
+            retriever.rank_batch(
+                [item.query for item, _ in steps],
+                [item.plan.calls[:done] for item, done in steps],
+                [item.before for item, _ in steps],
+            )
+        )
+        for item in batch:
+            yield item, [next(rankings) for _ in range(len(item.plan) + 1)]
+
+
+def _definition(tool: Tool) -> dict[str, Any]:
+    """A tool as providers take it."""
+    properties = {
+        item.name: {
+            key: value
+            for key, value in (("type", item.type), ("description", item.description))
+            if value
+        }
+        for item in tool.parameters
+    }
+    required = [item.name for item in tool.parameters if item.required]
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": {"type": "object", "properties": properties, "required": required},
+    }
+
+
+_LOADER_TOKENS = count_tokens(LOADER_TOOL)

@@ -1,0 +1,257 @@
+"""Calls that are made before anybody asks for them, where the tool is safe to call early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dtdr.data.calls import END, ToolCall, is_reference
+from dtdr.data.outputs import resolve_pointer
+from dtdr.errors import InputError, check_at_least
+from dtdr.predict.arguments.prediction import CallPrediction
+
+logger = logging.getLogger("dtdr.agents")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchBounds:
+    """How much is done early.
+
+    Attributes:
+        min_probability: of a call (its tool and all its arguments), to be made early.
+        budget: early calls that may be thrown away before no more are made, in one run.
+        concurrency: early calls that are under way at a time.
+        timeout: seconds after which an early call that nobody asked for is cancelled.
+        max_age: seconds after which an early call is too old to be handed over.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    min_probability: float = 0.8
+    budget: int = 20
+    concurrency: int = 2
+    timeout: float = 30.0
+    max_age: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_probability <= 1:
+            raise InputError(
+                f"min_probability is {self.min_probability}; it must be above 0 and at most 1"
+            )
+        check_at_least(1, budget=self.budget, concurrency=self.concurrency)
+        if not (self.timeout > 0 and self.max_age > 0):
+            raise InputError("timeout and max_age must be above 0")
+
+
+@dataclass(slots=True)
+class PrefetchCounts:
+    """What early calls came to.
+
+    Attributes:
+        started: calls made early.
+        hits: of them, those that were handed over.
+        wasted: of them, those that were thrown away; the others are still under way.
+        milliseconds_saved: how long before they were asked for the hits had been under way, at
+            most for as long as they took.
+    """
+
+    started: int = 0
+    hits: int = 0
+    wasted: int = 0
+    milliseconds_saved: float = 0.0
+
+    def add(self, other: PrefetchCounts) -> None:
+        """Add the counts of another run."""
+        self.started += other.started
+        self.hits += other.hits
+        self.wasted += other.wasted
+        self.milliseconds_saved += other.milliseconds_saved
+
+    def __str__(self) -> str:
+        return (
+            f"{self.hits} of {self.started} early calls were used and {self.wasted} thrown away; "
+            f"{self.milliseconds_saved:.0f} ms saved"
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _EarlyCall:
+    key: str
+    tool: str
+    started: float
+    ended: float | None = None
+    is_claimed: bool = False
+    deadline: asyncio.Timeout | None = None
+    task: asyncio.Task[Any] = field(init=False)
+
+
+class EarlyCalls:
+    """Calls that are made before anybody asks for them, of one run; used in one event loop.
+
+    Only tools that ``allows`` accepts are ever called. A result is handed over for exactly the
+    call that was made, once. It is thrown away when it is no longer predicted, when it is too old,
+    or when a tool that is not allowed is called first, since that may change what the result says.
+    Changes that others make, ``discard_tools`` is to be told of.
+    An early call that failed is not handed over, and no call that was thrown away is made early
+    again in the run.
+
+    Args:
+        execute: makes a call.
+        allows: whether a tool is safe to call early: whether calling it changes nothing.
+        bounds: how much is done.
+    """
+
+    def __init__(
+        self,
+        execute: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+        allows: Callable[[str], bool],
+        bounds: PrefetchBounds | None = None,
+    ) -> None:
+        self.bounds = bounds or PrefetchBounds()
+        self.counts = PrefetchCounts()
+        self._execute = execute
+        self._allows = allows
+        self._calls: dict[str, _EarlyCall] = {}
+        self._thrown_away: set[str] = set()
+
+    def start(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
+        """Make the probable calls, and throw away those that are no longer predicted.
+
+        Args:
+            calls: predicted for the step.
+            earlier: calls that arguments may refer to.
+
+        Returns:
+            How many were made.
+        """
+        outputs = {call.id: call for call in earlier}
+        wanted: dict[str, tuple[str, dict[str, Any]]] = {}
+        for call in calls:
+            if (
+                call.tool != END
+                and not call.unknown
+                and call.probability >= self.bounds.min_probability
+                and self._allows(call.tool)
+                and (arguments := _resolve(call.arguments, outputs)) is not None
+            ):
+                wanted[_key(call.tool, arguments)] = call.tool, arguments
+        self.discard(self._calls.keys() - wanted.keys())
+        before = self.counts.started
+        for key, (tool, arguments) in wanted.items():
+            is_full = len(self._calls) >= self.bounds.concurrency
+            if is_full or self.counts.wasted + len(self._calls) >= self.bounds.budget:
+                break
+            if key not in self._calls and key not in self._thrown_away:
+                self._make(key, tool, arguments)
+        return self.counts.started - before
+
+    async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
+        """Whether exactly this call was made early, and its output, waited for.
+
+        Cancelling this cancels the call.
+        """
+        call = self._claim(tool, arguments)
+        if call is None:
+            return False, None
+        asked = time.monotonic()
+        try:
+            output = await call.task
+        except Exception as error:  # noqa: BLE001  # whoever asks makes the call
+            logger.info("the early call of %r failed and is made again: %s", tool, error)
+            self._throw_away(call)
+            return False, None
+        except asyncio.CancelledError:
+            self._throw_away(call)
+            raise
+        self.counts.hits += 1
+        self.counts.milliseconds_saved += 1000 * (min(call.ended or asked, asked) - call.started)
+        return True, output
+
+    def _claim(self, tool: str, arguments: Mapping[str, Any]) -> _EarlyCall | None:
+        if not self._allows(tool):
+            self.discard()
+            return None
+        call = self._calls.pop(_key(tool, arguments), None)
+        if call is None:
+            return None
+        is_late = call.deadline is not None and call.deadline.expired()
+        if is_late or time.monotonic() - call.started > self.bounds.max_age:
+            self._throw_away(call)
+            return None
+        call.is_claimed = True
+        if call.deadline is not None and call.ended is None:
+            call.deadline.reschedule(None)  # whoever asked for it waits for it
+        return call
+
+    def discard(self, keys: Collection[str] | None = None) -> None:
+        """Throw away, and cancel, calls that nobody asked for: all of them, or those named."""
+        for key in tuple(self._calls) if keys is None else keys:
+            self._throw_away(self._calls.pop(key))
+
+    def discard_tools(self, are_stale: Callable[[str], bool]) -> None:
+        """Throw away the calls of some tools, whose results something has changed meanwhile."""
+        self.discard([key for key, call in self._calls.items() if are_stale(call.tool)])
+
+    def _make(self, key: str, tool: str, arguments: Mapping[str, Any]) -> None:
+        call = _EarlyCall(key, tool, time.monotonic())
+        call.task = asyncio.get_running_loop().create_task(self._run(call, tool, arguments))
+        call.task.add_done_callback(_retrieve)
+        self._calls[key] = call
+        self.counts.started += 1
+
+    async def _run(self, call: _EarlyCall, tool: str, arguments: Mapping[str, Any]) -> Any:
+        try:
+            async with asyncio.timeout(None if call.is_claimed else self.bounds.timeout) as limit:
+                call.deadline = limit
+                return await self._execute(tool, arguments)
+        finally:
+            call.ended = time.monotonic()
+
+    def _throw_away(self, call: _EarlyCall) -> None:
+        call.task.cancel()
+        self._thrown_away.add(call.key)
+        self.counts.wasted += 1
+
+
+def _key(tool: str, arguments: Mapping[str, Any]) -> str:
+    return json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False, default=repr)
+
+
+def _resolve(
+    arguments: Mapping[str, Any], outputs: Mapping[str, ToolCall]
+) -> dict[str, Any] | None:
+    """The arguments with whole outputs in the place of references; None where one is not known."""
+
+    def resolve(value: Any) -> Any:
+        if is_reference(value):
+            call = outputs[str(value["$ref"])]
+            if call.output is None or call.output_length is not None:
+                raise LookupError  # it is not known whole
+            return resolve_pointer(call.output, value.get("path", ""))
+        if isinstance(value, Mapping) and list(value) == ["$join"]:
+            parts = resolve(value["$join"])
+            if not all(isinstance(part, str) for part in parts):
+                raise LookupError  # how it would be written is not known
+            return "".join(parts)
+        if isinstance(value, Mapping):
+            return {key: resolve(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [resolve(item) for item in value]
+        return value
+
+    try:
+        return {name: resolve(value) for name, value in arguments.items()}
+    except LookupError:
+        return None
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Take note of an error, so that a call that nobody asked for leaves no warning behind."""
+    if not task.cancelled():
+        task.exception()

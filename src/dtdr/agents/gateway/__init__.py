@@ -1,0 +1,37 @@
+"""An MCP gateway: between a client and its servers, it shows the tools that are needed next.
+
+Needs the official SDK: ``pip install 'dtdr[mcp]'``. See ``docs/gateway.md``.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from dtdr.errors import MissingExtraError
+
+if find_spec("mcp") is None or find_spec("mcp_types") is None:
+    raise MissingExtraError("the MCP gateway", "mcp", "mcp")
+
+from dtdr.agents.gateway.config import (
+    GatewayOptions,
+    UpstreamSpec,
+    parse_rest,
+    parse_upstream,
+    read_config,
+)
+from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.http import serve_http
+from dtdr.agents.gateway.server import GatewayServer
+from dtdr.agents.gateway.stdio import serve_stdio
+
+__all__ = [
+    "Gateway",
+    "GatewayOptions",
+    "GatewayServer",
+    "UpstreamSpec",
+    "parse_rest",
+    "parse_upstream",
+    "read_config",
+    "serve_http",
+    "serve_stdio",
+]

@@ -1,0 +1,230 @@
+"""The tools of all upstreams under names that differ, and the search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dtdr.agents.search import described_tool
+from dtdr.predict.search import ToolSearch
+from dtdr.rankers.descriptions import document
+from dtdr.rankers.ranking import Ranking
+
+SEPARATOR = "__"
+"""In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTool:
+    """A tool as clients see it.
+
+    Attributes:
+        name: unique over all upstreams.
+        upstream: whose tool it is.
+        raw_name: what the upstream calls it.
+        definition: the upstream's definition with ``name`` in place of its own.
+        known_as: the tool's name in the model; None where the model never saw it.
+    """
+
+    name: str
+    upstream: str
+    raw_name: str
+    definition: Mapping[str, Any] = field(repr=False)
+    known_as: str | None = None
+
+
+class AmbiguousNameError(Exception):
+    """A name that tools or prompts of several servers have; ``names`` are their full names."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"more than one server has had {name!r}; use the full name: {' or '.join(names)}"
+        )
+        self.names = tuple(names)
+
+
+class Names:
+    """Names that differ over all upstreams, for tools or prompts.
+
+    The full name is ``upstream__name``, and only that upstream can have it: names of upstreams hold
+    no ``__``. A bare name stands for a thing as long as one upstream alone has offered that name;
+    once another has, both go by their full names and the bare one is refused, whoever came first.
+    A bare name that is the gateway's own, or looks like a full name, is never used.
+
+    Args:
+        upstreams: names of all configured upstreams.
+        reserved: names of the gateway's own.
+        offered: ``(upstream, name)`` known from before, as if they had been offered already.
+    """
+
+    def __init__(
+        self,
+        upstreams: Iterable[str],
+        reserved: Iterable[str] = (),
+        offered: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self._upstreams = tuple(upstreams)
+        self._prefixes = tuple(f"{name}{SEPARATOR}" for name in self._upstreams)
+        self._reserved = frozenset(reserved)
+        self._offers: dict[str, set[str]] = {}
+        for upstream, raw_name in offered:
+            self._offers.setdefault(raw_name, set()).add(upstream)
+
+    def assign(
+        self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """``(name, upstream, definition)`` of everything that is offered, each once.
+
+        Args:
+            offers: definitions by upstream, with the upstream's own ``name`` in each.
+        """
+        for upstream, definitions in offers.items():
+            for definition in definitions:
+                self._offers.setdefault(str(definition.get("name", "")), set()).add(upstream)
+        assigned: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
+        for upstream, definitions in offers.items():
+            for definition in definitions:
+                raw_name = str(definition.get("name", ""))
+                name = self.name_of(upstream, raw_name)
+                assigned.setdefault(name, (name, upstream, definition))
+        return list(assigned.values())
+
+    def name_of(self, upstream: str, raw_name: str) -> str:
+        """The bare name of a thing, or the full one where it has to be told from others."""
+        if self._is_bare(raw_name) and len(self._offers.get(raw_name, ())) <= 1:
+            return raw_name
+        return f"{upstream}{SEPARATOR}{raw_name}"
+
+    def owner(self, name: str) -> tuple[str, str] | None:
+        """``(upstream, its own name)`` of a bare or full name that was ever offered.
+
+        Raises:
+            AmbiguousNameError: it is a bare name that several upstreams have offered.
+        """
+        upstream, separator, raw_name = name.partition(SEPARATOR)
+        if separator and upstream in self._offers.get(raw_name, ()):
+            return upstream, raw_name
+        upstreams = self._offers.get(name, ())
+        if not upstreams or not self._is_bare(name):
+            return None
+        if len(upstreams) > 1:
+            full = [f"{item}{SEPARATOR}{name}" for item in self._upstreams if item in upstreams]
+            raise AmbiguousNameError(name, full)
+        return next(iter(upstreams)), name
+
+    def _is_bare(self, raw_name: str) -> bool:
+        return raw_name not in self._reserved and not raw_name.startswith(self._prefixes)
+
+
+class Catalog:
+    """The tools that can be called, by name.
+
+    Args:
+        is_known: whether the model knows a tool of that name.
+        names: gives every tool its name.
+    """
+
+    def __init__(self, is_known: Callable[[str], bool], names: Names) -> None:
+        self._is_known = is_known
+        self._names = names
+        self._by_name: dict[str, CatalogTool] = {}
+        self._by_model_name: dict[str, list[str]] = {}
+        self._search: ToolSearch | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def rebuild(
+        self, offers: Mapping[str, Sequence[Mapping[str, Any]]], available: Iterable[str]
+    ) -> None:
+        """Take the tools of every upstream, in the order of the upstreams.
+
+        Args:
+            offers: tool definitions by upstream, those last seen where it is away.
+            available: upstreams whose tools can be called now.
+        """
+        up = set(available)
+        self._by_name = {}
+        for name, upstream, definition in self._names.assign(offers):
+            if upstream in up:
+                raw_name = str(definition.get("name", ""))
+                exposed = {**definition, "name": name}
+                known_as = self._model_name(name, raw_name)
+                self._by_name[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
+        self._by_model_name = {}
+        for tool in self._by_name.values():
+            if tool.known_as is not None:
+                self._by_model_name.setdefault(tool.known_as, []).append(tool.name)
+        self._search = None
+
+    def get(self, name: str) -> CatalogTool | None:
+        """The tool of that name, if it can be called now."""
+        return self._by_name.get(name)
+
+    def owner(self, name: str) -> tuple[str, str] | None:
+        """``(upstream, its own name)`` of a tool that was ever offered, away or not.
+
+        Raises:
+            AmbiguousNameError: several upstreams have a tool of that bare name.
+        """
+        return self._names.owner(name)
+
+    def name_of(self, upstream: str, raw_name: str) -> str:
+        """The name that a tool is listed under."""
+        return self._names.name_of(upstream, raw_name)
+
+    def model_name(self, name: str) -> str:
+        """What the model calls a tool; the name that it is listed under where it never saw it.
+
+        Raises:
+            AmbiguousNameError: several upstreams have a tool of that bare name.
+        """
+        owner = self.owner(name)
+        if owner is None:
+            return name
+        listed = self.name_of(*owner)
+        tool = self._by_name.get(listed)
+        known_as = self._model_name(listed, owner[1]) if tool is None else tool.known_as
+        return known_as or listed
+
+    def model_names(self) -> tuple[str, ...]:
+        """What the model calls the tools that it knows, each once."""
+        return tuple(self._by_model_name)
+
+    def unknown(self) -> list[CatalogTool]:
+        """The tools that can be called now and that the model does not know."""
+        return [tool for tool in self._by_name.values() if tool.known_as is None]
+
+    def of_model_name(self, known_as: str) -> Sequence[str]:
+        """Names of the tools that the model calls so: several where upstreams share a name."""
+        return self._by_model_name.get(known_as, ())
+
+    def names(self) -> tuple[str, ...]:
+        """Every tool that can be called now, in the order of the upstreams."""
+        return tuple(self._by_name)
+
+    def search(
+        self, text: str, limit: int, run: Ranking | None = None, asked: Ranking | None = None
+    ) -> list[str]:
+        """Names of the tools that a text means, best first; see ``dtdr.predict.search``."""
+        if self._search is None:
+            tools = list(self._by_name.values())
+            self._search = ToolSearch(
+                tuple(tool.name for tool in tools),
+                lambda: list(map(_document, tools)),
+                tuple(tool.known_as for tool in tools),
+            )
+        return [name for name, _ in self._search.find(text, limit, run=run, asked=asked)]
+
+    def _model_name(self, name: str, raw_name: str) -> str | None:
+        return next((item for item in (name, raw_name) if self._is_known(item)), None)
+
+
+def _document(tool: CatalogTool) -> str:
+    title = tool.definition.get("title") or ""
+    described = document(described_tool(tool.raw_name, tool.definition))
+    return f"{tool.upstream} {title}\n{described}"

@@ -1,0 +1,385 @@
+"""Stands between MCP clients and their servers, and shows each client the few tools it needs."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, get_args
+
+import anyio
+import mcp_types as types
+from anyio.abc import TaskGroup
+from mcp.shared.subscriptions import ToolsListChanged
+
+from dtdr.agents.gateway.catalog import Catalog, Names
+from dtdr.agents.gateway.clients import MAX_RANKED_CHARACTERS, Clients, ClientState, shorten
+from dtdr.agents.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
+from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
+from dtdr.agents.gateway.learning import Learner, Recorder
+from dtdr.agents.gateway.pins import Definition, Pins
+from dtdr.agents.gateway.prefetch import Prefetcher
+from dtdr.agents.gateway.ranking import Ranker, ReadHistory
+from dtdr.agents.gateway.upstream import InputAnswer, Upstream
+from dtdr.agents.policy import refuse_odd_call
+from dtdr.agents.search import SEARCH_TOOL
+from dtdr.data.calls import END, ToolCall
+from dtdr.errors import InputError, OutputError, unknown_choice
+from dtdr.logs.mcp import MCP
+from dtdr.predict.model import Model
+from dtdr.predict.session import NO_ARGUMENTS, NO_SURPRISE
+from dtdr.rankers.selection import count_tokens
+
+logger = logging.getLogger("dtdr.mcp")
+
+HEAD_START = 0.02
+"""Seconds that a call has before the model ranks for the next one, unless it is answered sooner.
+Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
+is answered after the new list is there."""
+
+CLEAN_UP_SECONDS = 15.0
+"""How often runs and clients that have gone silent are looked for."""
+
+START_SECONDS = 10.0
+"""How long clients wait for slow servers at the start; whichever comes later joins the list then.
+Clients commonly give a server 30 to 60 s to answer their first message."""
+
+
+class Gateway:
+    """The state behind one served endpoint; ``running`` keeps its servers connected.
+
+    Args:
+        retriever: a fitted model; one that can learn on takes up the servers' tools that it does
+            not know, in memory.
+        specs: the servers behind the gateway.
+        options: how it chooses and learns.
+
+    Raises:
+        InputError: there is no server, two share a name, or the model cannot do what is asked:
+            it is not calibrated, or knows no arguments to call early with.
+        OutputError: the file to learn into cannot be written.
+    """
+
+    def __init__(
+        self,
+        retriever: Model,
+        specs: Sequence[UpstreamSpec],
+        options: GatewayOptions | None = None,
+    ) -> None:
+        self.options = options = options or GatewayOptions()
+        self._learner: Learner | None = None
+        if options.learn is not None:
+            recorder = Recorder(
+                options.learn,
+                stand_in=options.query or MCP.default_query,
+                redact=options.redact,
+                outputs=options.outputs,
+            )
+            self._learner = Learner(recorder, retriever)
+        self.ranker = Ranker(retriever, options.policy)
+        self.pins = Pins(options.pin)
+        specs = require_distinct(specs)
+        # A tool named like the end of a plan would be the end of a plan to the model.
+        names = Names([spec.name for spec in specs], (SEARCH_TOOL, END), self.pins.iter_tools())
+        self.catalog = Catalog(self.ranker.knows, names)
+        self._definitions: dict[str, list[Definition]] = {spec.name: [] for spec in specs}
+        self._has_started = False
+        self.clients = Clients(self.end_run, options.idle_seconds)
+        self.upstreams = {
+            spec.name: Upstream(
+                spec,
+                self,
+                connect_seconds=options.connect_seconds,
+                wait_seconds=options.wait_seconds,
+            )
+            for spec in specs
+        }
+        self.prefetcher: Prefetcher | None = None
+        if options.prefetch is not None:
+            if not self.ranker.fills:
+                raise InputError(NO_ARGUMENTS)
+            self.prefetcher = Prefetcher(
+                self.ranker, self.catalog, self.upstreams, options.prefetch
+            )
+        if options.odd_calls not in get_args(OddCalls):
+            raise unknown_choice("odd_calls", options.odd_calls, get_args(OddCalls))
+        if options.odd_calls != "ignore" and not self.ranker.judges:
+            raise InputError(NO_SURPRISE)
+        self.judged: Counter[str] = Counter()
+        """How many calls were ``odd`` and ``usual``, and of how many nothing was said
+        (``abstained``)."""
+        self.tokens: Counter[str] = Counter()
+        """Tokens of definitions that clients were ``shown`` and spared (``hidden``), by call."""
+        self._definition_tokens: dict[str, int] = {}
+        self.version = 0
+        """Grows whenever the catalog changes."""
+        self._tasks: TaskGroup | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether the calls that pass through are recorded."""
+        return self._learner is not None
+
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether arguments and outputs are kept while a run lasts."""
+        judges = self.options.odd_calls != "ignore"
+        return self.learns or self.ranker.reads_calls or self.prefetcher is not None or judges
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Keep the servers connected while the block runs; yields when each was tried."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for upstream in self.upstreams.values():
+                    tasks.start_soon(upstream.run)
+                tasks.start_soon(self._clean_up)
+                with anyio.move_on_after(min(START_SECONDS, self.options.connect_seconds)):
+                    for upstream in self.upstreams.values():
+                        await upstream.tried.wait()
+                self._has_started = True
+                await self._register_tools()
+                self._report()
+                try:
+                    yield
+                finally:
+                    # Before the servers are left, which takes seconds: whoever started the gateway
+                    # may not wait for them.
+                    self._tasks = None
+                    self.clients.forget_all()
+                    if self._learner is not None:
+                        await self._learner.close()
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+
+    async def owner(self, name: str) -> tuple[str, str] | None:
+        """``(upstream, its own name)`` of a tool, waiting for servers that are still starting.
+
+        Raises:
+            AmbiguousNameError: several upstreams have a tool of that bare name.
+        """
+        owner = self.catalog.owner(name)
+        if owner is not None:
+            return owner
+        with anyio.move_on_after(self.options.connect_seconds):
+            for upstream in self.upstreams.values():
+                await upstream.tried.wait()
+        return self.catalog.owner(name)
+
+    @property
+    def instructions(self) -> str:
+        """What the client's model should know: of the search tool, and from each server."""
+        parts = [
+            f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
+            "the tools it finds are then listed and can be called."
+        ]
+        parts += [
+            f"## {upstream.name}\n{upstream.instructions}"
+            for upstream in self.upstreams.values()
+            if upstream.instructions
+        ]
+        return "\n\n".join(parts)
+
+    # -- what a client sees --------------------------------------------------------------------
+
+    async def refresh(self, state: ClientState) -> None:
+        """Bring the list of tools that a client sees up to date."""
+        async with state.ranking:
+            history = [call.tool for call in state.calls]
+            query = state.query(self.options.query)
+            basis = (
+                query, tuple(history), self._count_read(state), state.searched,
+                tuple(state.called), self.version, self.ranker.generation,
+            )  # fmt: skip
+            if basis == state.ranked_for:
+                return
+            state.shown = self._arrange(state, await self._rank(state, query, history))
+            state.ranked_for = basis
+
+    def schedule_refresh(self, state: ClientState, delay: float = 0.0) -> None:
+        """Bring a client's list up to date in the background and tell the client of changes."""
+        if self._tasks is not None:
+            self._tasks.start_soon(self._refresh_and_notify, state, delay)
+
+    def schedule_prefetch(self, state: ClientState) -> None:
+        """Make a client's next calls early, in the background, where that is wanted."""
+        if self._tasks is not None and self.prefetcher is not None and not state.running:
+            query = state.query(self.options.query)
+            self._tasks.start_soon(self.prefetcher.start, state, query)
+
+    async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
+        try:
+            await anyio.sleep(delay)
+            await self.refresh(state)
+            if state.notified is not None and state.notified != state.shown:
+                state.notified = state.shown
+                await state.bus.publish(ToolsListChanged())
+                if state.wire is not None and not state.is_modern:
+                    await state.wire.send_tool_list_changed()
+        except Exception:
+            logger.exception("could not bring a client's list of tools up to date")
+
+    async def _rank(self, state: ClientState, query: str, history: Sequence[str]) -> Sequence[str]:
+        """Names to show by the ranking; all of them where ranking failed or there are few."""
+        few = self.options.policy.top_k
+        if few is not None and len(self.catalog) <= few:
+            return self.catalog.names()
+        known = self.catalog.model_names()
+        kept = state.kept_before((query, tuple(history)))
+        ranked = await self.ranker.select(kept, known, query, self.history_of(state))
+        if ranked is None:
+            return self.catalog.names()
+        selected, state.kept = ranked
+        return [name for item in selected for name in self.catalog.of_model_name(item)]
+
+    def history_of(self, state: ClientState) -> ReadHistory:
+        """Reads a client's calls as the model takes them: by name, or with what they returned."""
+        if self.ranker.reads_calls:
+            return state.read_calls
+        history = [call.tool for call in state.calls]
+        return lambda: history
+
+    def _count_read(self, state: ClientState) -> int:
+        """How many calls have ended, where that matters: the step is ranked again then."""
+        return self.ranker.reads_calls and sum(call.ended is not None for call in state.calls)
+
+    def _arrange(self, state: ClientState, ranked: Sequence[str]) -> tuple[str, ...]:
+        """What is shown, in an order that leaves what stood there before in its place."""
+        always = self.options.policy.always_include
+        wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
+        former = [name for name in state.shown if name in wanted]
+        return tuple(name for name in dict.fromkeys([*former, *wanted]) if name in self.catalog)
+
+    def count_definitions(self, state: ClientState) -> None:
+        """Count what a client's LLM read of definitions to make a call, and what it was spared."""
+        shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
+        self.tokens["shown"] += shown
+        self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
+
+    async def judge(
+        self, state: ClientState, name: str, arguments: Mapping[str, Any]
+    ) -> str | None:
+        """Why a call is not made that is odd in its run; None where it is made.
+
+        Args:
+            state: of the client.
+            name: of the tool, as it is listed.
+            arguments: of the call.
+        """
+        if self.options.odd_calls == "ignore" or not state.intent:
+            return None
+        kept, _ = shorten(arguments, MAX_RANKED_CHARACTERS)
+        made = ToolCall("call", self.catalog.model_name(name), kept)
+        surprise = await self.ranker.judge(made, state.intent, state.read_calls)
+        self.judged["abstained" if surprise is None else surprise.judgement] += 1
+        if surprise is None or not surprise.is_odd():
+            return None
+        logger.warning("odd call (%d of %d): %s", self.judged["odd"], self.judged.total(), surprise)
+        if self.options.on_odd_call is not None:
+            try:
+                await anyio.to_thread.run_sync(self.options.on_odd_call, surprise)
+            except Exception:
+                logger.exception("the hook for odd calls failed")
+        if self.options.odd_calls == "log":
+            return None
+        return refuse_odd_call(surprise)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def begin_conversation(self, state: ClientState) -> None:
+        """Begin again for a client that was restarted, unless its last start is still served.
+
+        Clients of 2026-07-28 have no session over HTTP: one that starts again is known by its
+        address and name, and has to be told from one that only asks for a sign of life.
+        """
+        if not state.running:
+            self.end_run(state)
+            state.called.clear()
+            state.intent = ""
+
+    def end_run(self, state: ClientState) -> None:
+        """Begin another run for a client, and learn from the one that ended."""
+        texts = [state.intent] if state.intent else list(state.searches)
+        characters = state.characters
+        calls = state.start_over()
+        if self.prefetcher is not None:
+            self.prefetcher.end(state)
+        if calls and self._learner is not None:
+            self._learner.add(texts, calls, characters)
+            if self._tasks is not None:
+                self._tasks.start_soon(self._learner.learn, self._take_update)
+
+    def _take_update(self) -> None:
+        self.ranker.generation += 1
+        self._rebuild()
+
+    async def _clean_up(self) -> None:
+        while True:
+            await anyio.sleep(CLEAN_UP_SECONDS)
+            for state in self.clients:
+                if state.has_paused(self.options.run_gap):
+                    self.end_run(state)
+                    self.schedule_refresh(state)
+            self.clients.forget_idle()
+
+    # -- what upstreams say ------------------------------------------------------------------------
+
+    async def tools_changed(self, upstream: Upstream) -> None:
+        """See ``Listener``."""
+        accepted, changed = self.pins.accept(upstream.name, upstream.tools)
+        self._definitions[upstream.name] = accepted
+        try:
+            await anyio.to_thread.run_sync(self.pins.save)
+        except OutputError as error:
+            logger.warning("%s", error)
+        self._rebuild()
+        names = {self.catalog.name_of(upstream.name, name) for name in changed}
+        for state in self.clients:
+            if names.intersection(state.notified or ()):
+                state.notified = ()  # the names are the same, and what stands behind them is not
+        self._refresh_all()
+        # At the start, the tools of all servers are taken up at once.
+        if self._has_started and self._tasks is not None:
+            self._tasks.start_soon(self._register_tools)
+
+    async def _register_tools(self) -> None:
+        if await self.ranker.register(self.catalog.unknown()):
+            self._rebuild()
+            self._refresh_all()
+
+    def _refresh_all(self) -> None:
+        for state in self.clients:
+            self.schedule_refresh(state)
+
+    def _rebuild(self) -> None:
+        up = [item.name for item in self.upstreams.values() if item.is_up]
+        self.catalog.rebuild(self._definitions, up)
+        listed = filter(None, map(self.catalog.get, self.catalog.names()))
+        self._definition_tokens = {tool.name: count_tokens(tool.definition) for tool in listed}
+        self.version += 1
+
+    async def notify(self, upstream: Upstream, note: types.ServerNotification) -> None:
+        """See ``Listener``."""
+        if isinstance(note, types.LoggingMessageNotification):
+            await forward_log(self.clients, tuple(upstream.callers), note)
+        else:
+            await forward_change(self.clients, note)
+
+    async def answer(self, upstream: Upstream, request: types.ServerRequest) -> InputAnswer:
+        """See ``Listener``."""
+        return await forward_question(self.clients, tuple(upstream.callers), request)
+
+    def _report(self) -> None:
+        up = [upstream for upstream in self.upstreams.values() if upstream.is_up]
+        described = len(self.ranker.registered)
+        logger.info(
+            "%d of %d servers are connected; %d tools: %d from demonstrations, %d by description",
+            len(up), len(self.upstreams), len(self.catalog),
+            len(self.catalog) - len(self.catalog.unknown()) - described, described,
+        )  # fmt: skip
+        for name in self.options.policy.always_include:
+            if name not in self.catalog:
+                logger.warning("no server has the tool %r that is always to be shown", name)

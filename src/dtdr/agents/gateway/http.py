@@ -1,0 +1,155 @@
+"""Serves a gateway over streamable HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+
+from dtdr.agents.gateway.clients import session_key
+from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.server import GatewayServer
+from dtdr.agents.gateway.stdio import on_signals
+from dtdr.errors import InputError
+from dtdr.net.limits import Limits, is_loopback
+from dtdr.net.origins import refuse_page
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+logger = logging.getLogger("dtdr.mcp")
+
+PATH = "/mcp"
+LIMITS = Limits(body_bytes=4 << 20)
+"""Of the gateway: a call's arguments can be as long as the SDK takes them."""
+
+
+async def serve_http(
+    gateway: Gateway,
+    host: str,
+    port: int,
+    *,
+    key: str = "",
+    limits: Limits = LIMITS,
+) -> None:
+    """Serve clients over streamable HTTP until interrupted, and ``/metrics`` for Prometheus.
+
+    Args:
+        gateway: what is served.
+        host: address to listen on.
+        port: its port.
+        key: given, clients must send it as ``Authorization: Bearer …``.
+        limits: on connections, heads and bodies; the others are not used here.
+
+    Raises:
+        InputError: the address is public and there is no key.
+    """
+    import uvicorn
+
+    from dtdr.agents.gateway.gateway_metrics import MetricsPage
+    from dtdr.net.connections import Connections
+    from dtdr.net.message_limits import BodyLimits
+
+    require_key_for(host, key)
+    app: ASGIApp = GatewayServer(gateway).streamable_http_app(
+        streamable_http_path=PATH,
+        host=host,
+        max_request_body_size=limits.body_bytes,
+        session_idle_timeout=gateway.options.idle_seconds,
+    )
+    app = BodyLimits(MetricsPage(_SessionEnd(app, gateway), gateway), limits)
+    app = _AccessCheck(app, key)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Connections(limits, lambda _, reason: reason.encode()).protocol,
+        ws="none",
+        proxy_headers=False,
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    received: list[int] = []
+
+    async def stop(number: int) -> None:
+        received.append(number)
+        server.should_exit = True
+
+    # uvicorn would raise the signal again and end the process before the last runs are recorded.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    async with gateway.run(), anyio.create_task_group() as tasks:
+        tasks.start_soon(on_signals, stop, signal.SIGINT, signal.SIGTERM)
+        logger.info("serving http://%s:%d%s", host, port, PATH)
+        await server.serve()
+        tasks.cancel_scope.cancel()
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+
+
+def require_key_for(host: str, key: str) -> None:
+    """Refuse to listen on a public address for everybody.
+
+    Raises:
+        InputError: the address is public and there is no key.
+    """
+    if not is_loopback(host) and not key:
+        raise InputError(
+            f"{host} can be reached by others; set a key in DTDR_MCP_KEY, or serve on 127.0.0.1"
+        )
+
+
+class _SessionEnd:
+    """Has the gateway forget a client that ends its session, which the SDK tells nobody of."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def send_and_look(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        await self._app(scope, receive, send_and_look)
+        if scope["type"] == "http" and scope["method"] == "DELETE" and status == 200:
+            session = dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1")
+            self._gateway.clients.forget(session_key(session))
+
+
+class _AccessCheck:
+    """Lets only requests with the key through, or without a key no web page.
+
+    The SDK lets pages of any port of this machine through.
+    """
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refuse(dict(scope["headers"])) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        from starlette.responses import PlainTextResponse
+
+        status, text = refusal
+        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+        await PlainTextResponse(f"{text}\n", status, headers)(scope, receive, send)
+
+    def _refuse(self, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        if self._key:
+            given, expected = headers.get(b"authorization", b""), f"Bearer {self._key}".encode()
+            is_right = hmac.compare_digest(given, expected)
+            return None if is_right else (401, "the key is missing or wrong")
+        if (refusal := refuse_page(headers)) is None:
+            return None
+        return refusal[0], f"{refusal[1]}; set a key in DTDR_MCP_KEY to use it from elsewhere"

@@ -1,0 +1,219 @@
+"""Turns the calls that pass through into demonstrations: a local file, and the model itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+
+import anyio
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import DtdrError, InputError, OutputError
+from dtdr.logs.cut_options import CutOptions, Outputs
+from dtdr.logs.log_format import Trace, TracedCall, UserMessage
+from dtdr.logs.redaction import Redactor
+from dtdr.logs.turns import Cutter
+from dtdr.net.http_requests import bound_requests
+from dtdr.predict.model import Model
+
+logger = logging.getLogger("dtdr.mcp")
+
+SOURCE = "dtdr mcp"
+
+Run = tuple[Sequence[str], Sequence[TracedCall]]
+"""Texts of what the user wanted, and the calls in the order they were made."""
+
+BATCH = 32
+"""Runs that the model learns from in one update."""
+
+MAX_WAITING = 10_000
+"""Runs that wait to be recorded."""
+
+MAX_WAITING_CHARACTERS = 50_000_000
+"""Of these runs together."""
+
+UPDATE_SECONDS = 3.0
+"""For the requests of an encoder in one update; the end of the gateway waits for them."""
+
+CLOSE_SECONDS = 3.0
+"""Time to record the waiting runs at the end; a run takes about 0.1 ms."""
+
+
+class Recorder:
+    """Appends one demonstration a run to a ``demonstrations.jsonl`` file.
+
+    References, failures and secrets are treated as ``dtdr import`` treats them.
+
+    Args:
+        path: the file; created when the first run ends.
+        stand_in: the query of runs where the client named none.
+        redact: scrub secrets and personal data before anything is written.
+        outputs: what is written of the calls' outputs.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        stand_in: str,
+        redact: bool = True,
+        outputs: Outputs = Outputs.TEXT,
+    ) -> None:
+        self.path = Path(path)
+        self._cutter = Cutter(
+            CutOptions(query=stand_in, outputs=outputs),
+            Redactor() if redact else None,
+            SOURCE,
+        )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+    def record(self, texts: Sequence[str], calls: Sequence[TracedCall]) -> list[Demonstration]:
+        """Write a run that has ended; gives back what was written: nothing for a run of no calls.
+
+        Args:
+            texts: what the user wanted, as far as the client said.
+            calls: in the order they were made.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        said = [UserMessage(text, joins=True) for text in dict.fromkeys(texts)]
+        now = time.time_ns()
+        # The time keeps the ids of equal runs apart; within a file, ids are unique.
+        trace = Trace("", [*said, *calls], salt=str(now), at=now)
+        try:
+            demonstrations = list(self._cutter.cut(trace))
+        except InputError as error:
+            logger.warning("a run was not recorded: %s", error)
+            return []
+        lines = "".join(
+            json.dumps(item.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
+            for item in demonstrations
+        )
+        try:
+            with self.path.open("ab+") as stream:
+                # A line that was cut off, as by a crash or a full disk, spoils no other.
+                if stream.seek(0, os.SEEK_END):
+                    stream.seek(-1, os.SEEK_END)
+                    if stream.read(1) != b"\n":
+                        stream.write(b"\n")
+                stream.write(lines.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        return demonstrations
+
+
+class Learner:
+    """Records runs that have ended and updates the retriever with them, in a worker thread.
+
+    Args:
+        recorder: writes the file.
+        retriever: updated in memory with every run, where it supports that.
+    """
+
+    def __init__(self, recorder: Recorder, retriever: Model) -> None:
+        self._recorder = recorder
+        self._retriever = retriever if retriever.can_update else None
+        self._waiting: deque[tuple[Run, int]] = deque()
+        self._characters = 0
+        self._lock = anyio.Lock()
+        self._is_closing = Event()
+        self._dropped = 0
+        self.recorded = 0
+        self.learned = 0
+
+    def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
+        """Take a run that has ended, to be learned from by ``learn`` or ``close``.
+
+        Args:
+            texts: what the user wanted, as far as the client said.
+            calls: in the order they were made.
+            characters: that are kept of them.
+        """
+        is_full = self._characters + characters > MAX_WAITING_CHARACTERS
+        if len(self._waiting) < MAX_WAITING and not is_full:
+            self._waiting.append(((texts, calls), characters))
+            self._characters += characters
+            return
+        if not self._dropped:
+            logger.warning("runs end faster than they are recorded; some are not recorded")
+        self._dropped += 1
+
+    async def learn(self, on_update: Callable[[], None]) -> None:
+        """Record the waiting runs and learn from them; calls that come meanwhile return at once.
+
+        Args:
+            on_update: called on the event loop whenever the model has changed.
+        """
+        if self._lock.locked():
+            return
+        async with self._lock:
+            while self._waiting and not self._is_closing.is_set():
+                with anyio.CancelScope(shield=True):
+                    has_changed = await anyio.to_thread.run_sync(self._learn_from_batch)
+                if has_changed:
+                    on_update()
+
+    async def close(self) -> None:
+        """Record the runs that still wait, for ``CLOSE_SECONDS`` at most; the model stays."""
+        self._is_closing.set()
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                await anyio.to_thread.run_sync(self._record_rest)
+
+    def _learn_from_batch(self) -> bool:
+        demonstrations: list[Demonstration] = []
+        for _ in range(min(BATCH, len(self._waiting))):
+            demonstrations += self._record(self._take())
+            if self._is_closing.is_set():
+                return False
+        if self._retriever is None or not demonstrations:
+            return False
+        try:
+            with bound_requests(UPDATE_SECONDS):
+                learned = self._retriever.update(demonstrations)
+        except DtdrError as error:
+            logger.warning("could not learn from %d runs: %s", len(demonstrations), error)
+            return False
+        self.learned += learned
+        return learned > 0
+
+    def _record_rest(self) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._waiting and time.monotonic() < deadline:
+            self._record(self._take())
+        if dropped := len(self._waiting) + self._dropped:
+            logger.warning("%d runs were not recorded: there was no time left", dropped)
+
+    def _take(self) -> Run:
+        run, characters = self._waiting.popleft()
+        self._characters -= characters
+        return run
+
+    def _record(self, run: Run) -> list[Demonstration]:
+        """What was written of a run; an error is logged: a full disk must not stop the calls."""
+        try:
+            demonstrations = self._recorder.record(*run)
+        except DtdrError as error:
+            logger.warning("could not record a run: %s", error)
+            return []
+        self.recorded += len(demonstrations)
+        return demonstrations
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {path}: {(error.strerror or str(error)).lower()}")

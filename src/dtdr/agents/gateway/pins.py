@@ -1,0 +1,140 @@
+"""Notices when a server changes a tool's definition, and refuses the change where it is pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dtdr.data.files import replace_file
+from dtdr.errors import InputError
+
+logger = logging.getLogger("dtdr.mcp")
+
+Definition = Mapping[str, Any]
+
+
+class Pins:
+    """Digests of the tools' definitions as they were first seen.
+
+    Without a file they last as long as the gateway, and a changed definition is logged and taken.
+    With one they outlast it, and a changed definition is refused: its tool is neither listed nor
+    called until its entry is removed from the file.
+
+    Args:
+        path: JSON ``{server: {tool: digest}}``; created where it is missing.
+
+    Raises:
+        InputError: the file cannot be read.
+        OutputError: it cannot be created.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._digests: dict[str, dict[str, str]] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+        self._is_saved = True
+        if path is None:
+            return
+        try:
+            self._digests = _check_digests(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            self._is_saved = False
+            self.save()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(f"cannot read {path}: {reason}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin anew'
+            ) from error
+
+    def iter_tools(self) -> Iterator[tuple[str, str]]:
+        """``(server, tool)`` of everything that is pinned."""
+        for upstream, tools in self._digests.items():
+            for tool in tools:
+                yield upstream, tool
+
+    def accept(
+        self, upstream: str, definitions: Sequence[Definition]
+    ) -> tuple[list[Definition], set[str]]:
+        """The definitions that may be used, and the names of those that changed since before.
+
+        Args:
+            upstream: the server's name.
+            definitions: all that it offers now.
+        """
+        known = self._digests.setdefault(upstream, {})
+        accepted: dict[str, Definition] = {}
+        changed: set[str] = set()
+        for definition in definitions:
+            name = str(definition.get("name", ""))
+            if not name:
+                logger.warning("upstream %r: a tool without a name is left out", upstream)
+            if not name or name in accepted:
+                continue
+            digest = _digest(definition)
+            if name not in known:
+                known[name] = digest
+                self._is_saved = False
+            elif known[name] == digest:
+                self._refused.pop((upstream, name), None)
+            elif self._path is not None:
+                if self._refused.get((upstream, name)) != digest:
+                    logger.warning(
+                        "upstream %r: the definition of tool %r is not the one in %s; refused",
+                        upstream, name, self._path,
+                    )  # fmt: skip
+                self._refused[upstream, name] = digest
+                continue
+            else:
+                logger.warning("upstream %r: the definition of tool %r changed", upstream, name)
+                known[name] = digest
+                changed.add(name)
+            accepted[name] = definition
+        return list(accepted.values()), changed
+
+    def refusal(self, upstream: str, tool: str) -> str | None:
+        """Why a tool cannot be called; None where it can."""
+        if (upstream, tool) not in self._refused:
+            return None
+        return (
+            f"the server {upstream!r} changed the definition of its tool {tool!r}, which differs "
+            f"from the one pinned in {self._path}; the call was not made"
+        )
+
+    def save(self) -> None:
+        """Write new digests to the file, where there is one.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._path is None or self._is_saved:
+            return
+        self._is_saved = True
+        with replace_file(self._path) as stream:
+            json.dump(self._digests, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+
+
+def _digest(definition: Definition) -> str:
+    """Of everything that a model or a client is shown of a tool."""
+    shown = {key: value for key, value in definition.items() if key != "_meta"}
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+
+
+def _check_digests(value: Any) -> dict[str, dict[str, str]]:
+    """The content of a file.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    if not isinstance(value, dict):
+        raise ValueError
+    for tools in value.values():
+        if not isinstance(tools, dict) or not all(isinstance(item, str) for item in tools.values()):
+            raise ValueError
+    return value

@@ -1,0 +1,171 @@
+"""Makes the calls early that the model predicts, to tools that are known to change nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
+from dtdr.agents.gateway.catalog import Catalog
+from dtdr.agents.gateway.clients import ClientState
+from dtdr.agents.gateway.connection import RawResult
+from dtdr.agents.gateway.forwarding import without_server_stamp
+from dtdr.agents.gateway.ranking import Ranker
+from dtdr.agents.gateway.upstream import Upstream
+from dtdr.data.calls import ToolCall
+from dtdr.predict.arguments.prediction import CallPrediction
+
+logger = logging.getLogger("dtdr.mcp")
+
+
+class _FailedEarlyCallError(Exception):
+    """An early call did not give a result that can be handed over."""
+
+
+class Prefetcher:
+    """The early calls of every client.
+
+    A tool is called early only where its server's entry in the configuration lists it, or, where
+    the entry lists nothing, where the server marks it with ``readOnlyHint``. The mark is the word
+    of the server that would get the call, so it opens no way between servers: values of another
+    server's calls are sent early to listed tools only.
+
+    Args:
+        ranker: predicts calls.
+        catalog: the tools that there are.
+        upstreams: by name.
+        bounds: how much is done early, of each client's run.
+    """
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        catalog: Catalog,
+        upstreams: Mapping[str, Upstream],
+        bounds: PrefetchBounds,
+    ) -> None:
+        self._ranker = ranker
+        self._catalog = catalog
+        self._upstreams = upstreams
+        self._bounds = bounds
+        self._runs: WeakKeyDictionary[ClientState, EarlyCalls] = WeakKeyDictionary()
+        self._ended = PrefetchCounts()
+
+    @property
+    def counts(self) -> PrefetchCounts:
+        """What the early calls of all clients came to."""
+        total = PrefetchCounts()
+        for counts in (self._ended, *(run.counts for run in self._runs.values())):
+            total.add(counts)
+        return total
+
+    def allows(self, name: str) -> bool:
+        """Whether a listed tool may be called early."""
+        tool = self._catalog.get(name)
+        if tool is None or not self._upstreams[tool.upstream].is_up:
+            return False
+        listed = self._upstreams[tool.upstream].spec.prefetch
+        if listed is not None:
+            return tool.raw_name in listed
+        annotations = tool.definition.get("annotations")
+        if not isinstance(annotations, Mapping) or annotations.get("destructiveHint") is True:
+            return False
+        return annotations.get("readOnlyHint") is True
+
+    async def start(self, state: ClientState, query: str) -> None:
+        """Predict the next calls of a client, and make those that are probable and safe."""
+        run = self._runs.get(state)
+        if run is None:
+            run = self._runs[state] = EarlyCalls(self._call, self.allows, self._bounds)
+        made = len(state.calls)
+        calls = await self._ranker.predict(query, state.read_calls, 2 * self._bounds.concurrency)
+        if self._runs.get(state) is not run or len(state.calls) != made or state.running:
+            return  # the client went on meanwhile
+        listed = [
+            replace(call, tool=names[0])
+            for call in calls
+            if len(names := self._catalog.of_model_name(call.tool)) == 1
+        ]
+        earlier = state.read_calls()
+        run.start([call for call in listed if self._may_get(call, earlier)], earlier)
+
+    def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
+        """Whether the server of a call may get its arguments before the client sends them."""
+        tool = self._catalog.get(call.tool)
+        if tool is None:
+            return False
+        if self._upstreams[tool.upstream].spec.prefetch is not None:
+            return True
+        made_by = {item.id: self._upstreams_of(item.tool) for item in earlier}
+        return all(
+            made_by.get(source.call) == {tool.upstream}
+            for sources in call.sources.values()
+            for source in sources
+            if source.call
+        )
+
+    def _upstreams_of(self, model_name: str) -> set[str]:
+        names = self._catalog.of_model_name(model_name) or (model_name,)
+        return {tool.upstream for name in names if (tool := self._catalog.get(name)) is not None}
+
+    async def take(
+        self, state: ClientState, name: str, arguments: Mapping[str, Any] | None
+    ) -> RawResult | None:
+        """The result of a call that was made early; None where exactly this one was not.
+
+        Args:
+            state: the client that asks.
+            name: the tool as it is listed.
+            arguments: None where the client sent more with the call than arguments.
+        """
+        run = self._runs.get(state)
+        if run is None:
+            return None
+        if arguments is None:
+            run.discard()
+            return None
+        result: RawResult | None = (await run.take(name, arguments))[1]
+        return result
+
+    def note_change(self, upstream: str) -> None:
+        """Throw away every client's early calls to a server in which something may have changed.
+
+        To be called before the answer of the call that made the change is handed over: whoever
+        has it may expect that later reads see the change.
+        """
+        for run in self._runs.values():
+            run.discard_tools(lambda name: self._upstream_of(name) == upstream)
+
+    def _upstream_of(self, name: str) -> str:
+        tool = self._catalog.get(name)
+        return "" if tool is None else tool.upstream
+
+    def end(self, state: ClientState) -> None:
+        """Throw away what is under way for a client's run."""
+        run = self._runs.pop(state, None)
+        if run is not None:
+            run.discard()
+            self._ended.add(run.counts)
+            if run.counts.started:
+                logger.info("a run ended: %s", run.counts)
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> RawResult:
+        """The result of a tool that nobody asked for yet.
+
+        Raises:
+            MCPError: the server's own error.
+            UnavailableError: the server went away.
+            _FailedEarlyCallError: the tool failed, or wants to ask the client.
+        """
+        tool = self._catalog.get(name)
+        if tool is None or not self.allows(name):
+            raise _FailedEarlyCallError(f"{name} is no longer there, or no longer allowed")
+        upstream = self._upstreams[tool.upstream]
+        sent = {"name": tool.raw_name, "arguments": dict(arguments)}
+        result = await upstream.request("tools/call", sent)
+        if result.get("isError") is True or result.get("resultType") == "input_required":
+            raise _FailedEarlyCallError("it gave no result")
+        return without_server_stamp(result)

@@ -1,0 +1,192 @@
+"""Asks the model which tools come next, off the event loop, and registers new tools with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from dtdr.agents.gateway.catalog import CatalogTool
+from dtdr.agents.policy import ToolPolicy, ToolSelector
+from dtdr.agents.search import described_tool
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.run import CallLike, as_run
+from dtdr.errors import DtdrError, EncoderError
+from dtdr.net.http_requests import bound_requests
+from dtdr.net.workers import Workers
+from dtdr.predict.anomaly import Surprise
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.model import Model
+from dtdr.rankers.ranking import Ranking
+
+T = TypeVar("T")
+
+logger = logging.getLogger("dtdr.mcp")
+
+RANKING_SECONDS = 5.0
+"""For one ranking, which takes milliseconds unless it waits for an encoder's server; clients wait
+for their list of tools meanwhile."""
+
+ReadHistory = Callable[[], Sequence[CallLike]]
+
+
+class Ranker:
+    """Ranks in a worker thread, one ranking at a time.
+
+    Args:
+        retriever: a fitted model.
+        policy: how many tools are shown, and when the set may change.
+
+    Attributes:
+        registered: names of the tools that the model knows by their descriptions only.
+        reads_calls: whether the model ranks by what calls were given and returned.
+        generation: grows when the model has learned or registered tools: rankings made before are
+            old.
+
+    Raises:
+        InputError: the policy asks for a coverage that the model is not calibrated for.
+    """
+
+    def __init__(self, retriever: Model, policy: ToolPolicy) -> None:
+        policy.check(retriever.calibration_)
+        self._retriever = retriever
+        self._policy = policy
+        self._workers = Workers(1, RANKING_SECONDS)
+        self._registrations = anyio.Lock()
+        self._refused: set[str] = set()
+        self.reads_calls = retriever.uses_calls
+        self.registered: set[str] = set()
+        self.generation = 0
+
+    def knows(self, tool: str) -> bool:
+        """Whether the model has a tool of that name."""
+        return tool != END and self._retriever.index(tool) >= 0
+
+    async def select(
+        self, kept: Sequence[str], names: Sequence[str], query: str, read: ReadHistory
+    ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Model names worth showing, best first, and those that a sticky policy goes on from.
+
+        None when the model failed: everything is to be shown then, since a gateway that hides
+        tools by mistake is worse than one that hides none.
+
+        Args:
+            kept: the tools that were kept at the step before.
+            names: what the model calls the tools that there are.
+            query: what the user wants; empty where that is not known.
+            read: gives the calls so far, oldest first, by model names; called in the worker.
+        """
+        selector = ToolSelector(self._policy, kept=kept)
+
+        def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
+            selection = selector.select(names, self._retriever.rank(query, read()))
+            return selection.preferred, selector.kept
+
+        return await self._try("rank; every tool is shown", select)
+
+    @property
+    def fills(self) -> bool:
+        """Whether the model learned arguments, for ``predict``."""
+        return self._retriever.arguments_ is not None
+
+    async def predict(self, query: str, read: ReadHistory, count: int) -> list[CallPrediction]:
+        """The next calls by model names, best first; empty when the model failed.
+
+        Args:
+            query: what the user wants.
+            read: gives the calls so far with what they returned; called in the worker.
+            count: how many at most.
+        """
+
+        def predict() -> list[CallPrediction]:
+            return self._retriever.next_calls(as_run(query, read()), count)
+
+        return await self._try("predict; nothing is called early", predict) or []
+
+    async def rank_search(
+        self, text: str, query: str, read: ReadHistory
+    ) -> tuple[Ranking, Ranking] | None:
+        """The rankings of the run's next step, and of the first step for the text searched for.
+
+        None when the model failed.
+
+        Args:
+            text: what is searched for.
+            query: what the user wants.
+            read: gives the calls so far; called in the worker.
+        """
+
+        def rank() -> tuple[Ranking, Ranking]:
+            return self._retriever.rank(query, read()), self._retriever.rank(text, ())
+
+        return await self._try("rank; the search goes by words alone", rank)
+
+    @property
+    def judges(self) -> bool:
+        """Whether the model learned how odd calls are, for ``judge``."""
+        return self._retriever.surprise_ is not None
+
+    async def judge(self, call: ToolCall, query: str, read: ReadHistory) -> Surprise | None:
+        """How odd a call is before it is made; None when the model failed.
+
+        Args:
+            call: by model names.
+            query: what the user wants.
+            read: gives the calls so far with what they returned; called in the worker.
+        """
+
+        def judge() -> Surprise | None:
+            return self._retriever.surprise(call, as_run(query, read()))
+
+        return await self._try(f"judge a call of {call.tool!r}", judge)
+
+    async def _try(self, task: str, work: Callable[[], T]) -> T | None:
+        try:
+            return await self._workers.run(work)
+        except Exception:
+            logger.exception("the model could not %s", task)
+            return None
+
+    async def register(self, unknown: Sequence[CatalogTool]) -> bool:
+        """Make tools that no demonstration uses known to a model that supports it.
+
+        They are ranked by their descriptions, and stay when their server is away.
+
+        Args:
+            unknown: what the model does not know; tools that it refused once are passed over.
+
+        Returns:
+            Whether the model knows more tools now.
+        """
+        retriever = self._retriever
+        if not retriever.can_change_tools:
+            return False
+        async with self._registrations:
+            new = [
+                item
+                for item in unknown
+                if item.name not in self._refused and not self.knows(item.name)
+            ]
+            if not new:
+                return False
+            names = {item.name for item in new}
+            try:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(_add_tools, retriever, new)
+            except DtdrError as error:
+                if not isinstance(error, EncoderError):  # whose server may answer next time
+                    self._refused |= names
+                logger.warning("the model does not register %d new tools: %s", len(new), error)
+                return False
+            self.registered |= names
+            self.generation += 1
+            logger.info("the model ranks %d new tools by their descriptions", len(new))
+            return True
+
+
+def _add_tools(retriever: Model, new: Sequence[CatalogTool]) -> None:
+    with bound_requests(RANKING_SECONDS):
+        # Under the names that clients see, which no other tool has.
+        retriever.add_tools([described_tool(item.name, item.definition) for item in new])

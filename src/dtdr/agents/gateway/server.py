@@ -1,0 +1,96 @@
+"""The gateway as an MCP server, whatever the transport."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, get_args
+
+import mcp_types as types
+from mcp.server.caching import CacheableMethod
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+import dtdr
+from dtdr.agents.gateway.clients import Context
+from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.passthrough import PassThrough
+from dtdr.agents.gateway.tools import ToolHandlers
+
+_CACHEABLE = frozenset(get_args(CacheableMethod))
+_CHANGES = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+
+
+class GatewayServer(Server[Any]):
+    """The gateway as an MCP server, in the handshake protocols and in 2026-07-28."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        tools = ToolHandlers(gateway)
+        rest = PassThrough(gateway)
+        super().__init__(
+            "dtdr",
+            version=dtdr.__version__,
+            title="dtdr gateway",
+            get_tool_input_schema=tools.input_schema,
+        )
+        self._gateway = gateway
+        page = types.PaginatedRequestParams
+        handlers: tuple[tuple[str, type[types.RequestParams], Any], ...] = (
+            ("server/discover", types.RequestParams, self._discover),
+            ("tools/list", page, tools.list_tools),
+            ("tools/call", types.CallToolRequestParams, tools.call_tool),
+            ("resources/list", page, rest.list_resources),
+            ("resources/templates/list", page, rest.list_templates),
+            ("resources/read", types.ReadResourceRequestParams, rest.read_resource),
+            ("resources/subscribe", types.SubscribeRequestParams, rest.subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, rest.unsubscribe),
+            ("subscriptions/listen", types.SubscriptionsListenRequestParams, rest.listen),
+            ("prompts/list", page, rest.list_prompts),
+            ("prompts/get", types.GetPromptRequestParams, rest.get_prompt),
+            ("completion/complete", types.CompleteRequestParams, rest.complete),
+            ("logging/setLevel", types.SetLevelRequestParams, rest.set_level),
+        )
+        for method, params, handler in handlers:
+            self.add_request_handler(method, params, partial(_complete, handler))
+        self.add_notification_handler(
+            "notifications/roots/list_changed", types.NotificationParams, rest.roots_changed
+        )
+
+    async def _discover(
+        self, context: Context, params: types.RequestParams
+    ) -> types.DiscoverResult:
+        """What a client of 2026-07-28 asks first."""
+        self._gateway.begin_conversation(self._gateway.clients.of(context))
+        return types.DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=self.get_capabilities(protocol_version=context.protocol_version),
+            instructions=self.instructions,
+        )
+
+    @property
+    def instructions(self) -> str | None:
+        """The gateway's and the servers' as they are connected now."""
+        return self._gateway.instructions
+
+    @instructions.setter
+    def instructions(self, value: str | None) -> None:
+        """Taken from the servers; what the base class sets is ignored."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **more: Any
+    ) -> InitializationOptions:
+        """As the base class, with every list said to change."""
+        return super().create_initialization_options(
+            notification_options or _CHANGES, *rest, **more
+        )
+
+
+async def _complete(handler: Any, context: Context, params: Any) -> Any:
+    """A handler's result with what 2026-07-28 requires; earlier protocols leave it out again."""
+    result = await handler(context, params)
+    if not isinstance(result, dict):
+        return result
+    required: dict[str, Any] = {"resultType": "complete"}
+    if context.method in _CACHEABLE:
+        required |= {"ttlMs": 0, "cacheScope": "private"}
+    return {**required, **result}

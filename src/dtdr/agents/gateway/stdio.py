@@ -1,0 +1,114 @@
+"""Serves a gateway over standard input and output.
+
+Over pipes, the SDK is given streams of the event loop: a thread that waits for the client's next
+message would keep a gateway that is to end from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.server import GatewayServer
+
+LONGEST_LINE = 1 << 30
+"""Bytes of a message: the client is whoever started the gateway."""
+
+
+async def serve_stdio(gateway: Gateway) -> None:
+    """Serve one client over standard input and output, until it closes them."""
+    async with gateway.run(), anyio.create_task_group() as tasks:
+
+        async def terminate(number: int) -> None:
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(on_signals, terminate, signal.SIGTERM)
+        server = GatewayServer(gateway)
+        async with standard_streams() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+
+
+async def on_signals(act: Callable[[int], Awaitable[None]], *numbers: signal.Signals) -> None:
+    """Call a function with each of these signals that comes."""
+    try:
+        with anyio.open_signal_receiver(*numbers) as signals:
+            async for number in signals:
+                await act(number)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Windows, or not the main thread: there the signals do what they do without us.
+        await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def standard_streams() -> AsyncIterator[tuple[Any, Any]]:
+    """What the client writes and what it reads, as the SDK's streams.
+
+    Inside the block, what anything else prints goes to standard error.
+    """
+    if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
+        async with stdio_server() as streams:
+            yield streams
+        return
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    loop = asyncio.get_running_loop()
+    lines = _Lines(limit=LONGEST_LINE)
+    read_end, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(incoming, "rb", 0)
+    )
+    write_end, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(outgoing, "wb", 0)
+    )
+    writer: Any = _Writer(asyncio.StreamWriter(write_end, protocol, None, loop))
+    reader: Any = lines
+    try:
+        async with stdio_server(reader, writer) as streams:
+            yield streams
+    finally:
+        read_end.close()
+        write_end.close()
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class _Lines(asyncio.StreamReader):
+    """The lines of a pipe, as texts."""
+
+    async def __anext__(self) -> str:  # type: ignore[override]
+        return (await super().__anext__()).decode("utf-8", "replace")
+
+
+class _Writer:
+    """Writes to a pipe, as the SDK writes to a file."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode("utf-8", "replace"))
+
+    async def flush(self) -> None:
+        try:
+            await self._writer.drain()
+        except (ConnectionError, RuntimeError) as error:
+            raise anyio.ClosedResourceError from error

@@ -1,0 +1,218 @@
+"""LangChain and LangGraph: a middleware that shows an agent the tools which come next."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dtdr.agents import openai
+from dtdr.agents.langchain_core import calls_of, definition, tool_name, transcript
+from dtdr.agents.mask import ToolMask
+from dtdr.agents.policy import ToolSelection, refuse_odd_call
+from dtdr.agents.requests import find_tools, hint_text, select_tools
+from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
+from dtdr.errors import InputError, MissingExtraError, unknown_choice
+from dtdr.predict.anomaly import ODD
+from dtdr.predict.session import NO_SURPRISE
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain.tools import BaseTool, ToolRuntime, tool
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langgraph.types import interrupt
+except ImportError as error:
+    raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
+    from langchain_core.messages import BaseMessage, ToolCall
+    from langgraph.types import Command
+
+Odd = Literal["allow", "ask", "refuse"]
+Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
+
+
+class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Shows the model of a LangChain agent the tools that its next step needs.
+
+    History and query are read from the agent's messages at every model call, so one object serves
+    any number of agents, threads and checkpoints. Tools of providers, tools that the retriever
+    never saw and tools that were called stay; when ranking fails, all stay and a warning is
+    logged.
+
+    Args:
+        mask: retriever and policy.
+        form: ``filtered`` leaves tools out; the others keep all, so that the prompt cache holds.
+            ``allowed-tools``, for models of OpenAI, has the shown ones in ``tool_choice``;
+            ``hint`` and ``hint-weighted`` write the preferred ones in a last message for this
+            call only.
+        api: which API of OpenAI the model uses; for ``allowed-tools``.
+        search: whether the agent gets a tool, ``search_tools``, to ask for what is hidden; what it
+            finds is shown from then on.
+
+    Raises:
+        InputError: an unknown form; at a model call, two tools that share a name.
+    """
+
+    def __init__(
+        self,
+        mask: ToolMask,
+        *,
+        form: Form = "filtered",
+        api: openai.Api = "chat",
+        search: bool = False,
+    ) -> None:
+        super().__init__()
+        if form not in get_args(Form):
+            raise unknown_choice("form", form, get_args(Form))
+        if api not in get_args(openai.Api):
+            raise unknown_choice("API", api, get_args(openai.Api))
+        self.mask = mask
+        self.form = form
+        self.api = api
+        self.tools = [_search_tool(mask)] if search else []
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
+        """Mask the tools of one model call."""
+        return handler(self._mask_request(request))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Mask the tools of one model call, ranking in a thread of its own."""
+        return await handler(await asyncio.to_thread(self._mask_request, request))
+
+    def select(self, tools: Sequence[Any], messages: Sequence[BaseMessage]) -> ToolSelection:
+        """Which tools are shown after these messages.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        return select_tools(self.mask, tools, lambda: transcript(messages), tool_name, definition)
+
+    def _mask_request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        if not request.tools:
+            return request
+        selection = self.select(request.tools, request.messages)
+        if self.form == "filtered":
+            shown = [tool for tool in request.tools if selection.shows(tool_name(tool))]
+            return request.override(tools=shown)
+        if self.form == "allowed-tools":
+            choice = openai.allowed_tools(
+                [tool if isinstance(tool, dict) else _reference(tool) for tool in request.tools],
+                selection,
+                api=self.api,
+                choice=request.tool_choice,
+            )
+            return request.override(tool_choice=choice) if selection.hidden else request
+        text = hint_text(selection, weighted=self.form == "hint-weighted")
+        if not text:
+            return request
+        # Some providers take a system message at the start only.
+        return request.override(messages=[*request.messages, HumanMessage(text)])
+
+
+def _search_tool(mask: ToolMask) -> BaseTool:
+    @tool(SEARCH_TOOL, description=DESCRIPTION)
+    def search_tools(query: str, runtime: ToolRuntime, limit: int = LIMIT) -> str:
+        available, messages = runtime.tools, runtime.state["messages"]
+        asked = {"query": query, "limit": limit}
+        try:
+            chosen = find_tools(
+                mask, asked, available, lambda: transcript(messages), tool_name, definition
+            )
+        except InputError as error:  # the model's mistake, which it can correct
+            return str(error)
+        described = [
+            {"name": item.name, "description": item.description, "parameters": item.args}
+            for item in chosen
+        ]
+        answer = write_answer(described, limit, len(available))
+        return json.dumps(answer, ensure_ascii=False, default=str)
+
+    return search_tools
+
+
+def _reference(tool: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool_name(tool)}}
+
+
+class GuardedToolMaskMiddleware(ToolMaskMiddleware):
+    """The same, and calls of tools that were hidden are answered with an error, not executed.
+
+    What was hidden is worked out again from the messages before the call.
+
+    Args:
+        mask: retriever and policy.
+        odd: what becomes of a call that is odd in its run (``Model.surprise``): ``allow``
+            makes it, ``ask`` interrupts the graph with what is odd and makes the call once resumed
+            with a true value (the agent needs a checkpointer), ``refuse`` answers with an error.
+        level: p-value up to which a call is odd.
+        options: of ``ToolMaskMiddleware``.
+
+    Raises:
+        InputError: an unknown value of ``odd``, or the model does not know how odd calls are.
+    """
+
+    def __init__(
+        self, mask: ToolMask, *, odd: Odd = "allow", level: float = ODD, **options: Any
+    ) -> None:
+        super().__init__(mask, **options)
+        if odd not in get_args(Odd):
+            raise unknown_choice("value of odd", odd, get_args(Odd))
+        if odd != "allow" and mask.retriever.surprise_ is None:
+            raise InputError(NO_SURPRISE)
+        self.odd = odd
+        self.level = level
+
+    def wrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    ) -> ToolMessage | Command[Any]:
+        """Execute a call, unless its tool was hidden."""
+        return self._refuse(request) or handler(request)
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """Execute a call, unless its tool was hidden."""
+        return await asyncio.to_thread(self._refuse, request) or await handler(request)
+
+    def _refuse(self, request: ToolCallRequest) -> ToolMessage | None:
+        call = request.tool_call
+        before = list(
+            itertools.takewhile(
+                lambda message: all(made["id"] != call["id"] for made in calls_of(message)),
+                request.state["messages"],
+            )
+        )
+        refusal = self.select(request.runtime.tools, before).refusal(call["name"])
+        if refusal is None and self.odd != "allow":
+            refusal = self._judge(call, before)
+        if refusal is None:
+            return None
+        return ToolMessage(
+            refusal, name=call["name"], tool_call_id=call["id"] or "", status="error"
+        )
+
+    def _judge(self, call: ToolCall, before: Sequence[BaseMessage]) -> str | None:
+        """Why an odd call is not made; None where it is."""
+        made = {"tool": call["name"], "arguments": call["args"]}
+        surprise = self.mask.surprise(made, lambda: transcript(before))
+        if surprise is None or not surprise.is_odd(self.level):
+            return None
+        if self.odd == "ask" and interrupt({"odd_call": made, "surprise": surprise.to_dict()}):
+            return None
+        return refuse_odd_call(surprise)

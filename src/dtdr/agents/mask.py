@@ -1,0 +1,328 @@
+"""Ranks for a transcript and applies a policy; shows everything when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, is_refusal, unique_names
+from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
+from dtdr.agents.transcript import Transcript, Turns
+from dtdr.data.calls import Status
+from dtdr.data.run import BeforeLike, CallLike
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError
+from dtdr.predict.anomaly import Surprise
+from dtdr.predict.model import Model
+from dtdr.predict.search import ToolSearch
+
+logger = logging.getLogger("dtdr.agents")
+
+
+class ToolMask:
+    """A fitted retriever and a policy; what every integration asks which tools to show.
+
+    Holds nothing of any run, so that one object serves all runs and threads: what a sticky policy
+    needs is worked out from the transcript, by going through its steps again.
+
+    Args:
+        retriever: a fitted one, or the folder of a model.
+        policy: what is shown.
+        turns: how several user messages make a query; as the demonstrations were cut.
+        leave_out: tags of the blocks that are taken out of users' messages, since a program put
+            them there, such as ``<system-reminder>``; None takes those of ``dtdr import``.
+
+    Raises:
+        InputError: the retriever cannot serve the policy.
+        ModelError: the folder holds no usable model.
+    """
+
+    def __init__(
+        self,
+        retriever: Model | str | Path,
+        policy: ToolPolicy | None = None,
+        *,
+        turns: Turns = "split",
+        leave_out: Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(retriever, Model):
+            from dtdr.api import load
+
+            retriever = load(retriever)
+        self.retriever = retriever
+        self.policy = policy or ToolPolicy()
+        self.policy.check(retriever.calibration_)
+        self.turns: Turns = turns
+        from dtdr.logs.injected import INJECTED_TAGS
+
+        self.leave_out = INJECTED_TAGS if leave_out is None else tuple(leave_out)
+        Transcript().runs(turns)
+
+    def select(
+        self,
+        names: Sequence[str],
+        transcript: Transcript | Callable[[], Transcript],
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> ToolSelection:
+        """Which tools are shown at the next step.
+
+        Whatever goes wrong in ranking is logged as a warning of ``dtdr.agents``, and every
+        tool is shown.
+
+        Args:
+            names: the named tools that are available, in the order they are given to the model.
+            transcript: the conversation so far, or what reads it, so that a conversation that
+                cannot be read fails open as well.
+            costs: tokens of each tool's definition; needed for ``token_budget``.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        selector = ToolSelector(self.policy)
+        try:
+            if not isinstance(transcript, Transcript):
+                transcript = transcript()
+            read = self._read(transcript)
+            runs = read.runs(self.turns, last_only=self.policy.sticky == "none")
+            if not runs or not runs[-1].query:
+                return _open(selector, names, "the transcript holds no message of a user")
+            called = (*transcript.called, *searched_tools(transcript))
+            for ranking in self.retriever.rank_batch(runs):
+                selection = selector.select(names, ranking, called, costs=costs)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return _open(selector, names, _reason(error))
+        return selection
+
+    def select_each(
+        self,
+        names: Sequence[str],
+        transcripts: Callable[[], Sequence[Transcript]],
+        count: int,
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> list[ToolSelection]:
+        """``select`` for several states of one conversation, oldest first, in one go.
+
+        Args:
+            names: the named tools that are available.
+            transcripts: reads the conversation up to each of the states.
+            count: how many states there are.
+            costs: tokens of each tool's definition.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        selector = ToolSelector(self.policy)
+        try:
+            read = transcripts()
+            runs = [self._read(transcript).run(self.turns) for transcript in read]
+            return [
+                selector.select(
+                    names,
+                    ranking,
+                    (*transcript.called, *searched_tools(transcript)),
+                    costs=costs,
+                )
+                if run.query
+                else selector.show_all(names, "the transcript holds no message of a user")
+                for ranking, transcript, run in zip(
+                    self.retriever.rank_batch(runs), read, runs, strict=True
+                )
+            ]
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return [_open(selector, names, _reason(error))] * count
+
+    async def aselect(
+        self,
+        names: Sequence[str],
+        transcript: Transcript | Callable[[], Transcript],
+        *,
+        costs: Mapping[str, int] | None = None,
+    ) -> ToolSelection:
+        """``select`` in a thread of its own, so that an encoder on the network blocks no loop."""
+        return await asyncio.to_thread(self.select, names, transcript, costs=costs)
+
+    def search(
+        self,
+        text: str,
+        tools: Sequence[Tool],
+        transcript: Transcript | Callable[[], Transcript],
+        k: int = LIMIT,
+    ) -> tuple[str, ...]:
+        """Names of the tools that an agent means which says what it lacks, best first.
+
+        Looked for among the tools that the mask hides at this step and those that the retriever
+        does not know, or among all where it hides none. When ranking fails, the words of the text
+        and of the tools decide alone.
+
+        Args:
+            text: what the agent wants to do, in its words.
+            tools: that are available; a retriever need not know them.
+            transcript: the conversation so far, or what reads it.
+            k: how many at most, at least 1.
+
+        Raises:
+            InputError: two tools share a name, the text is empty, or k is below 1.
+        """
+        names = [tool.name for tool in tools]
+        hidden = self.select(names, transcript).hidden
+        index = self.retriever.index
+        among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
+        run = asked = None
+        try:
+            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
+            (run,) = self.retriever.rank_batch([read.run(self.turns)])
+            asked = self.retriever.rank(text)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("searching by words alone: %s", _reason(error))
+        matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
+        return tuple(name for name, _ in matches)
+
+    def surprise(
+        self, call: CallLike, transcript: Transcript | Callable[[], Transcript]
+    ) -> Surprise | None:
+        """How odd a call is after a conversation; None where that cannot be told.
+
+        Whatever goes wrong is logged as a warning of ``dtdr.agents``.
+
+        Args:
+            call: before it is made.
+            transcript: the conversation so far, or what reads it.
+        """
+        try:
+            read = transcript if isinstance(transcript, Transcript) else transcript()
+            read = read.without(SEARCH_CALLS).without_blocks(self.leave_out)
+            return self.retriever.surprise(call, read.run(self.turns))
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("a call was not judged: %s", _reason(error))
+            return None
+
+    def confidence(self, transcript: Transcript | Callable[[], Transcript]) -> float:
+        """How likely the best tool is right after a conversation, as to choose an LLM by.
+
+        0 where that cannot be told: whatever goes wrong is logged as a warning of
+        ``dtdr.agents``.
+
+        Args:
+            transcript: the conversation so far, or what reads it.
+        """
+        try:
+            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
+            (ranking,) = self.retriever.rank_batch([read.run(self.turns)])
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            logger.warning("no confidence: %s", _reason(error))
+            return 0.0
+        return ranking.confidence
+
+    def _read(self, transcript: Transcript) -> Transcript:
+        """The transcript as the retriever reads it: outputs only where it does."""
+        transcript = transcript.without(SEARCH_CALLS).without_blocks(self.leave_out)
+        return transcript if self.retriever.uses_calls else transcript.by_name()
+
+    def run(self, query: str, *, before: Sequence[BeforeLike] = ()) -> ToolRun:
+        """A run of one query, for a loop that says itself what was called.
+
+        Args:
+            query: what the user asked for.
+            before: messages and calls of the conversation before the query, oldest first.
+        """
+        return ToolRun(self, query, before)
+
+
+class ToolRun:
+    """One query, encoded once, the calls made for it, and the sets shown.
+
+    >>> run = mask.run("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
+    >>> run.select(names).shown                           # doctest: +SKIP
+    >>> run.call("open_file", output={"pages": 3})        # doctest: +SKIP
+    """
+
+    def __init__(self, mask: ToolMask, query: str, before: Sequence[BeforeLike] = ()) -> None:
+        self._mask = mask
+        self._selector = ToolSelector(mask.policy)
+        self.query = query
+        self.history: tuple[str, ...] = ()
+        self._failure = ""
+        try:
+            if not query.strip():
+                raise InputError("the query is empty")
+            self._session = mask.retriever.session(query, before=before)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            self._failure = _reason(error)
+
+    def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        output: Any = None,
+        status: Status | None = None,
+        step: int | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Tell the run that a tool was called, and as much of the call as is known.
+
+        A call that was answered with ``ToolSelection.refusal`` was not made, and does not count.
+
+        Args:
+            tool: its name.
+            arguments: by parameter.
+            output: what it returned, any JSON value or text.
+            status: what became of it; without it, the output says whether it is ``empty``.
+            step: number of the agent's message that made the call; calls of one step are parallel.
+            id: how arguments of later calls may refer to it.
+        """
+        if is_refusal(tool, output):
+            return self
+        self.history = (*self.history, tool)
+        if not self._failure:
+            try:
+                self._session.call(tool, arguments, output=output, status=status, step=step, id=id)
+            except InputError as error:
+                # A mask must never stop an agent: what cannot be read counts as not known.
+                logger.warning("of a call of %r the name counts alone: %s", tool, error)
+                self._session.call(tool)
+        return self
+
+    def select(
+        self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
+    ) -> ToolSelection:
+        """Which tools are shown now; as ``ToolMask.select``.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        unique_names(names)
+        if self._failure:
+            return _open(self._selector, names, self._failure)
+        try:
+            return self._selector.select(names, self._session.rank(), self.history, costs=costs)
+        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+            return _open(self._selector, names, _reason(error))
+
+    async def aselect(
+        self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
+    ) -> ToolSelection:
+        """``select`` in a thread of its own."""
+        return await asyncio.to_thread(self.select, names, costs=costs)
+
+
+@lru_cache(maxsize=16)
+def _search_of(tools: tuple[Tool, ...]) -> ToolSearch:
+    return ToolSearch.of(tools)
+
+
+def _open(selector: ToolSelector, names: Sequence[str], failure: str) -> ToolSelection:
+    logger.warning("showing all %d tools: %s", len(names), failure)
+    return selector.show_all(names, failure)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,360 @@
+"""Masks in OpenAI's requests: chat completions and responses, filtered or safe for the cache.
+
+Needs no package: requests are JSON. Shapes are those of openai 3.52.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dtdr.agents import search
+from dtdr.agents.mask import ToolMask
+from dtdr.agents.policy import ToolSelection
+from dtdr.agents.requests import (
+    Requests,
+    as_json,
+    check_list,
+    check_tools,
+    find_loadable,
+    hint_text,
+    in_thread,
+    loads,
+)
+from dtdr.errors import InputError, unknown_choice
+from dtdr.rankers.selection import OpenAIForm
+
+Api = Literal["chat", "responses"]
+Form = OpenAIForm
+
+
+def tool_name(tool: object) -> str | None:
+    """The name of a function or custom tool; None for built-in tools, MCP servers, namespaces."""
+    record = as_json(tool)
+    if not isinstance(record, Mapping):
+        return None
+    kind = record.get("type", "function")
+    if kind not in ("function", "custom"):
+        return None
+    nested = record.get(kind)
+    name = nested.get("name") if isinstance(nested, Mapping) else record.get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
+    """The conversation of a request of either API."""
+    if _api(body) == "chat":
+        return check_list(body["messages"], "messages")
+    if isinstance(body["input"], str):
+        return [{"role": "user", "content": body["input"]}]
+    return check_list(body["input"], "input")
+
+
+_REQUESTS = Requests(tool_name, _messages)
+tool_names, transcript, select = _REQUESTS.tool_names, _REQUESTS.transcript, _REQUESTS.select
+
+
+def filter_tools(
+    tools: Sequence[Any], selection: ToolSelection, *, keep: Collection[str] = ()
+) -> list[Any]:
+    """The tools that are shown, untouched and in their order; tools without a name stay.
+
+    Args:
+        tools: the request's ``tools``.
+        selection: what the step shows.
+        keep: names that stay in any case.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tool_names(tools)
+    return [
+        tool
+        for tool in tools
+        if selection.shows(name := tool_name(tool)) or (name is not None and name in keep)
+    ]
+
+
+def allowed_tools(
+    tools: Sequence[Any],
+    selection: ToolSelection,
+    *,
+    api: Api = "chat",
+    choice: Any = None,
+) -> Any:
+    """The ``tool_choice`` that allows the shown tools, while ``tools`` stays as it was.
+
+    Args:
+        tools: the request's ``tools``, all of them.
+        selection: what the step shows.
+        api: the chat-completions and the responses API write this differently.
+        choice: the request's own ``tool_choice``. ``required`` becomes the mode; ``none``, a
+            single forced tool and a list that allows none of the shown tools stay as they are;
+            another list is cut down to the shown tools.
+
+    Returns:
+        ``{"type": "allowed_tools", …}``; the request's own choice where nothing is hidden.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    tool_names(tools)
+    shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
+    hidden = len(shown) < len(tools)
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        mode, listed = _read_allowed(choice)
+        given = [tool for tool in listed if selection.shows(tool_name(tool))]
+        return _choice(given, mode, api) if given and hidden else choice
+    if not hidden or choice not in (None, "auto", "required"):
+        return choice if choice is not None else "auto"
+    return _choice(shown, choice or "auto", api)
+
+
+def with_hint(
+    messages: Sequence[Any] | str, selection: ToolSelection, *, weighted: bool = False
+) -> list[Any]:
+    """The conversation with the soft mask as its last message, so that its start stays cached.
+
+    Send it, do not keep it: the next step has its own. Works for either API (role ``developer``
+    is ``system`` to models that do not know it, so ``system`` is what is written).
+    """
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    given = check_list(messages, "messages")
+    text = hint_text(selection, weighted=weighted)
+    return [*given, {"role": "system", "content": text}] if text else list(given)
+
+
+def with_additional_tools(
+    items: Sequence[Any],
+    tools: Sequence[Any],
+    mask: ToolMask,
+    *,
+    also: Collection[str] = (),
+) -> tuple[list[Any], list[Any]]:
+    """The items with tools added in front of the answers that need them, and the tools that stay.
+
+    Worked out anew from the conversation each time, and the same each time, so that the cached
+    start of the prompt stays what it was.
+
+    Args:
+        items: the request's ``input``, as the user keeps it: without added tools.
+        tools: the request's ``tools``, all of them.
+        mask: retriever and policy.
+        also: names to add for the next answer, whatever their rank.
+
+    Returns:
+        ``input`` and ``tools``; tools that the retriever does not know, that are always included
+        or that have no name stay in ``tools``.
+
+    Raises:
+        InputError: two tools share a name.
+    """
+    waiting = find_loadable(mask, tool_names(tools))
+    definitions = {name: tool for tool in tools if (name := tool_name(tool)) in waiting}
+    answers = [
+        position
+        for position in range(len(items))
+        if _is_answer(items[position]) and (position == 0 or not _is_answer(items[position - 1]))
+    ]
+    due = loads(items, answers, tools, tool_name, mask, also=also)
+    changed: list[Any] = []
+    for position in range(len(items) + 1):
+        if position in due:
+            added = [definitions[name] for name in due[position]]
+            changed.append({"type": "additional_tools", "role": "developer", "tools": added})
+        changed += items[position : position + 1]
+    return changed, [tool for tool in tools if tool_name(tool) not in waiting]
+
+
+def search_tool(api: Api = "chat") -> dict[str, Any]:
+    """The tool that lets a model ask for what the mask hides; ``answer_searches`` answers it.
+
+    A function for chat completions; for the responses API its tool search, executed by the client.
+    """
+    described = {"description": search.DESCRIPTION, "parameters": search.PARAMETERS}
+    if api == "chat":
+        return {"type": "function", "function": {"name": search.SEARCH_TOOL, **described}}
+    return {"type": "tool_search", "execution": "client", **described}
+
+
+def answer_searches(
+    body: Mapping[str, Any], output: Sequence[Any], mask: ToolMask
+) -> list[dict[str, Any]]:
+    """What the searches of an answer are answered with, to be sent behind it.
+
+    The next masked request shows the tools that were found.
+
+    Args:
+        body: the request as the user keeps it, with all tools.
+        output: the answer: of chat completions the message in a list, else the response's items.
+        mask: retriever and policy.
+
+    Returns:
+        A message of role ``tool`` or a ``tool_search_output`` for each search, in their order.
+
+    Raises:
+        InputError: two tools share a name, or the body is of neither API.
+    """
+    _messages(body)
+    tool_names(body.get("tools") or ())
+    answers = []
+    for item in map(as_json, check_list(output, "output")):
+        if item.get("type") == "tool_search_call" and item.get("execution") == "client":
+            tools_of_item, _ = _search(body, item.get("arguments"), mask)
+            answers.append(
+                {
+                    "type": "tool_search_output",
+                    "execution": "client",
+                    "call_id": item.get("call_id"),
+                    "status": "completed",
+                    "tools": [{**as_json(tool), "defer_loading": True} for tool in tools_of_item],
+                }
+            )
+        for call in item.get("tool_calls") or ():
+            function = as_json(call).get("function") or {}
+            if function.get("name") == search.SEARCH_TOOL:
+                _, text = _search(body, function.get("arguments"), mask)
+                answers.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    return answers
+
+
+def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[list[Any], str]:
+    """The tools that one search brings up, and the same as a text."""
+    try:
+        chosen = _REQUESTS.search(body, arguments, mask)
+    except InputError as error:  # the model's mistake, which it can correct
+        return [], str(error)
+    described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
+    answer = search.write_answer(described, len(chosen), len(chosen))
+    return chosen, json.dumps(answer, ensure_ascii=False)
+
+
+def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
+    """The request with a selection written into it; the given one is not changed.
+
+    ``additional-tools`` needs the conversation's earlier steps too; use ``masked`` for it.
+
+    Raises:
+        InputError: an unknown form, two tools that share a name, or a body of neither API.
+    """
+    choices = [name for name in get_args(Form) if name != "additional-tools"]
+    if form not in choices:
+        raise unknown_choice("form", form, choices)
+    messages = _messages(body)
+    api = _api(body)
+    changed = dict(body)
+    if not body.get("tools"):
+        return changed
+    tools = check_tools(body["tools"])
+    choice = body.get("tool_choice")
+    if form == "filtered":
+        keep = _forced_names(choice)
+        changed["tools"] = filter_tools(tools, selection, keep=keep)
+    elif form == "allowed-tools":
+        decided = allowed_tools(tools, selection, api=api, choice=choice)
+        if choice is not None or decided != "auto":
+            changed["tool_choice"] = decided
+    else:
+        key = "messages" if api == "chat" else "input"
+        changed[key] = with_hint(messages, selection, weighted=form == "hint-weighted")
+    return changed
+
+
+def mask_request(
+    body: Mapping[str, Any], mask: ToolMask, form: Form = "allowed-tools"
+) -> dict[str, Any]:
+    """A request of either API that shows the tools which the next step needs.
+
+    Args:
+        body: the keywords of ``chat.completions.create`` or ``responses.create``.
+        mask: retriever and policy.
+        form: ``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds;
+            ``filtered`` works with every compatible server; ``additional-tools``, of the responses
+            API, keeps it constant and short, and adds what is needed within the conversation;
+            ``hint`` and ``hint-weighted`` keep all tools and write the preferred ones behind the
+            conversation.
+
+    Raises:
+        InputError: an unknown form, two tools that share a name, a body of neither API, or
+            ``additional-tools`` for a chat-completions request.
+    """
+    if form != "additional-tools":
+        return apply(body, select(body, mask), form)
+    items = _messages(body)
+    if _api(body) == "chat":
+        raise InputError(
+            "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
+        )
+    changed = dict(body)
+    if body.get("tools"):
+        changed["input"], changed["tools"] = with_additional_tools(
+            items,
+            check_tools(body["tools"]),
+            mask,
+            also=_forced_names(body.get("tool_choice")),
+        )
+    return changed
+
+
+amask_request = in_thread(mask_request)
+
+
+def _api(body: Mapping[str, Any]) -> Api:
+    if "messages" in body:
+        return "chat"
+    if "input" in body:
+        return "responses"
+    raise InputError("the request has neither 'messages' (chat) nor 'input' (responses)")
+
+
+def _reference(tool: object, api: Api) -> dict[str, Any]:
+    """How ``allowed_tools`` names a tool."""
+    record = as_json(tool)
+    kind = record.get("type", "function")
+    name = tool_name(record)
+    if name is not None:
+        return (
+            {"type": kind, kind: {"name": name}} if api == "chat" else {"type": kind, "name": name}
+        )
+    reference = {"type": kind}
+    for key in ("server_label", "name"):
+        if isinstance(record.get(key), str):
+            reference[key] = record[key]
+    return reference
+
+
+def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
+    allowed = {"mode": mode, "tools": tools}
+    if api == "chat":
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return {"type": "allowed_tools", **allowed}
+
+
+def _forced_names(choice: Any) -> frozenset[str]:
+    """The tools that a request's own ``tool_choice`` names: without them it would be refused."""
+    if not isinstance(choice, Mapping):
+        return frozenset()
+    if choice.get("type") == "allowed_tools":
+        return frozenset(filter(None, map(tool_name, _read_allowed(choice)[1])))
+    return frozenset(filter(None, (tool_name(choice),)))
+
+
+def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The mode and the tools of an ``allowed_tools`` choice of either API."""
+    inner = choice.get("allowed_tools", choice)
+    if not isinstance(inner, Mapping):
+        return "auto", []
+    tools = inner.get("tools")
+    return str(inner.get("mode", "auto")), tools if isinstance(tools, list) else []
+
+
+def _is_answer(item: object) -> bool:
+    """Whether the model wrote an item: a message, reasoning, or a call."""
+    record = as_json(item)
+    if not isinstance(record, Mapping):
+        return False
+    if "role" in record:
+        return bool(record["role"] == "assistant")
+    return not str(record.get("type", "")).endswith("_output")

@@ -1,0 +1,146 @@
+"""OpenAI Agents SDK: a model that is shown the tools which come next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dtdr.agents.mask import ToolMask
+from dtdr.agents.openai import with_hint
+from dtdr.agents.policy import ToolSelection
+from dtdr.agents.requests import select_tools, transcript_of
+from dtdr.agents.transcript import Transcript
+from dtdr.errors import MissingExtraError, unknown_choice
+
+try:
+    from agents import FunctionTool, Model
+except ImportError as error:
+    raise MissingExtraError(
+        "the OpenAI Agents integration", "openai-agents", "openai-agents"
+    ) from error
+
+if TYPE_CHECKING:
+    from agents import ModelResponse, ModelSettings, Tool
+    from agents.items import TResponseInputItem, TResponseStreamEvent
+    from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+
+Form = Literal["filtered", "hint", "hint-weighted"]
+
+
+class ToolMaskModel(Model):
+    """Any model of the SDK, shown the tools that its next step needs.
+
+    History and query are read from the items that the runner sends, so one object serves any
+    number of agents and runs; ``Runner.run``, ``run_sync`` and ``run_streamed`` all work. Hosted
+    tools, handoffs, tools that the retriever never saw and tools that were called stay; when
+    ranking fails, all stay and a warning is logged. A conversation that the server keeps
+    (``previous_response_id``, ``conversation_id``) cannot be read here, so all tools stay.
+
+    Args:
+        model: the model to show tools to, or its name.
+        mask: retriever and policy.
+        form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, so that the
+            prompt cache holds, and write the preferred ones in a last message for this call only.
+
+    Raises:
+        InputError: an unknown form; at a model call, two tools that share a name.
+    """
+
+    def __init__(self, model: Model | str, mask: ToolMask, *, form: Form = "filtered") -> None:
+        if form not in get_args(Form):
+            raise unknown_choice("form", form, get_args(Form))
+        if isinstance(model, str):
+            from agents import MultiProvider
+
+            model = MultiProvider().get_model(model)
+        self.model = model
+        self.mask = mask
+        self.form = form
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # the SDK's own name
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        *arguments: Any,
+        **keywords: Any,
+    ) -> ModelResponse:
+        """Ask the model, with the tools of the next step."""
+        items, shown = await asyncio.to_thread(self._mask_request, input, tools, model_settings)
+        return await self.model.get_response(
+            system_instructions, items, model_settings, shown, *arguments, **keywords
+        )
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],  # the SDK's own name
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        *arguments: Any,
+        **keywords: Any,
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        """Ask the model for a stream, with the tools of the next step."""
+        items, shown = await asyncio.to_thread(self._mask_request, input, tools, model_settings)
+        async for event in self.model.stream_response(
+            system_instructions, items, model_settings, shown, *arguments, **keywords
+        ):
+            yield event
+
+    async def close(self) -> None:
+        """Release what the model holds."""
+        await self.model.close()
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        """The model's own advice."""
+        return self.model.get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        await self.model._cleanup_on_run_end(owner)
+
+    def select(
+        self,
+        tools: Sequence[Tool],
+        items: str | list[TResponseInputItem],
+    ) -> ToolSelection:
+        """Which tools are shown after these items.
+
+        Raises:
+            InputError: two tools share a name.
+        """
+        return select_tools(self.mask, tools, lambda: transcript(items), tool_name, _definition)
+
+    def _mask_request(
+        self, items: str | list[TResponseInputItem], tools: list[Tool], settings: ModelSettings
+    ) -> tuple[str | list[TResponseInputItem], list[Tool]]:
+        if not tools:
+            return items, tools
+        selection = self.select(tools, items)
+        if self.form == "filtered":
+            forced = settings.tool_choice
+            return items, [
+                tool
+                for tool in tools
+                if selection.shows(name := tool_name(tool)) or (name and name == forced)
+            ]
+        return with_hint(items, selection, weighted=self.form == "hint-weighted"), tools
+
+
+def tool_name(tool: Tool) -> str | None:
+    """The name of a function tool; None for hosted tools."""
+    return tool.name if isinstance(tool, FunctionTool) else None
+
+
+def _definition(tool: Tool) -> dict[str, Any]:
+    """What the model is sent of a function tool."""
+    if not isinstance(tool, FunctionTool):
+        return {}
+    schema = tool.params_json_schema
+    return {"name": tool.name, "description": tool.description, "parameters": schema}
+
+
+def transcript(items: str | Sequence[TResponseInputItem]) -> Transcript:
+    """The turns of a conversation in the items of the SDK."""
+    return Transcript.of(items) if isinstance(items, str) else transcript_of(items)

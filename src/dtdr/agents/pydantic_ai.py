@@ -1,0 +1,159 @@
+"""Pydantic AI: tools prepared for each step, and a search for tools that knows the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dtdr.agents.mask import ToolMask
+from dtdr.agents.policy import ToolSelection, is_refusal
+from dtdr.agents.requests import select_tools
+from dtdr.agents.search import described_tools
+from dtdr.agents.transcript import Transcript, read_items
+from dtdr.data.outputs import looks_failed
+from dtdr.errors import MissingExtraError, unknown_choice
+
+try:
+    from pydantic_ai import RunContext, ToolDefinition
+    from pydantic_ai.messages import (
+        BaseToolCallPart,
+        BaseToolReturnPart,
+        ModelMessage,
+        TextPart,
+        UserPromptPart,
+    )
+except ImportError as error:
+    raise MissingExtraError("the Pydantic AI integration", "pydantic-ai", "pydantic-ai") from error
+
+if TYPE_CHECKING:
+    from dtdr.logs.messages import Item
+
+Form = Literal["filtered", "deferred"]
+Prepare = Callable[[RunContext[Any], list[ToolDefinition]], Awaitable[list[ToolDefinition]]]
+Search = Callable[
+    [RunContext[Any], Sequence[str], Sequence[ToolDefinition]], Awaitable[Sequence[str]]
+]
+
+
+def prepare_tools(mask: ToolMask, form: Form = "filtered") -> Prepare:
+    """What ``PrepareTools`` calls before each request to the model.
+
+    History and query are read from the run's messages. Tools that the retriever never saw and
+    tools that were called stay; when ranking fails, all stay and a warning is logged.
+
+    Args:
+        mask: retriever and policy.
+        form: ``filtered`` leaves tools out, and Pydantic AI answers calls of them with an error;
+            ``deferred`` leaves them to its tool search, so that the model can still find them,
+            and loads those that are shown before the model has to search.
+
+    Raises:
+        InputError: an unknown form; at a step, two tools that share a name.
+    """
+    if form not in get_args(Form):
+        raise unknown_choice("form", form, get_args(Form))
+
+    async def prepare(
+        context: RunContext[Any], definitions: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        selection = await asyncio.to_thread(_select, mask, context, definitions)
+        if form == "filtered":
+            return [tool for tool in definitions if selection.shows(tool.name)]
+        return [_set_deferred(tool, not selection.shows(tool.name)) for tool in definitions]
+
+    return prepare
+
+
+def search_tools(mask: ToolMask) -> Search:
+    """A strategy for ``ToolSearch``: the deferred tools that the run needs, and those searched for.
+
+    Tools that the retriever does not know come after those that it ranks; then what the words mean.
+
+    Args:
+        mask: retriever and policy.
+    """
+
+    async def search(
+        context: RunContext[Any], queries: Sequence[str], definitions: Sequence[ToolDefinition]
+    ) -> Sequence[str]:
+        return await asyncio.to_thread(_search, mask, context, queries, definitions)
+
+    return search
+
+
+def transcript(messages: Iterable[ModelMessage]) -> Transcript:
+    """The turns of a conversation in Pydantic AI's messages."""
+    return read_items(
+        (position, item)
+        for position, message in enumerate(messages)
+        for part in message.parts
+        for item in _items(part)
+    )
+
+
+def _items(part: Any) -> Iterator[Item]:
+    from dtdr.logs.log_format import AssistantMessage, UserMessage
+    from dtdr.logs.messages import ToolCallRequest, ToolResult
+
+    if isinstance(part, UserPromptPart):
+        if (text := _text(part.content)).strip():
+            yield UserMessage(text)
+    elif isinstance(part, TextPart):
+        if part.content.strip():
+            yield AssistantMessage(part.content)
+    elif isinstance(part, BaseToolCallPart):
+        yield ToolCallRequest(part.tool_call_id, part.tool_name, part.args)
+    elif isinstance(part, BaseToolReturnPart):
+        # The model is sent a refusal as the value of an object.
+        is_refused = is_refusal(part.tool_name, part.content)
+        output = part.content if is_refused else part.model_response_str()
+        has_failed = part.outcome != "success" or looks_failed(output)
+        yield ToolResult(part.tool_call_id, output, part.tool_name, has_failed)
+    elif getattr(part, "part_kind", "") == "retry-prompt" and part.tool_name is not None:
+        yield ToolResult(part.tool_call_id, part.model_response(), part.tool_name, failed=True)
+
+
+def _search(
+    mask: ToolMask,
+    context: RunContext[Any],
+    queries: Sequence[str],
+    definitions: Sequence[ToolDefinition],
+) -> tuple[str, ...]:
+    selection = _select(mask, context, definitions)
+    described = described_tools(definitions, lambda tool: tool.name, _definition)
+    text = "\n".join(queries)
+    meant = mask.search(text, described, lambda: _conversation(context)) if text.strip() else ()
+    return tuple(dict.fromkeys((*selection.weights, *selection.shown, *meant)))
+
+
+def _select(
+    mask: ToolMask, context: RunContext[Any], definitions: Sequence[ToolDefinition]
+) -> ToolSelection:
+    return select_tools(
+        mask, definitions, lambda: _conversation(context), lambda tool: tool.name, _definition
+    )
+
+
+def _conversation(context: RunContext[Any]) -> Transcript:
+    conversation = transcript(context.messages)
+    if conversation.turns or context.prompt is None:
+        return conversation
+    return Transcript.of(_text(context.prompt))
+
+
+def _definition(tool: ToolDefinition) -> dict[str, Any]:
+    schema = tool.parameters_json_schema
+    return {"name": tool.name, "description": tool.description, "parameters": schema}
+
+
+def _set_deferred(tool: ToolDefinition, deferred: bool) -> ToolDefinition:
+    return tool if tool.defer_loading is deferred else replace(tool, defer_loading=deferred)
+
+
+def _text(content: str | Sequence[Any]) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [part if isinstance(part, str) else getattr(part, "content", "") for part in content]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)

@@ -1,0 +1,235 @@
+"""A conversation as an agent's own messages tell it, and the runs that its steps are ranked by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from dtdr.agents.policy import is_refusal
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.outputs import bound_output, status_of
+from dtdr.data.run import NO_CALLS, Run, read_item
+from dtdr.errors import unknown_choice
+
+if TYPE_CHECKING:
+    from dtdr.logs.log_format import TracedCall
+    from dtdr.logs.messages import Item
+
+Turns = Literal["split", "context", "whole", "whole-query"]
+"""How several user messages make a query; the same words as ``dtdr import --turns``."""
+
+_ARGUMENTS_LENGTH = 100_000
+"""Characters kept of a call's arguments, as compact JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of the user, and what the agent said and called until the next.
+
+    Attributes:
+        query: what the user said; empty where the agent spoke first.
+        events: the agent's texts and its calls, oldest first; the calls of one answer share a
+            ``step``. Outputs are as the messages have them, of any length.
+    """
+
+    query: str
+    events: tuple[Message | ToolCall, ...] = ()
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls, oldest first."""
+        return tuple(event for event in self.events if isinstance(event, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A conversation, cut into the turns of its user; ids of calls are unique in it."""
+
+    turns: tuple[Turn, ...] = ()
+
+    @classmethod
+    def of(cls, query: str, history: Iterable[str] = ()) -> Transcript:
+        """The transcript of one query and the calls made for it, one after another."""
+        calls = (
+            ToolCall(str(number), name, step=number) for number, name in enumerate(history, start=1)
+        )
+        return cls((Turn(query, tuple(calls)),))
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Every call of the conversation, earlier turns included, oldest first."""
+        return tuple(call.tool for turn in self.turns for call in turn.calls)
+
+    def without(self, names: Collection[str]) -> Transcript:
+        """The transcript less the calls of some tools, such as a search for tools."""
+        return self._with_events(
+            lambda event: None if isinstance(event, ToolCall) and event.tool in names else event
+        )
+
+    def without_blocks(self, tags: Sequence[str]) -> Transcript:
+        """The transcript less what programs wrote into the user's messages, ``<tag>…</tag>``.
+
+        A message that holds nothing else begins no turn, as in ``dtdr import``.
+        """
+        from dtdr.logs.injected import remove_blocks
+
+        turns: list[Turn] = []
+        for turn in self.turns:
+            query = remove_blocks(turn.query, tags)
+            if query or not turn.query or not turns:
+                turns.append(replace(turn, query=query))
+                continue
+            last = turns.pop()
+            begun = max((call.step or 0 for call in last.calls), default=0)
+            events = (
+                replace(event, step=event.step + begun)
+                if isinstance(event, ToolCall) and event.step is not None
+                else event
+                for event in turn.events
+            )
+            turns.append(Turn(last.query, (*last.events, *events)))
+        return Transcript(tuple(turns))
+
+    def by_name(self) -> Transcript:
+        """The transcript with nothing of its calls but their names."""
+        return self._with_events(
+            lambda event: (
+                ToolCall(event.id, event.tool, step=event.step)
+                if isinstance(event, ToolCall)
+                else event
+            )
+        )
+
+    def _with_events(
+        self, change: Callable[[Message | ToolCall], Message | ToolCall | None]
+    ) -> Transcript:
+        return Transcript(
+            tuple(
+                replace(
+                    turn, events=tuple(event for event in map(change, turn.events) if event)
+                )
+                for turn in self.turns
+            )
+        )  # fmt: skip
+
+    def run(self, turns: Turns = "split") -> Run:
+        """What the next step is ranked by; an empty query where there is no user message.
+
+        Outputs and texts are read and cut as those of every ``Run``.
+
+        Args:
+            turns: ``split`` and ``whole`` take the last message of the user and the calls since,
+                as demonstrations are cut by default, after what came before; ``context`` also
+                writes the earlier messages of the user into the query; ``whole-query`` takes all
+                messages and all calls as one query and its calls.
+        """
+        runs = self.runs(turns, last_only=True)
+        return runs[-1] if runs else Run("")
+
+    def runs(self, turns: Turns = "split", *, last_only: bool = False) -> list[Run]:
+        """What every step of the conversation so far was ranked by, the next step's last.
+
+        Raises:
+            InputError: ``turns`` is none of its values.
+        """
+        if turns not in get_args(Turns):
+            raise unknown_choice("way to cut turns", turns, get_args(Turns))
+        runs: list[Run] = []
+        texts: list[str] = []
+        before: list[Message | ToolCall] = []
+        calls: list[ToolCall] = []
+        for number, turn in enumerate(self.turns):
+            joins = turns in ("context", "whole-query")
+            texts = [*texts, turn.query] if joins else [turn.query]
+            query = "\n".join(text for text in texts if text).strip()
+            if turns != "whole-query":
+                calls = []
+            events = list(map(_read, turn.events))
+            made = [
+                item for item in events if isinstance(item, ToolCall) and item.tool not in NO_CALLS
+            ]
+            run = Run.of_read(query, before, [*calls, *made])
+            if not last_only:
+                # The calls of one answer were asked for together, before any of them was made.
+                runs += [
+                    run.first(len(calls) + place)
+                    for place, call in enumerate(made)
+                    if place == 0 or call.step is None or call.step != made[place - 1].step
+                ]
+            calls += made
+            if not last_only or number == len(self.turns) - 1:
+                runs.append(run)
+            if turns != "whole-query":
+                before += [Message("user", turn.query)] if turn.query else []
+                before += events
+        return runs
+
+
+def read_items(items: Iterable[tuple[int, Item]]) -> Transcript:
+    """The transcript that a conversation's items tell, each with the position of its message.
+
+    Every framework's messages become items first; from there on they are read as ``dtdr import``
+    reads them, so that an agent's steps look to the retriever as its logs did. A call that was
+    refused was not made, and is left out.
+    """
+    from dtdr.logs.log_format import AssistantMessage, UserMessage
+    from dtdr.logs.messages import conversation
+
+    turns: list[tuple[list[str], list[Message | ToolCall]]] = []
+    count = step = 0
+    latest: int | None = None
+    for event in conversation(items).events:
+        if isinstance(event, UserMessage):
+            if event.joins and turns and not turns[-1][1]:
+                turns[-1][0].append(event.text)
+            else:
+                turns.append(([event.text], []))
+                step, latest = 0, None
+            continue
+        if not isinstance(event, AssistantMessage) and is_refusal(event.tool, event.output):
+            continue
+        if not turns:
+            turns.append(([], []))
+        events = turns[-1][1]
+        if isinstance(event, AssistantMessage):
+            events.append(Message("assistant", event.text))
+            continue
+        if event.step != latest:
+            step, latest = step + 1, event.step
+        count += 1
+        events.append(read_call(event, str(count), step))
+    return Transcript(
+        tuple(
+            Turn("\n".join(text for text in texts if text).strip(), tuple(events))
+            for texts, events in turns
+        )
+    )
+
+
+def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
+    """A call as it was observed, with its output whole."""
+    from dtdr.logs.log_format import arguments_of
+
+    # Whether the output holds nothing is seen when a run takes the call, which reads it.
+    has_ended = call.ended is not None
+    status = status_of(None, failed=call.failed, ended=has_ended)
+    arguments = arguments_of(call.arguments)
+    output = call.output if has_ended else None
+    return ToolCall(identifier, call.tool, arguments, output, status, step)
+
+
+def _read(event: Message | ToolCall) -> Message | ToolCall:
+    return read_item(event) if isinstance(event, Message) else bound_call(event)
+
+
+def bound_call(event: ToolCall) -> ToolCall:
+    """A call as a run takes it: long arguments are cut, and the name of its tool is text.
+
+    Half a surrogate pair in it makes an unknown tool.
+    """
+    # In a list, since arguments may be nested one less deep than an output.
+    arguments = bound_output([dict(event.arguments)], _ARGUMENTS_LENGTH)[0][0]
+    tool = event.tool.encode("utf-8", "replace").decode()
+    return read_item(replace(event, tool=tool, arguments=arguments))

@@ -1,0 +1,1 @@
+"""The data model and its files: calls, plans, runs, demonstrations, tools."""

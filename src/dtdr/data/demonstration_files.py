@@ -1,0 +1,294 @@
+"""The canonical files as streams: demonstrations as JSON lines or Parquet, and ``tools.json``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from dtdr.data import json_codec, parquet
+from dtdr.data.demonstrations import Demonstration, parse_demonstration
+from dtdr.data.files import replace_file
+from dtdr.data.jsonl import BadRecords, iter_lines, leave_out, longest_line
+from dtdr.data.shards import Shard, find_shards
+from dtdr.data.tools import Tool, unique_tools
+from dtdr.errors import InputError, OutputError
+
+_IDS_IN_MEMORY = 200_000
+"""Some 20 MB; asking SQLite for each takes as long as a sixth of reading a line."""
+
+
+class SeenIds:
+    """Remembers ids; many in a temporary file that SQLite keeps, so that memory does not grow."""
+
+    def __init__(self) -> None:
+        self._first: set[str] | None = set()
+        self._database = sqlite3.connect("", check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode=OFF")
+        self._database.execute("PRAGMA synchronous=OFF")
+        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    def add(self, identifier: str) -> bool:
+        """Remember an id; False when it was there before."""
+        if (first := self._first) is not None:
+            if identifier in first:
+                return False
+            first.add(identifier)
+            if len(first) == _IDS_IN_MEMORY:
+                self._first = None
+                for known in sorted(first):  # a tree that grows at its end is written faster
+                    self._insert(known)
+            return True
+        return self._insert(identifier)
+
+    def _insert(self, identifier: str) -> bool:
+        try:
+            cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (identifier,))
+        except sqlite3.OperationalError as error:
+            raise OutputError(
+                f"cannot keep the ids seen so far ({error}); free space in the temporary folder, "
+                "or set TMPDIR to another"
+            ) from error
+        return cursor.rowcount == 1
+
+    def close(self) -> None:
+        """Drop the temporary file."""
+        self._database.close()
+
+
+class DemonstrationFile(Iterator[Demonstration]):
+    """The demonstrations of a file, each read when it is asked for.
+
+    Attributes:
+        path: of the file.
+        format: what it was read as.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        demonstrations: Iterator[Demonstration],
+        logged_tools: Callable[[], Iterable[Tool]] = tuple,
+        format: str = "dtdr",
+    ) -> None:
+        self.path = path
+        self.format = format
+        self._demonstrations = demonstrations
+        self._logged_tools = logged_tools
+
+    def __next__(self) -> Demonstration:
+        return next(self._demonstrations)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Tools whose definitions stand in the file, as far as it was read; else those beside it.
+
+        Raises:
+            InputError: there is a ``tools.json`` beside the file that cannot be read.
+        """
+        beside = (self.path if self.path.is_dir() else self.path.parent) / "tools.json"
+        logged = tuple(self._logged_tools())
+        return logged or (read_tools(beside) if beside.is_file() else ())
+
+
+def read_demonstrations(path: str | Path, *, bad: BadRecords | None = None) -> DemonstrationFile:
+    """Stream demonstrations, validated record by record, in constant memory.
+
+    ``fit`` takes the result as it is, and with it the tools of the ``tools.json`` beside the file.
+
+    Args:
+        path: a file of JSON lines, one demonstration a line, or a Parquet file (``.parquet``); a
+            folder or a pattern of such files; or a URL of object storage (see ``find_shards``).
+        bad: given, records that cannot be used, and files of many, are counted there and left out.
+
+    Raises:
+        InputError: naming file and line, at the first bad record when ``bad`` is None; or there
+            is no demonstration at all.
+        MissingExtraError: pyarrow or fsspec is needed and not installed.
+    """
+    return read_shards([path], bad=bad)
+
+
+def read_shards(paths: Sequence[str | Path], *, bad: BadRecords | None = None) -> DemonstrationFile:
+    """``read_demonstrations`` of several paths, one after the other; no id may stand in two."""
+    shards = [shard for path in paths for shard in find_shards(path)]
+    name = shards[0].name if len(shards) == 1 else ""
+    records = (
+        (place.removeprefix(name), record)
+        for shard in shards
+        for place, record in iter_records(shard, bad)
+    )
+    return DemonstrationFile(Path(paths[0]), convert_records(name, records, convert_record, bad))
+
+
+def iter_records(
+    shard: Shard,
+    bad: BadRecords | None = None,
+    groups: Sequence[int] | None = None,
+    first_row: int = 1,
+) -> Iterator[tuple[str, bytes | dict[str, Any]]]:
+    """Each record of a file with its place: a line of JSON, or a row of Parquet.
+
+    Args:
+        shard: the file.
+        bad: given, records that cannot be used are counted there and left out.
+        groups: row groups of a Parquet file that are read; all without it.
+        first_row: number of their first row.
+
+    Raises:
+        InputError: naming the place, where ``bad`` is None.
+    """
+    if not shard.name.endswith(parquet.SUFFIX):
+        try:
+            for line_number, line in iter_lines(shard, bad):
+                yield f"{shard.name}:{line_number}", line
+        except InputError as error:  # it cannot be opened, or breaks off
+            if bad is None or bad.is_strict:
+                raise
+            bad.add(str(error))
+        return
+    try:
+        with shard.open() as stream:
+            largest = longest_line()
+            rows = parquet.iter_demonstration_rows(stream, groups, largest=largest)
+            for number, row in enumerate(rows, start=first_row):
+                yield f"{shard.name}, row {number}", row
+    except InputError as error:
+        leave_out(f"{shard.name}: {error}", bad)
+
+
+def convert_record(record: bytes | dict[str, Any]) -> Demonstration:
+    """The demonstration of a record of ``iter_records``.
+
+    Raises:
+        InputError: it is not one.
+    """
+    try:
+        if isinstance(record, bytes):
+            return parse_demonstration(record)
+        return parquet.parse_row(record)
+    except RecursionError as error:
+        raise InputError("nested too deeply") from error
+
+
+class _Identified(msgspec.Struct):
+    id: str
+
+
+_decode_id = msgspec.json.Decoder(_Identified).decode
+
+
+def record_id(record: bytes | dict[str, Any]) -> str:
+    """The id of a record of ``iter_records``, of which nothing else is read or checked.
+
+    Raises:
+        InputError: it has none.
+    """
+    if isinstance(record, bytes):
+        try:
+            return _decode_id(record).id
+        except ValueError:
+            record = json_codec.parse_line(record)
+    identifier = record.get("id") if isinstance(record, dict) else None
+    if identifier is None:
+        raise InputError("the record has no 'id'")
+    return str(identifier)
+
+
+def convert_records(
+    path: str | Path,
+    records: Iterable[tuple[str, Any]],
+    convert: Callable[[Any], Demonstration],
+    bad: BadRecords | None,
+) -> Iterator[Demonstration]:
+    """Convert ``(where, record)`` pairs one by one; errors name the file and where.
+
+    The path may be empty where ``where`` says it all.
+
+    Raises:
+        InputError: at the first record that cannot be used when ``bad`` is None, or when the file
+            holds no demonstration at all.
+    """
+    seen = SeenIds()
+    is_empty = True
+    try:
+        for where, record in records:
+            try:
+                demonstration = convert(record)
+                if not demonstration.query.strip():
+                    raise InputError("the query is empty")
+                if not seen.add(demonstration.id):
+                    raise InputError(f"the id {demonstration.id!r} was used before")
+            except (InputError, RecursionError) as error:
+                deep = isinstance(error, RecursionError)
+                leave_out(f"{path}{where}: {'nested too deeply' if deep else error}", bad)
+                continue
+            is_empty = False
+            yield demonstration
+    finally:
+        seen.close()
+    if is_empty:
+        raise InputError(f"{path or 'the input'} holds no demonstration of this format")
+
+
+def read_tools(path: str | Path) -> tuple[Tool, ...]:
+    """Read ``tools.json``: a list of tools, in any of the shapes that ``Tool.from_dict`` takes.
+
+    Raises:
+        InputError: the file cannot be read, is not a JSON list, or names a tool twice.
+    """
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
+    if isinstance(value, dict) and isinstance(value.get("tools"), list):
+        value = value["tools"]
+    if not isinstance(value, list):
+        raise InputError(f"{path} must hold a JSON list of tools")
+    try:
+        return tuple(unique_tools(map(Tool.from_dict, value)).values())
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def write_demonstrations(stream: IO[str], demonstrations: Iterable[Demonstration]) -> int:
+    """Write demonstrations to an open text file, one a line; returns how many."""
+    count = 0
+    for demonstration in demonstrations:
+        stream.write(json_codec.dumps(demonstration.to_dict()).decode() + "\n")
+        count += 1
+    return count
+
+
+def save_demonstrations(
+    path: str | Path, demonstrations: Iterable[Demonstration], *, force: bool = False
+) -> int:
+    """Write a file as a whole or not at all; returns how many demonstrations.
+
+    JSON lines, or Parquet where its name ends in ``.parquet``.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+        MissingExtraError: Parquet is asked for and pyarrow is not installed.
+    """
+    with replace_file(path, force=force) as stream:
+        if Path(path).suffix == parquet.SUFFIX:
+            return parquet.write_parquet(stream.buffer, demonstrations)
+        return write_demonstrations(stream, demonstrations)
+
+
+def save_tools(path: str | Path, tools: Iterable[Tool], *, force: bool = False) -> None:
+    """Write ``tools.json`` as a whole or not at all.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    with replace_file(path, force=force) as stream:
+        json.dump([tool.to_dict() for tool in tools], stream, ensure_ascii=False, indent=1)
+        stream.write("\n")

@@ -1,0 +1,389 @@
+"""What a demonstration is: a query, the plan that answered it, and what came before."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, get_args
+
+import msgspec
+
+from dtdr.data import json_codec
+from dtdr.data.calls import (
+    ToolCall,
+    any_arguments,
+    check_pointers,
+    check_text,
+    dataclass_fields,
+    in_sequence,
+    is_object,
+    iter_references,
+    kind_of,
+    number_calls,
+)
+from dtdr.data.plan import Plan
+from dtdr.errors import InputError
+
+Outcome = Literal["success", "failure", "unknown"]
+_OUTCOMES = get_args(Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text of the user or of the agent, in the conversation before a query."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a nested plan was called from, such as that of a sub-agent.
+
+    Attributes:
+        id: of the demonstration that called it.
+        call: id of the call there; empty where it is not among the calls of that plan.
+    """
+
+    id: str
+    call: str = ""
+
+    @classmethod
+    def from_dict(cls, record: object) -> Parent:
+        """A parent from its JSON object.
+
+        Raises:
+            InputError: it is not an object with an ``id``, or one of the two is not a text.
+        """
+        if not is_object(record):
+            raise InputError(f"'parent' must be an object with an 'id', not {kind_of(record)}")
+        identifier, call = record.get("id"), record.get("call", "")
+        if not isinstance(identifier, (str, int)) or identifier == "":
+            raise InputError("'parent' has no 'id'")
+        if not isinstance(call, (str, int)):
+            raise InputError(f"the 'call' of 'parent' must be text, not {kind_of(call)}")
+        check_text(str(identifier), "the id of 'parent'")
+        check_text(str(call), "the call of 'parent'")
+        return cls(str(identifier), str(call))
+
+    def to_dict(self) -> dict[str, str]:
+        """The JSON object that ``from_dict`` reads back."""
+        return {"id": self.id, "call": self.call} if self.call else {"id": self.id}
+
+
+class Demonstration(msgspec.Struct, frozen=True):
+    """A query, its plan, and what happened in the conversation before.
+
+    ``outcome`` lets learning skip failed runs; ``group`` names what must stay on one side of a
+    split (a shared tool sequence, a user, a template); ``source`` says where it came from;
+    ``before`` holds messages and calls of earlier turns, oldest first. The calls among them are
+    the plan's ``earlier`` calls. ``parent`` is the call that a nested plan belongs to, whose
+    demonstration has the same group; ``time`` is when the query was asked, in UTC, None where that
+    is not known.
+    """
+
+    id: str
+    query: str
+    plan: Plan
+    source: str = ""
+    outcome: Outcome = "success"
+    group: str = ""
+    before: tuple[Message | ToolCall, ...] = ()
+    parent: Parent | None = None
+    time: datetime | None = None
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    @classmethod
+    def from_dict(cls, record: object) -> Demonstration:
+        """A demonstration from one object of ``demonstrations.jsonl``.
+
+        A call is an object or the name of its tool; one without an id gets a number that is free.
+        Where no call has ``arguments`` or a ``step`` and there are no links, each is a step.
+
+        Raises:
+            InputError: a key is missing or of another type, the query is empty, or the plan is
+                not one (see ``Plan``).
+        """
+        if not is_object(record):
+            raise InputError(f"a demonstration must be a JSON object, not {kind_of(record)}")
+        identifier = record.get("id")
+        if not isinstance(identifier, (str, int)) or identifier == "":
+            raise InputError("the demonstration has no 'id'")
+        query = record.get("query")
+        if not isinstance(query, str) or not query.strip():
+            raise InputError("the demonstration has no 'query', or an empty one")
+        calls = record.get("calls")
+        if not isinstance(calls, list):
+            raise InputError("the demonstration has no list of 'calls'; give names or objects")
+        outcome = record.get("outcome", "success")
+        if outcome not in _OUTCOMES:
+            raise InputError(f"unknown outcome {outcome!r}; choose one of {', '.join(_OUTCOMES)}")
+        check_text(str(identifier), "the id")
+        before = parse_before(record.get("before", []))
+        earlier = tuple(item for item in before if isinstance(item, ToolCall))
+        read = tuple(
+            call if isinstance(call, ToolCall) else ToolCall.from_dict(call)
+            for call in number_calls(calls, (call.id for call in earlier))
+        )
+        links = _links(record.get("links", []))
+        if not links and not any(is_object(call) and "arguments" in call for call in calls):
+            read = in_sequence(read)
+        plan = Plan(read, links, earlier)
+        return cls(
+            str(identifier),
+            query,
+            plan,
+            str(record.get("source", "")),
+            outcome,
+            str(record.get("group", "")),
+            before,
+            Parent.from_dict(record["parent"]) if "parent" in record else None,
+            None if (moment := record.get("time")) is None else _as_time(moment),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``from_dict`` reads back; optional keys only where they say more."""
+        record: dict[str, Any] = {"id": self.id, "query": self.query}
+        if self.before:
+            record["before"] = list(map(before_record, self.before))
+        record["calls"] = [call.to_dict() for call in self.plan.calls]
+        if self.plan.links:
+            record["links"] = [list(link) for link in self.plan.links]
+        if self.source:
+            record["source"] = self.source
+        if self.group:
+            record["group"] = self.group
+        if self.parent is not None:
+            record["parent"] = self.parent.to_dict()
+        if self.outcome != "success":
+            record["outcome"] = self.outcome
+        if self.time is not None:
+            record["time"] = self.time.isoformat().replace("+00:00", "Z")
+        return record
+
+
+Demonstration.__dataclass_fields__ = dataclass_fields(Demonstration.__struct_fields__)
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """The usual form of a line of ``demonstrations.jsonl``; others are read by ``from_dict``."""
+
+    id: str
+    query: str
+    calls: tuple[ToolCall, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    before: list[Any] = []
+    source: str = ""
+    outcome: Outcome = "success"
+    group: str = ""
+    parent: Any = msgspec.UNSET
+    time: datetime | None = None
+
+
+_decode_record = msgspec.json.Decoder(_Record).decode
+
+
+def parse_demonstration(line: bytes) -> Demonstration:
+    """The demonstration of a line of JSON, as ``from_dict`` of its value, in a third of the time.
+
+    Raises:
+        InputError: as ``Demonstration.from_dict``; or the line is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        record = _decode_record(line)
+        before = parse_before(record.before) if record.before else ()
+        plan = Plan(
+            record.calls,
+            record.links,
+            tuple(item for item in before if isinstance(item, ToolCall)) if before else (),
+        )
+        is_nested = record.parent is not msgspec.UNSET
+        parent = Parent.from_dict(record.parent) if is_nested else None
+        moment = None if record.time is None else _in_utc(record.time)
+    except (ValueError, OverflowError, RecursionError):
+        return Demonstration.from_dict(json_codec.parse_line(line))
+    is_odd = not record.id or not record.query.strip() or not all(call.id for call in record.calls)
+    has_names_only = plan.order_rule == "any" and not any_arguments(plan.calls)
+    if is_odd or (len(plan) > 1 and has_names_only):
+        return Demonstration.from_dict(json_codec.parse_line(line))
+    return Demonstration(
+        record.id,
+        record.query,
+        plan,
+        record.source,
+        record.outcome,
+        record.group,
+        before,
+        parent,
+        moment,
+    )
+
+
+def _as_time(value: object) -> datetime:
+    try:
+        return _in_utc(msgspec.convert(value, datetime))
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"the time {value!r} is not one; write it as 2026-11-22T09:30:00Z (RFC 3339)"
+        ) from None
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """The same moment in UTC, which one without a zone is taken to be in."""
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC)
+
+
+def count_orders(demonstrations: Iterable[Demonstration]) -> Counter[str]:
+    """By which rule the calls of plans are learned: ``Plan.order_rule``, and how many plans.
+
+    Plans of fewer than two calls have no order.
+    """
+    return Counter(item.plan.order_rule for item in demonstrations if len(item.plan) > 1)
+
+
+def describe_orders(orders: Mapping[str, int]) -> str:
+    """In which order calls are learned, in words, from the counts of ``count_orders``."""
+    words = {
+        "steps": "in the order they were made",
+        "dependencies": "after those whose outputs they use",
+        "any": "in any order, since nothing says which comes first",
+    }
+    total = sum(orders.values())
+    parts = [
+        f"{text} ({orders[rule]:,} of {total:,} plans)"
+        for rule, text in words.items()
+        if orders.get(rule)
+    ]
+    return "; ".join(parts) if parts else "one by one, since no plan has two"
+
+
+DemonstrationLike = Demonstration | Mapping[str, Any] | tuple[str, Sequence[str]]
+"""A demonstration, its JSON object, or ``(query, [tool names])``."""
+
+
+def as_demonstrations(values: Iterable[DemonstrationLike]) -> Iterator[Demonstration]:
+    """Convert whatever says what a demonstration is; an id that is missing is the position.
+
+    A frame of pandas or Polars and a ``datasets.Dataset`` have a demonstration a row, its keys as
+    columns; a cell without a value is a key that is not there.
+
+    Raises:
+        InputError: naming the position, from 0, of what is not a demonstration.
+    """
+    for position, value in enumerate(_rows(values)):
+        try:
+            yield _as_demonstration(value, str(position))
+        except InputError as error:
+            raise InputError(f"demonstration {position}: {error}") from error
+
+
+def _rows(values: Any) -> Iterable[Any]:
+    """The rows of a table as JSON objects; anything else as it is."""
+    if hasattr(values, "iter_rows"):  # Polars
+        rows = values.iter_rows(named=True)
+    elif hasattr(values, "itertuples"):  # pandas
+        rows = values.to_dict("records")
+    elif hasattr(values, "column_names") and hasattr(values, "features"):  # datasets
+        rows = values
+    else:
+        return values  # type: ignore[no-any-return]
+    return map(_without_gaps, rows)
+
+
+def _without_gaps(value: Any) -> Any:
+    """A cell or row without what tables write where there is nothing, and with lists for arrays."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {
+            key: _without_gaps(item)
+            for key, item in value.items()
+            if item is not None and not (isinstance(item, float) and item != item)
+        }
+    return [_without_gaps(item) for item in value] if isinstance(value, list) else value
+
+
+def _as_demonstration(value: object, position: str) -> Demonstration:
+    if isinstance(value, Demonstration):
+        return value
+    if isinstance(value, Mapping):
+        return Demonstration.from_dict({"id": position, **value})
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise InputError(
+            f"it is {kind_of(value)}; give a Demonstration, its JSON object, or a pair of the "
+            "query and the list of tool names"
+        )
+    query, tools = value
+    if not isinstance(query, str) or not query.strip():
+        raise InputError("its query must be text that is not empty")
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise InputError(f"its tools must be a list of names, not {tools!r}")
+    names = list(tools)
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"its tools must be a list of names, not {names!r}")
+    calls = tuple(ToolCall(str(number), name) for number, name in enumerate(names, start=1))
+    return Demonstration(position, query, Plan(in_sequence(calls)))
+
+
+def before_record(item: object) -> object:
+    """The JSON object of a message or call, as ``parse_before`` reads it; others as they are."""
+    if isinstance(item, ToolCall):
+        return {"role": "call", **item.to_dict()}
+    if isinstance(item, Message):
+        return {"role": item.role, "content": item.content}
+    return item
+
+
+def parse_before(records: object) -> tuple[Message | ToolCall, ...]:
+    """What came before a query, from its JSON list: messages and calls, oldest first.
+
+    Raises:
+        InputError: it is not a list of ``{"role": "user" | "assistant", "content"}`` and
+            ``{"role": "call", "id", "tool", ...}``, two calls share an id, or a call refers to one
+            that does not stand before it.
+    """
+    if not isinstance(records, list):
+        raise InputError(f"'before' must be a list, not {kind_of(records)}")
+    before: list[Message | ToolCall] = []
+    ids: set[str] = set()
+    for record in records:
+        role = record.get("role") if isinstance(record, Mapping) else None
+        if role == "call":
+            call = ToolCall.from_dict({k: v for k, v in record.items() if k != "role"})
+            for _, reference in iter_references(call.arguments):
+                if reference.call not in ids:
+                    raise InputError(
+                        f"call {call.id!r} refers to {reference.call!r}, which is not a call "
+                        "before it"
+                    )
+            if call.id in ids:
+                raise InputError(f"two calls share the id {call.id!r}; ids must be unique")
+            check_text(call.tool, "the tool name")
+            check_text(call.id, "the id of a call")
+            ids.add(call.id)
+            before.append(call)
+        elif role in ("user", "assistant"):
+            content = record.get("content")
+            if not isinstance(content, str):
+                raise InputError(f"a message before the query has no 'content': {kind_of(content)}")
+            before.append(Message(role, content))
+        else:
+            raise InputError(
+                f"what comes before the query needs the role user, assistant or call, not {role!r}"
+            )
+    check_pointers(item for item in before if isinstance(item, ToolCall))
+    return tuple(before)
+
+
+def _links(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(link, list) and len(link) == 2 for link in value
+    ):
+        raise InputError("'links' must be a list of [earlier id, later id] pairs")
+    return tuple((str(source), str(target)) for source, target in value)

@@ -1,0 +1,160 @@
+"""Which calls of a plan depend on which, from references and links; and what is wrong with them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from dtdr.data.calls import END, Reference, ToolCall, find_references, is_text
+from dtdr.errors import InputError
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+def solve(
+    calls: Sequence[ToolCall], links: Iterable[tuple[str, str]], earlier: Sequence[ToolCall]
+) -> tuple[tuple[list[Reference], ...], tuple[frozenset[int], ...]] | None:
+    """The references and the dependencies of each call, in one pass.
+
+    Returns:
+        None where the plan may have a fault.
+    """
+    before = {call.id for call in earlier}
+    position: dict[str, int] = {}
+    references: list[list[Reference]] = []
+    parents: list[frozenset[int] | set[int]] = []
+    latest = None
+    for index, call in enumerate(calls):
+        identifier, tool, step, arguments = call.id, call.tool, call.step, call.arguments
+        if not tool or tool == END or identifier in position or identifier in before:
+            return None
+        if not (tool.isascii() and identifier.isascii()) and not is_text(tool + identifier):
+            return None
+        if step is not None:
+            if latest is not None and step < latest:
+                return None
+            latest = step
+        used: list[Reference] = []
+        if "$ref" in arguments:
+            used = find_references(arguments)
+        else:
+            for value in arguments.values():
+                if type(value) is not str:
+                    used += find_references(value)
+        references.append(used)
+        needs: frozenset[int] | set[int] = _NOTHING
+        if used:
+            needs = set()
+            for source, _ in used:
+                if source in position:
+                    needs.add(position[source])
+                elif source not in before:
+                    return None
+        parents.append(needs)
+        position[identifier] = index
+    for source, target in links:
+        if source not in position or target not in position or position[source] >= position[target]:
+            return None
+        parents[position[target]] = parents[position[target]] | {position[source]}
+    if len(before) < len(earlier):
+        return None
+    return tuple(references), tuple(map(frozenset, parents))
+
+
+def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:
+    position: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        if call.id in position:
+            raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a plan")
+        position[call.id] = index
+    return position
+
+
+def find_parents(
+    calls: Sequence[ToolCall],
+    references: Sequence[Sequence[Reference]],
+    links: Iterable[tuple[str, str]],
+    earlier: Sequence[ToolCall],
+) -> list[set[int]]:
+    """For each call, the positions (from 0) of the calls it depends on, whatever their order.
+
+    Args:
+        calls: of the plan.
+        references: those in each call's arguments.
+        links: pairs of ids, the earlier call first.
+        earlier: calls of earlier turns, which nothing depends on.
+
+    Raises:
+        InputError: two calls share an id, or a reference or link names a call that is not there.
+    """
+    position = _positions(calls)
+    before = _positions(earlier).keys() if earlier else frozenset()
+    for call_id in before:
+        if call_id in position:
+            raise InputError(f"two calls share the id {call_id!r}; ids must be unique in a record")
+    parents: list[set[int]] = [set() for _ in calls]
+    for index, call in enumerate(calls):
+        for call_id, _ in references[index]:
+            if call_id in position:
+                parents[index].add(position[call_id])
+            elif call_id not in before:
+                raise InputError(
+                    f"call {call.id!r} refers to {call_id!r}, which is not a call of this plan"
+                )
+    for source, target in links:
+        for end in (source, target):
+            if end not in position:
+                raise InputError(f"a link names {end!r}, which is not a call of this plan")
+        parents[position[target]].add(position[source])
+    return parents
+
+
+def sort_calls(parents: Sequence[set[int]]) -> list[int]:
+    """Positions of the calls after those that they depend on, moved as little as needed.
+
+    A stable topological sort, without the calls of a cycle and those that depend on them.
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for child, sources in enumerate(parents):
+        for parent in sources:
+            children[parent].append(child)
+    waiting = [len(sources) for sources in parents]
+    ready = [child for child, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        done = heapq.heappop(ready)
+        order.append(done)
+        for child in children[done]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                heapq.heappush(ready, child)
+    return order
+
+
+def describe_cycle(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> str:
+    """A sentence about calls that depend on each other; empty where there are none."""
+    cycle = _find_cycle(parents)
+    names = " needs ".join(repr(calls[index].id) for index in cycle)
+    return f"the calls depend on each other in a cycle: {names}" if cycle else ""
+
+
+def _find_cycle(parents: Sequence[set[int]]) -> list[int]:
+    state = [0] * len(parents)  # 0 unseen, 1 on the path, 2 finished
+    for start in range(len(parents)):
+        if state[start]:
+            continue
+        path: list[int] = [start]
+        pending = [iter(sorted(parents[start]))]
+        state[start] = 1
+        while path:
+            step = next(pending[-1], None)
+            if step is None:
+                state[path.pop()] = 2
+                pending.pop()
+            elif state[step] == 1:
+                return [*path[path.index(step) :], step]
+            elif state[step] == 0:
+                state[step] = 1
+                path.append(step)
+                pending.append(iter(sorted(parents[step])))
+    return []

@@ -1,0 +1,170 @@
+"""Writing files and folders so that a crash, a full disk or Ctrl-C never leaves half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TextIO
+
+from dtdr.errors import OutputError
+
+if sys.platform != "win32":
+    import fcntl
+
+CACHE_VARIABLE = "DTDR_CACHE"
+
+
+def cache_folder() -> Path:
+    """The folder of downloads and embeddings: ``$DTDR_CACHE``, or ``~/.cache/dtdr``."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen) if chosen else Path.home() / ".cache" / "dtdr"
+
+
+def read_regular_file(path: str | Path, limit: int, first: int | None = None) -> bytes:
+    """A file that somebody else may have put there.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have.
+        first: bytes that are read of it; None reads them all.
+
+    Raises:
+        OSError: it cannot be read, is a device or a pipe, or is larger than the limit.
+    """
+    # Opening a pipe would wait for whoever writes into it.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if about.st_size > limit:
+            reason = f"it has {about.st_size:,} bytes, more than the {limit:,} that are read"
+            raise OSError(errno.EFBIG, reason)
+        return stream.read(limit if first is None else first)
+
+
+def lock_file(stream: IO[bytes] | int, *, shared: bool = False, wait: bool = True) -> None:
+    """Hold a file until it is closed; on Windows, which has no such locks, nothing is held.
+
+    The system frees what a process held when it ends, however it ends.
+
+    Args:
+        stream: the open file, or its descriptor.
+        shared: hold it together with others that share it.
+        wait: for who holds it.
+
+    Raises:
+        BlockingIOError: another process, or another stream of this one, holds it.
+        OSError: its file system has no locks.
+    """
+    if sys.platform != "win32":
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(stream, kind if wait else kind | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
+    """Open a text file that takes the place of ``path`` only when the block ends without error.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; pass --force to replace it")
+    with _explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        temporary = Path(name)
+        try:
+            # Half a surrogate pair cannot be UTF-8; its \udXXX escape is what JSON means by it.
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def replace_folder(path: str | Path) -> Iterator[Path]:
+    """Give a temporary folder that takes the place of ``path`` when the block ends without error.
+
+    Whoever calls it has made sure that what is there may be lost. A link to a folder stays, and
+    leads to the new one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    path = Path(path).resolve()
+    with _explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(
+            tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        )
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            for item in temporary.iterdir():
+                with item.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            if not path.exists():
+                temporary.rename(path)
+            elif _exchange(temporary, path):
+                shutil.rmtree(temporary)
+            else:
+                # Two renames: for a moment there is none, which readers have to bear.
+                former = temporary.with_suffix(".former")
+                path.rename(former)
+                try:
+                    temporary.rename(path)
+                except BaseException:
+                    former.rename(path)
+                    raise
+                shutil.rmtree(former)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; False where the system or its file system cannot."""
+    if os.name != "posix":
+        return False
+    library = ctypes.CDLL(None)
+    names = os.fsencode(one), os.fsencode(other)
+    if hasattr(library, "renameat2"):  # Linux: both from the current folder, RENAME_EXCHANGE
+        return bool(library.renameat2(-100, names[0], -100, names[1], 2) == 0)
+    if hasattr(library, "renamex_np"):  # macOS: RENAME_SWAP
+        return bool(library.renamex_np(*names, 2) == 0)
+    return False
+
+
+@contextlib.contextmanager
+def _explain_os_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = (
+            "the disk is full"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else (error.strerror or str(error)).lower()
+        )
+        raise OutputError(f"cannot write {path}: {reason}; nothing was replaced") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,143 @@
+"""JSON in and out: msgspec, and the standard library for what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dtdr.errors import InputError
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+_CONTROL_TOKEN = re.compile(
+    r"<(?=[|｜]|/?[A-Za-z_][\w-]{0,31}[|]?>)"  # <|im_end|>, <｜end｜>, </s>, <end_of_turn>
+    r"|\[(?=/?(?:INST|SYS|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
+)
+_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def loads(data: bytes | str) -> Any:
+    """A JSON value, of the same texts and with the same values as ``json.loads``.
+
+    Numbers that JSON does not have stay as they are written, as texts: ``NaN``, ``1e999``. As
+    numbers they would be written as null.
+
+    Raises:
+        ValueError: it is not JSON, or not UTF-8.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        return _decode(data)
+    except ValueError:  # NaN, infinity and half surrogates, which logs have and json reads
+        return json.loads(data, parse_constant=str, parse_float=_parse_float)
+
+
+def _parse_float(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+decode_at = json.JSONDecoder(parse_constant=str, parse_float=_parse_float).raw_decode
+"""Reads the JSON value that begins at an index of a text; returns it, and the index after it."""
+
+
+def finite(number: float) -> float | str:
+    """The number; NaN and infinity as texts, since JSON does not have them."""
+    return number if math.isfinite(number) else json.dumps(number)
+
+
+def parse_line(line: bytes) -> Any:
+    """The JSON value of a line.
+
+    Raises:
+        InputError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not a line of JSON ({explain(error)})") from error
+
+
+def dumps(value: Any) -> bytes:
+    """One line of compact UTF-8; texts with half a surrogate pair are escaped to ASCII.
+
+    NaN and infinity are written as texts, as ``loads`` reads them: JSON does not have them.
+    """
+    try:
+        encoded: bytes = _encode(value)
+    except (TypeError, ValueError):  # half surrogates; keys that are neither texts nor numbers
+        value = as_json(value)
+    else:
+        # msgspec writes NaN as null
+        if b"null" not in encoded or _is_finite(value):
+            return encoded
+        return dumps(as_json(value))
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether no number in a JSON value is NaN or infinity."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            return False
+        if isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, (list, tuple)):
+            pending += item
+    return True
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON gives it back: tuples become lists, NaN and infinity texts.
+
+    Raises:
+        TypeError: JSON has no such thing, as sets and bytes, which msgspec would write.
+        ValueError: it holds itself.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(json.dumps(value), parse_constant=str)
+
+
+def explain(error: Exception) -> str:
+    """Why a text is not JSON, in a few words."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "invalid UTF-8"
+    return str(error)
+
+
+def safe(text: str) -> str:
+    """Text on one line that no chat template and no tokenizer reads as a control token.
+
+    Line breaks, control characters, directional overrides and lone surrogates become spaces or
+    the replacement character; a space is put after the first character of what looks like a
+    control token. Everything else, non-ASCII text included, stays as it is.
+    """
+    kept: list[str] = []
+    for character in text:
+        category = unicodedata.category(character)
+        if category in ("Cc", "Zl", "Zp") or character in _BIDI:
+            kept.append(" ")
+        elif category == "Cs":
+            kept.append("\N{REPLACEMENT CHARACTER}")
+        else:
+            kept.append(character)
+    return _CONTROL_TOKEN.sub(lambda token: f"{token[0]} ", "".join(kept))
+
+
+def quote_json(text: str) -> str:
+    """Text in double quotes, as JSON writes it, made safe."""
+    return json.dumps(safe(text), ensure_ascii=False)

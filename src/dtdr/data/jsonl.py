@@ -1,0 +1,167 @@
+"""JSON lines, read within bounds: what cannot be used is counted, or refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dtdr.data import json_codec
+from dtdr.data.shards import Shard, local_shard
+from dtdr.errors import InputError
+
+LINE_VARIABLE = "DTDR_MAX_LINE"
+LONGEST_LINE = 32_000_000
+
+
+@dataclass
+class BadRecords:
+    """Counts the records that reading left out; pass one to go on past bad records.
+
+    Attributes:
+        count: how many were left out.
+        first: the first five reasons, each naming file and line.
+        is_strict: the first bad record is an error, so that only repairs are counted.
+        repairs: what was read in another way than it was written, and how often.
+    """
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+    is_strict: bool = False
+    repairs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, reason: str) -> None:
+        """Count one record that was left out."""
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(reason)
+
+    def update(self, other: BadRecords) -> None:
+        """Count what another reading left out and repaired."""
+        self.count += other.count
+        self.first = [*self.first, *other.first][:5]
+        self.repairs.update(other.repairs)
+
+
+def leave_out(reason: str, bad: BadRecords | None) -> None:
+    """Count a record that cannot be used.
+
+    Raises:
+        InputError: bad records are not counted.
+    """
+    if bad is None or bad.is_strict:
+        raise InputError(f"{reason}; fix it, or pass --skip-bad where there is that option")
+    bad.add(reason)
+
+
+def longest_line() -> int:
+    """Bytes that a line of JSON may have: 32 million, or as ``DTDR_MAX_LINE`` says.
+
+    Parsed, a line takes about five times as much memory; compressed, a thousandth.
+
+    Raises:
+        InputError: the variable is not a number above 0.
+    """
+    text = os.environ.get(LINE_VARIABLE, "")
+    try:
+        limit = int(text) if text else LONGEST_LINE
+    except ValueError:
+        limit = 0
+    if limit < 1:
+        raise InputError(f"{LINE_VARIABLE} is {text!r}; it must be a number of bytes above 0")
+    return limit
+
+
+def too_long(limit: int) -> str:
+    """Why a line, or a record of a document, is not read."""
+    return f"it has more than {limit:,} bytes; set {LINE_VARIABLE} to read longer ones"
+
+
+def iter_bounded_lines(
+    readline: Callable[[int], bytes], limit: int
+) -> Iterator[tuple[bytes | None, int]]:
+    """Yield ``(line, its bytes)`` of a stream; None for one that is longer than the limit.
+
+    Args:
+        readline: of the stream.
+        limit: bytes.
+    """
+    while line := readline(limit + 1):
+        size = len(line)
+        if size <= limit:
+            yield line, size
+            continue
+        while line and not line.endswith(b"\n"):
+            line = readline(limit)
+            size += len(line)
+        yield None, size
+
+
+def iter_json_lines(
+    path: str | Path, *, bad: BadRecords | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number from 1, value)`` for every non-blank line of a JSON-lines file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not JSON and ``bad`` is None.
+    """
+    for number, line in iter_lines(local_shard(str(path)), bad):
+        try:
+            value = json_codec.parse_line(line)
+        except InputError as error:
+            leave_out(f"{path}:{number}: {error}", bad)
+            continue
+        yield number, value
+
+
+def iter_lines(shard: Shard, bad: BadRecords | None) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(line number from 1, line)`` for every non-blank line of a file.
+
+    Raises:
+        InputError: the file cannot be read, or a line is too long and ``bad`` is None.
+    """
+    limit = longest_line()
+    with shard.open() as stream:
+        for number, (line, _) in enumerate(iter_bounded_lines(stream.readline, limit), start=1):
+            if line is None:
+                leave_out(f"{shard.name}:{number}: {too_long(limit)}", bad)
+            elif not line.isspace():
+                yield number, line
+
+
+def has_content(path: Path, form: str) -> bool:
+    """Whether lines may be appended to a file of JSON lines, or it has to be begun.
+
+    An interruption may have left half a line at its end, which is dropped, or a whole one without
+    its line break, which gets it. Another file, whose first line is not ``{"format": form``, is
+    left as it is.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    begin = json.dumps({"format": form}).removesuffix("}").encode()
+    if not content.endswith(b"\n") and content.startswith(begin[: len(content)]):
+        start = content.rfind(b"\n") + 1
+        with path.open("r+b") as stream:
+            if _is_json(content[start:]):
+                stream.seek(0, os.SEEK_END)
+                stream.write(b"\n")
+            else:
+                stream.truncate(start)
+                return start > 0
+    return bool(content)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

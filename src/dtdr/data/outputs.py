@@ -1,0 +1,287 @@
+"""What a call returned: its parts by JSON Pointer, cut to a length, described, and told empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from dtdr.data import json_codec
+
+Status = Literal["ok", "error", "empty", "unknown"]
+"""What became of a call."""
+
+OUTPUT_LENGTH = 2000
+"""Characters kept of an output: enough for keys, sizes and the identifiers that calls pass on."""
+
+READ_LENGTH = 8_000
+"""Characters that are read of a query, a message or another text: more say no more, and what a
+request costs is bounded before it is done."""
+
+_MAX_DEPTH = 100
+_TRACEBACK = "traceback (most recent call last)"
+_ERROR_STARTS = (
+    "error:",
+    "error executing",
+    "error calling",
+    "error invoking",
+    "exception:",
+    _TRACEBACK,
+)
+_ERROR_LINES = 4
+"""A text of at least this many lines that begins with "Error:" is a log, not an error."""
+
+_ERROR_KEYS = ("error", "errors", "exception")
+_ERROR_DETAILS = (
+    *("code", "detail", "details", "error_code", "errorCode", "error_type", "message", "ok"),
+    *("reason", "request_id", "status", "statusCode", "status_code", "success", "traceback"),
+    *("type", "isError", "is_error"),
+)
+"""What describes an error; an object that has anything else besides is an answer."""
+
+_MARKS = ("is_error", "isError")
+_ARRAY_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def read_part(text: str) -> str:
+    """The beginning of a text, as far as it is read; spans in it are spans of the whole text."""
+    return text[:READ_LENGTH]
+
+
+def resolve_pointer(value: Any, pointer: str) -> Any:
+    """The part of a JSON value that a JSON Pointer names (RFC 6901).
+
+    Raises:
+        LookupError: there is no such part, or the pointer neither is empty nor begins with ``/``.
+    """
+    if pointer[:1] not in ("", "/"):
+        raise LookupError(f"the pointer {pointer!r} must begin with '/'")
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and _ARRAY_INDEX.fullmatch(key) and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise LookupError(f"there is no {pointer!r} in the value")
+    return value
+
+
+def to_pointer(keys: Sequence[str | int]) -> str:
+    """The JSON Pointer of a part that is reached by these keys and positions."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def iter_leaves(
+    value: Any, is_leaf: Callable[[Any], bool] = lambda _: False
+) -> Iterator[tuple[str, Any]]:
+    """``(pointer, value)`` of every part that is neither an object nor a list, in order.
+
+    Args:
+        value: JSON.
+        is_leaf: says which objects and lists stay whole.
+    """
+    pending: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while pending:
+        keys, item = pending.pop()
+        if is_leaf(item):
+            yield to_pointer(keys), item
+        elif isinstance(item, dict):
+            pending += [((*keys, key), item[key]) for key in reversed(list(item))]
+        elif isinstance(item, list):
+            pending += [((*keys, place), item[place]) for place in range(len(item) - 1, -1, -1)]
+        else:
+            yield to_pointer(keys), item
+
+
+def parse_output(output: Any) -> Any:
+    """An output as JSON: a text that holds an object or a list is read, all else stays."""
+    if isinstance(output, str) and output.lstrip()[:1] in ("{", "["):
+        try:
+            return json_codec.loads(output)
+        except (ValueError, RecursionError):
+            return output
+    return output
+
+
+def is_empty(output: Any) -> bool:
+    """Whether an output says that there is nothing.
+
+    Null, a blank text, a list or object that holds nothing else; or an object with an empty list
+    in it, and besides only such values and zeros: ``{"items": [], "total": 0}``.
+    """
+    if output is None:
+        return True
+    if isinstance(output, str):
+        return not output.strip() or output.strip() in ("null", "None", "[]", "{}")
+    if isinstance(output, list):
+        return all(map(is_empty, output))
+    if isinstance(output, dict):
+        # Each part is looked at once: twice a level would double with the depth.
+        parts = [(part, is_empty(part)) for part in output.values()]
+        if all(empty for _, empty in parts):
+            return True
+        has_empty_list = any(isinstance(part, list) and empty for part, empty in parts)
+        return has_empty_list and all(empty or part in (0, False) for part, empty in parts)
+    return False
+
+
+def looks_failed(output: Any) -> bool:
+    """Whether an output that cannot be marked is nothing but an error.
+
+    A short text that begins as error messages do, or a traceback; or an object of an ``error`` and
+    what describes it. A status in an object that has more is what a tool reports.
+    """
+    value = parse_output(output)
+    if isinstance(value, str):
+        begin = value[:40].lstrip().casefold()
+        is_short = value.count("\n") < _ERROR_LINES or begin.startswith(_TRACEBACK)
+        return begin.startswith(_ERROR_STARTS) and is_short
+    if not isinstance(value, dict) or not any(value.get(key) for key in _ERROR_KEYS):
+        return is_marked(value)
+    rest = (part for key, part in value.items() if key not in (*_ERROR_KEYS, *_ERROR_DETAILS))
+    return all(part is None or part in ("", [], {}) for part in rest) or is_marked(value)
+
+
+def is_marked(value: Any) -> bool:
+    """Whether a message or a result of MCP carries the mark of a failure."""
+    return isinstance(value, dict) and any(value.get(key) is True for key in _MARKS)
+
+
+def status_of(output: Any, *, failed: bool | None = None, ended: bool = True) -> Status:
+    """What became of a call.
+
+    Args:
+        output: what it returned, read by ``parse_output``; None where that is not known.
+        failed: what a mark says; None where the call has no mark, and the output says it.
+        ended: whether the call is over.
+    """
+    if failed:
+        return "error"
+    if output is None:
+        return "unknown" if failed is None or not ended else "ok"
+    try:
+        if is_empty(output):
+            return "empty"
+        return "error" if failed is None and looks_failed(output) else "ok"
+    except RecursionError:
+        return "ok"
+
+
+def bound_output(
+    output: Any, length: int = OUTPUT_LENGTH, *, whole_length: int | None = None
+) -> tuple[Any, int | None]:
+    """An output cut to a length, at a whole value.
+
+    A text is cut after a word. Of lists the first items stay, of objects the members that fit;
+    what does not fit is left out as a whole, so that pointers name the same parts as before.
+    Values are made JSON: numbers that JSON does not have become texts.
+
+    Args:
+        output: any JSON value, or text.
+        length: characters at most, as compact JSON; a text as it is.
+        whole_length: characters of the output as JSON, where they are known already.
+
+    Returns:
+        The output, and the characters of the whole one where something was left out, else None.
+    """
+    if isinstance(output, str):
+        if len(output) <= length:
+            return output, None
+        return _cut_text(output, length), len(output)
+    if whole_length is not None and whole_length <= length:
+        return output, None
+    cutter = _Cutter(length)
+    bounded = cutter.part(output, 0)
+    if not cutter.is_cut:
+        return bounded, None
+    if whole_length is None:
+        try:
+            whole_length = len(json_codec.dumps(output))
+        except (RecursionError, TypeError, ValueError):
+            whole_length = length + 1
+    return bounded, max(whole_length, length + 1)
+
+
+def output_shape(output: Any) -> Any:
+    """An output with every value replaced by its type, and texts also by their length.
+
+    Keys and the sizes of lists and objects stay: ``{"to": "string(4)", "stops": ["integer"]}``.
+    """
+    if isinstance(output, dict):
+        return {key: output_shape(part) for key, part in output.items()}
+    if isinstance(output, list):
+        return [output_shape(part) for part in output]
+    if isinstance(output, str):
+        return f"string({len(output)})"
+    if isinstance(output, bool):
+        return "boolean"
+    if output is None:
+        return "null"
+    return "integer" if isinstance(output, int) else "number"
+
+
+def _cut_text(text: str, length: int) -> str:
+    start = text[: length + 1]
+    # Half a word, of base64 say, is worth more than nothing where there are no words.
+    end = max(start.rfind(" "), start.rfind("\n"))
+    return start[:end] if end > length // 2 else start[:length]
+
+
+class _Cutter:
+    """Copies a JSON value part by part until the characters are used up."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.is_cut = False
+
+    def part(self, value: Any, depth: int) -> Any:
+        if isinstance(value, dict):
+            return self._object(value, depth)
+        if isinstance(value, list):
+            return self._list(value, depth)
+        self.room -= len(value) + 2 if isinstance(value, str) else _number_size(value)
+        return json_codec.finite(value) if isinstance(value, float) else value
+
+    def _object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
+        self.room -= 2
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            key = str(key)
+            if self.room < len(key) + 5 and self.room < 8:
+                self.is_cut = True
+                break
+            if self._fits(item, len(key) + 4, depth):
+                self.room -= len(key) + 4
+                result[key] = self.part(item, depth + 1)
+        return result
+
+    def _list(self, value: list[Any], depth: int) -> list[Any]:
+        self.room -= 2
+        result: list[Any] = []
+        for item in value:
+            if not self._fits(item, 1, depth):
+                break
+            self.room -= 1
+            result.append(self.part(item, depth + 1))
+        return result
+
+    def _fits(self, item: Any, more: int, depth: int) -> bool:
+        if isinstance(item, (dict, list)):
+            size = 2
+            fits = depth < _MAX_DEPTH
+        else:
+            size = len(item) + 2 if isinstance(item, str) else _number_size(item)
+            fits = True
+        if fits and size + more <= self.room:
+            return True
+        self.is_cut = True
+        return False
+
+
+def _number_size(value: Any) -> int:
+    if isinstance(value, float):
+        return len(repr(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return 2 + value.bit_length() * 3 // 10
+    return 5

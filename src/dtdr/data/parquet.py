@@ -1,0 +1,424 @@
+"""Demonstrations as Parquet files: the same records, with what is free JSON as text.
+
+Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
+of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group``,
+``outcome`` and ``time``, with ``parent_id`` and ``parent_call`` for ``parent``. The ``arguments``
+and ``output`` of a call are JSON text, since every tool has others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data import json_codec
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import InputError, MissingExtraError
+
+SUFFIX = ".parquet"
+
+_ROWS = 4_096
+"""Rows of one batch, written and read: some megabytes, so that memory stays small."""
+_FEW_ROWS = 64
+"""Of one batch whose texts cannot be kept as a dictionary."""
+
+LARGEST_ROW = 32_000_000
+"""Bytes of one row as Python objects would hold its texts: that of the longest line of JSON."""
+
+_LARGEST_GROUP = 1 << 30
+"""Bytes of one row group as Arrow decodes it, which may be in one piece."""
+UNFOLDS = 200
+"""Times its size that a file may be decoded to, in all row groups that are read."""
+ROOM = 256_000_000
+"""Bytes that it may be decoded to besides."""
+_VALUE_BYTES = 8
+"""A value takes an index of 4 bytes and levels of 2 each, however often it repeats."""
+
+_TAIL = 8
+"""Bytes after the footer: its length, and what kind of file it is."""
+
+NEEDED = ("id", "query", "calls")
+"""Columns without which a row is not a demonstration."""
+_PARENT = {"parent_id": "id", "parent_call": "call"}
+_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time")
+_JSON = ("arguments", "output")
+
+
+def iter_rows(
+    stream: IO[bytes],
+    *,
+    needed: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    keep: npt.NDArray[np.bool_] | None = None,
+    largest: int = LARGEST_ROW,
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of a Parquet file as objects.
+
+    Args:
+        stream: the file.
+        needed: columns that must be there.
+        known: columns that are read, of those that are there; all without it.
+        groups: row groups that are read; all without it.
+        keep: which of these rows; all without it.
+        largest: bytes of one row.
+
+    Raises:
+        InputError: as ``iter_batches``.
+        MissingExtraError: pyarrow is not installed.
+    """
+    done = 0
+    for batch in iter_batches(stream, needed=needed, known=known, groups=groups, largest=largest):
+        if keep is None:
+            yield from batch.to_pylist()
+            continue
+        for place in np.flatnonzero(keep[done : done + len(batch)]).tolist():
+            yield from batch.slice(place, 1).to_pylist()
+        done += len(batch)
+
+
+def iter_batches(
+    stream: IO[bytes],
+    *,
+    needed: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    largest: int = LARGEST_ROW,
+) -> Iterator[Any]:
+    """Yield the rows of a Parquet file as record batches of a few megabytes.
+
+    Texts that repeat stay one text, in a dictionary: 10 kB can hold 4 GB of them.
+
+    Args:
+        stream: the file.
+        needed: columns that must be there.
+        known: columns that are read, of those that are there; all without it. ``calls.tool`` is
+            that one field of the objects in a list.
+        groups: row groups that are read; all without it.
+        largest: bytes of one row.
+
+    Raises:
+        InputError: the file is not Parquet, is not whole, lacks a column, or has a row that is too
+            large, or is decoded to too much.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        file = parquet.ParquetFile(stream, page_checksum_verification=True)
+        names = file.schema_arrow.names
+        missing = [name for name in needed if name not in names]
+        if missing:
+            raise InputError(f"it has no column {missing[0]!r}; needed are {', '.join(needed)}")
+        schema = [file.schema.column(number) for number in range(file.metadata.num_columns)]
+        columns = [column.path for column in schema] if known is None else _columns_of(file, known)
+        size = stream.seek(0, os.SEEK_END)
+        _check_budget(file, size, groups, columns)
+        texts = [column.path for column in schema if column.physical_type == "BYTE_ARRAY"]
+        compact = parquet.ParquetFile(
+            stream, page_checksum_verification=True, read_dictionary=texts
+        )
+        done = 0
+        try:
+            for batch in compact.iter_batches(_ROWS, row_groups=groups, columns=columns):
+                parts = list(_bounded_parts(batch, largest))
+                done += len(batch)
+                yield from parts
+            return
+        except arrow.ArrowNotImplementedError:
+            pass  # texts within lists of which some are in a dictionary and some are not
+        for batch in file.iter_batches(_FEW_ROWS, row_groups=groups, columns=columns):
+            rest = batch.slice(min(done, len(batch)))
+            done -= len(batch) - len(rest)
+            yield from _bounded_parts(rest, largest)
+    except InputError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+
+
+def _columns_of(file: Any, known: Sequence[str]) -> list[str]:
+    """Columns of a file by their names; a field by the path that its writer gave it."""
+    paths = [file.schema.column(number).path for number in range(file.metadata.num_columns)]
+    columns = []
+    for name in known:
+        column, _, field = name.partition(".")
+        fields = [
+            path
+            for path in paths
+            if field and path.startswith(f"{column}.") and path.split(".")[3:] == [field]
+        ]
+        columns += fields or [path for path in paths if path.split(".")[0] == column]
+    return columns
+
+
+def _check_budget(
+    file: Any, size: int, groups: Sequence[int] | None, columns: Sequence[str]
+) -> None:
+    """Add up what row groups are decoded to, before anything is decoded.
+
+    Args:
+        file: a Parquet file.
+        size: bytes of it.
+        groups: row groups that are read; all without it.
+        columns: paths of the columns that are read.
+
+    Raises:
+        InputError: a row group, or the file, is decoded to too much.
+    """
+    metadata = file.metadata
+    wanted = set(columns)
+    total = 0
+    for group in range(metadata.num_row_groups) if groups is None else groups:
+        about = metadata.row_group(group)
+        parts = [about.column(number) for number in range(metadata.num_columns)]
+        decoded = sum(
+            part.total_uncompressed_size + _VALUE_BYTES * part.num_values
+            for part in parts
+            if part.path_in_schema in wanted
+        )
+        total += decoded
+        if decoded > _LARGEST_GROUP:
+            raise InputError(
+                f"a row group is decoded to more than {_LARGEST_GROUP:,} bytes; write smaller "
+                "row groups"
+            )
+    if total > ROOM + UNFOLDS * size:
+        raise InputError(
+            f"it is decoded to more than {UNFOLDS} times its size and {ROOM:,} bytes; write it as "
+            "lines of JSON"
+        )
+
+
+def _bounded_parts(batch: Any, largest: int) -> Iterator[Any]:
+    """The batch in parts that are not too large, which single rows must not be either.
+
+    Raises:
+        InputError: a row is too large.
+    """
+    if sum(map(_size, batch.columns)) <= largest:
+        yield batch
+    elif len(batch) == 1:
+        raise InputError(f"a row has more than {largest:,} bytes")
+    else:
+        half = len(batch) // 2
+        yield from _bounded_parts(batch.slice(0, half), largest)
+        yield from _bounded_parts(batch.slice(half), largest)
+
+
+def _size(array: Any) -> int:
+    """About the bytes of a column as Python objects, each text as often as it occurs."""
+    import pyarrow.compute as compute
+    from pyarrow import types
+
+    kind = array.type
+    size = 8 * len(array)
+    if types.is_dictionary(kind):
+        lengths = compute.binary_length(array.dictionary)
+        return size + (compute.sum(lengths.take(array.indices)).as_py() or 0)
+    if types.is_struct(kind):
+        return size + sum(map(_size, array.flatten()))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        return size + _size(array.flatten())
+    return size + int(array.nbytes)
+
+
+def row_groups(stream: IO[bytes]) -> list[int]:
+    """How many rows each row group of a Parquet file has; its rows are not read.
+
+    Raises:
+        InputError: the file is not Parquet, or is not whole.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        metadata = parquet.ParquetFile(stream).metadata
+        return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+
+
+def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int]]:
+    """Where the footer of a Parquet file begins and ends, and each of some row groups.
+
+    Raises:
+        InputError: the file is not Parquet, or is not whole.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        metadata = parquet.ParquetFile(stream).metadata
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+    size = stream.seek(0, os.SEEK_END)
+    ranges = [(max(0, size - metadata.serialized_size - _TAIL), size)]
+    for group in groups:
+        about = metadata.row_group(group)
+        columns = [about.column(number) for number in range(metadata.num_columns)]
+        starts = [
+            column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+            for column in columns
+        ]
+        ends = [
+            start + column.total_compressed_size
+            for start, column in zip(starts, columns, strict=True)
+        ]
+        ranges.append((min(starts), max(ends)))
+    return ranges
+
+
+def iter_demonstration_rows(
+    stream: IO[bytes],
+    groups: Sequence[int] | None = None,
+    *,
+    keep: npt.NDArray[np.bool_] | None = None,
+    largest: int = LARGEST_ROW,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file of demonstrations, which ``parse_row`` takes.
+
+    Args:
+        stream: the file.
+        groups: row groups that are read; all without it.
+        keep: which of these rows; all without it.
+        largest: bytes of one row.
+
+    Raises:
+        InputError: as ``iter_rows``.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return iter_rows(
+        stream, needed=NEEDED, known=_COLUMNS, groups=groups, keep=keep, largest=largest
+    )
+
+
+def parse_row(row: Mapping[str, Any]) -> Demonstration:
+    """The demonstration of a row.
+
+    Raises:
+        InputError: the row is not one, as ``Demonstration.from_dict`` says.
+    """
+    record = {key: value for key, value in row.items() if value is not None}
+    for key in ("before", "calls"):
+        if isinstance(items := record.get(key), list):
+            record[key] = list(map(_parse_call, items))
+    parent = {key: record.pop(name) for name, key in _PARENT.items() if name in record}
+    if parent:
+        record["parent"] = parent
+    return Demonstration.from_dict(record)
+
+
+def write_parquet(stream: IO[bytes], demonstrations: Iterable[Demonstration]) -> int:
+    """Write demonstrations as one Parquet file, compressed with zstd; returns how many.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    schema = _schema(arrow)
+    count = 0
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    with parquet.ParquetWriter(stream, schema, **options) as writer:
+        rows: list[dict[str, Any]] = []
+        for demonstration in demonstrations:
+            rows.append({**_row(demonstration.to_dict()), "time": demonstration.time})
+            count += 1
+            if len(rows) == _ROWS:
+                writer.write_table(arrow.Table.from_pylist(rows, schema))
+                rows.clear()
+        if rows:
+            writer.write_table(arrow.Table.from_pylist(rows, schema))
+    return count
+
+
+def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> None:
+    """Copy some rows of a Parquet file with all of their columns.
+
+    Args:
+        source: the file.
+        target: is written, with zstd.
+        keep: of each row whether it is copied.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    file = parquet.ParquetFile(source, page_checksum_verification=True)
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    start = 0
+    with parquet.ParquetWriter(target, file.schema_arrow, **options) as writer:
+        for batch in file.iter_batches(_ROWS):
+            chosen = batch.filter(arrow.array(keep[start : start + batch.num_rows]))
+            start += batch.num_rows
+            if chosen.num_rows:
+                writer.write_batch(chosen)
+
+
+def _import_arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("Parquet", "parquet", "pyarrow") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _schema(arrow: Any) -> Any:
+    text = arrow.string()
+    call = {
+        "id": text,
+        "tool": text,
+        "arguments": text,
+        "step": arrow.int64(),
+        "output": text,
+        "output_length": arrow.int64(),
+        "status": text,
+    }
+    said = {"role": text, "content": text, **call}
+    return arrow.schema(
+        {
+            "id": text,
+            "query": text,
+            "before": arrow.list_(arrow.struct(said)),
+            "calls": arrow.list_(arrow.struct(call)),
+            "links": arrow.list_(arrow.list_(text)),
+            "source": text,
+            "group": text,
+            "outcome": text,
+            **dict.fromkeys(_PARENT, text),
+            "time": arrow.timestamp("us", "UTC"),
+        }
+    )
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    parent = record.pop("parent", {})
+    record.update((name, parent.get(key)) for name, key in _PARENT.items())
+    for key in ("before", "calls"):
+        for item in record.get(key, ()):
+            for name in _JSON:
+                if name in item:
+                    item[name] = json_codec.dumps(item[name]).decode()
+    return record
+
+
+def _parse_call(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    call = {key: value for key, value in item.items() if value is not None}
+    for name in _JSON:
+        text = call.get(name)
+        if isinstance(text, str):
+            try:
+                call[name] = json_codec.loads(text)
+            except (ValueError, RecursionError):
+                raise InputError(
+                    f"the {name} of call {call.get('id')!r} must be JSON text, not {text[:40]!r}"
+                ) from None
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]

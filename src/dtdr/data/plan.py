@@ -1,0 +1,316 @@
+"""What a plan is: calls, what they depend on, their order, and which tools may come next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from dtdr.data.calls import (
+    END,
+    Reference,
+    ToolCall,
+    check_pointers,
+    check_text,
+    find_references,
+    iter_references,
+    without_references,
+)
+from dtdr.data.dependencies import describe_cycle, find_parents, solve, sort_calls
+from dtdr.errors import InputError
+
+ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a teacher-forced walk: what was called, and what may come next.
+
+    ``acceptable`` is by dependency, as in the paper; ``targets`` is what a retriever learns to
+    predict here (``Plan.next_calls``).
+    """
+
+    history: tuple[str, ...]
+    acceptable: frozenset[str]
+    targets: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Calls in the order they were made, and two relations between them.
+
+    *Dependency* says whose output a call uses: an argument reference, or a link for sources that
+    record links only. *Order* says which calls were made after which: those of a later step after
+    those of an earlier one. Order is known where calls have a ``step``.
+
+    Attributes:
+        earlier: calls of earlier turns. Arguments may refer to their outputs; they are not part of
+            the plan and nothing depends on them.
+
+    Raises:
+        InputError: a call has no id or tool, two calls share an id, a reference or link names an
+            unknown or later call, a reference names a part that its output does not have, the
+            dependencies contain a cycle, or a call has an earlier step than the call before it.
+    """
+
+    calls: tuple[ToolCall, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    earlier: tuple[ToolCall, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (solved := solve(self.calls, self.links, self.earlier)) is None:
+            self._validate()
+        else:
+            vars(self).update(_references=solved[0], dependencies=solved[1])
+        if any(item.path is not None for references in self._references for item in references):
+            check_pointers(self.calls, self.earlier)
+
+    def _validate(self) -> None:
+        """Find what is wrong, and say it; ``solve`` is for the many plans that have no fault."""
+        latest = None
+        for call in self.calls:
+            check_text(call.tool, "the tool name")
+            check_text(call.id, "the id of a call")
+            if not call.tool:
+                raise InputError(f"call {call.id!r} has no tool name")
+            if call.tool == END:
+                raise InputError(
+                    f"call {call.id!r} is named {END!r}, which is reserved for the end of the "
+                    "plan; leave it out of the calls or rename the tool"
+                )
+            if call.step is not None:
+                if latest is not None and call.step < latest:
+                    raise InputError(
+                        f"call {call.id!r} has step {call.step}, after a call of step {latest}; "
+                        "list calls in the order of their steps"
+                    )
+                latest = call.step
+        self.dependencies  # noqa: B018  # validates on construction
+
+    @classmethod
+    def in_order(cls, calls: Sequence[ToolCall], links: Iterable[tuple[str, str]] = ()) -> Plan:
+        """A plan whose calls are moved as little as needed to follow their dependencies.
+
+        For sources that list calls in another order than their links (a stable topological sort).
+
+        Raises:
+            InputError: as the constructor, but not for a reference to a later call.
+        """
+        links = tuple(links)
+        references = [find_references(call.arguments) for call in calls]
+        parents = find_parents(calls, references, links, ())
+        order = sort_calls(parents)
+        if len(order) < len(calls):
+            raise InputError(describe_cycle(calls, parents))
+        return cls(tuple(calls[index] for index in order), links)
+
+    @cached_property
+    def _references(self) -> tuple[list[Reference], ...]:
+        """The references in each call's arguments; found once, since reading files needs them."""
+        return tuple(find_references(call.arguments) for call in self.calls)
+
+    @cached_property
+    def dependencies(self) -> tuple[frozenset[int], ...]:
+        """For each call, the positions (from 0) of the calls it depends on.
+
+        Raises:
+            InputError: calls depend on each other in a circle, or on later ones.
+        """
+        parents = find_parents(self.calls, self._references, self.links, self.earlier)
+        for child, sources in enumerate(parents):
+            late = [source for source in sources if source >= child]
+            if late:
+                if cycle := describe_cycle(self.calls, parents):
+                    raise InputError(cycle)
+                raise InputError(
+                    f"call {self.calls[child].id!r} depends on the later call "
+                    f"{self.calls[late[0]].id!r}; list calls after the calls they use"
+                )
+        return tuple(frozenset(sources) for sources in parents)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Tool names in the order of the calls."""
+        return tuple(call.tool for call in self.calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """``(earlier, later)`` positions of every dependency."""
+        for child, sources in enumerate(self.dependencies):
+            for parent in sorted(sources):
+                yield parent, child
+
+    def acceptable_next(self, done: Iterable[int]) -> frozenset[str]:
+        """Names of the calls not done whose dependencies are all done; ``{END}`` when none is left.
+
+        The paper's acceptable next tools: order counts only where outputs are used.
+
+        Args:
+            done: positions (from 0) of the calls already made.
+        """
+        finished = frozenset(done)
+        return frozenset(
+            call.tool
+            for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True))
+            if index not in finished and needs <= finished
+        ) or frozenset({END})
+
+    @cached_property
+    def has_order(self) -> bool:
+        """Whether some call's step is known."""
+        return any(call.step is not None for call in self.calls)
+
+    @property
+    def order_rule(self) -> Literal["steps", "dependencies", "any"]:
+        """What says which calls come first: their steps, what they depend on, or nothing."""
+        if self.has_order:
+            return "steps"
+        return "dependencies" if any(self.dependencies) else "any"
+
+    @cached_property
+    def prerequisites(self) -> tuple[frozenset[int], ...]:
+        """For each call, the positions (from 0) of the calls it is learned to come after.
+
+        What it depends on and, where steps are known, the calls of the step before. For the calls
+        made in the order of the log, ``next_calls`` says the same.
+        """
+        if not self.has_order:
+            return self.dependencies
+        before: frozenset[int] = frozenset()
+        current: list[int] = []
+        step, result = None, []
+        for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
+            if call.step is None:
+                result.append(needs)
+                continue
+            if call.step != step:
+                before, current, step = frozenset(current), [], call.step
+            current.append(index)
+            result.append(needs | before)
+        return tuple(result)
+
+    def next_calls(self, done: Iterable[int]) -> frozenset[str]:
+        """What to learn to predict next: acceptable by dependency, and by order where it is known.
+
+        Without steps it is ``acceptable_next``; with steps, only calls of the first step that is
+        not finished count. ``{END}`` when no call is left.
+
+        Args:
+            done: positions (from 0) of the calls already made.
+        """
+        finished = frozenset(done)
+        if not self.has_order:
+            return self.acceptable_next(finished)
+        ready, current = [], None
+        for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
+            if index in finished:
+                continue
+            if current is None:
+                current = call.step  # steps never go back, so the first is the smallest
+            if needs <= finished and (call.step is None or call.step == current):
+                ready.append(call.tool)
+        return frozenset(ready) or frozenset({END})
+
+    def next_in_log(self, done: Iterable[int]) -> frozenset[str]:
+        """What the log called next: the first call not done, and the calls parallel to it.
+
+        Without steps it is the first call not done alone, in the order the calls are listed.
+        ``{END}`` when no call is left.
+
+        Args:
+            done: positions (from 0) of the calls already made.
+        """
+        finished = frozenset(done)
+        rest = [index for index in range(len(self.calls)) if index not in finished]
+        if not rest:
+            return frozenset({END})
+        first = self.calls[rest[0]]
+        if first.step is None:
+            return frozenset({first.tool})
+        return frozenset(
+            self.calls[index].tool
+            for index in rest
+            if self.calls[index].step == first.step and self.dependencies[index] <= finished
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """The teacher-forced walk: ``len(plan) + 1`` steps, the last of which accepts ``END``."""
+        names = self.tools
+        for index in range(len(names) + 1):
+            acceptable = self.acceptable_next(range(index))
+            targets = self.next_calls(range(index)) if self.has_order else acceptable
+            yield Step(names[:index], acceptable, targets)
+
+    def acceptable_after(self, history: Sequence[str]) -> frozenset[str]:
+        """Acceptable next tools for a history that may have left the gold order.
+
+        Each called name is matched, in turn, to the first ready call of that name, so repeats
+        count; a name that matches no ready call changes nothing.
+        """
+        done: set[int] = set()
+        for name in history:
+            for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
+                if index not in done and call.tool == name and needs <= done:
+                    done.add(index)
+                    break
+        return self.acceptable_next(done)
+
+    def is_isomorphic(self, other: Plan, *, arguments: bool | ArgumentComparison = False) -> bool:
+        """Whether two plans are the same DAG under some renaming of call ids (paper, App. metrics).
+
+        Args:
+            other: the plan to compare with.
+            arguments: False compares tool names only; True also compares arguments, with
+                references matched through the DAG; a callable gets the two calls' arguments,
+                references blanked out, and says whether they agree.
+        """
+        if len(self) != len(other) or sorted(self.tools) != sorted(other.tools):
+            return False
+        import networkx as nx  # slow to import, and needed here only
+
+        compare: ArgumentComparison | None = None
+        if callable(arguments):
+            compare = arguments
+        elif arguments:
+            compare = same_arguments
+
+        def same_node(left: dict[str, Any], right: dict[str, Any]) -> bool:
+            if left["tool"] != right["tool"]:
+                return False
+            return compare is None or compare(left["arguments"], right["arguments"])
+
+        def same_edge(left: dict[str, Any], right: dict[str, Any]) -> bool:
+            return bool(left["paths"] == right["paths"])
+
+        return bool(
+            nx.is_isomorphic(
+                self._graph(nx.DiGraph()),
+                other._graph(nx.DiGraph()),
+                node_match=same_node,
+                edge_match=None if compare is None else same_edge,
+            )
+        )
+
+    def _graph(self, graph: Any) -> Any:
+        position = {call.id: index for index, call in enumerate(self.calls)}
+        for index, call in enumerate(self.calls):
+            graph.add_node(index, tool=call.tool, arguments=without_references(call.arguments))
+        for parent, child in self.edges():
+            graph.add_edge(parent, child, paths=[])
+        for index, call in enumerate(self.calls):
+            for place, reference in iter_references(call.arguments):
+                if reference.call in position:
+                    path = (place, reference.path or "")
+                    graph.edges[position[reference.call], index]["paths"].append(path)
+        for _, _, data in graph.edges(data=True):
+            data["paths"].sort()
+        return graph
+
+
+def same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether two calls have the same arguments, whatever the order of their keys."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)

@@ -1,0 +1,295 @@
+"""A run up to now: what the user asked for, what happened before, and the calls made since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast, get_args
+
+from dtdr.data import json_codec
+from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls
+from dtdr.data.demonstrations import Message, before_record, parse_before
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, parse_output, status_of
+from dtdr.errors import InputError
+
+CallLike = str | ToolCall | Mapping[str, Any]
+"""A call: the name of its tool, a ``ToolCall``, or its JSON object, which needs no id."""
+
+BeforeLike = Message | ToolCall | Mapping[str, Any]
+"""What came before a query: a message, a call, or the JSON object of one."""
+
+NO_CALLS = ("", END)
+"""Names in a history that are no call, and are passed over."""
+
+Item = TypeVar("Item", bound=Message | ToolCall)
+
+_MAX_DEPTH = 100
+
+
+class Run:
+    """One query of a conversation and the calls made for it so far.
+
+    Unlike a ``Plan`` it is not finished, and it is what an agent really did: an argument may refer
+    to a call that is not there. Whatever asks for a ranking builds one, and every call and message
+    is read alike on its way in (``read_item``), so that the same run is ranked alike everywhere.
+
+    Args:
+        query: what the user asked for.
+        before: messages and calls of the conversation before the query, oldest first.
+        calls: calls made for the query already, oldest first.
+
+    Attributes:
+        calls: the calls made for the query, oldest first; ``call`` adds one.
+
+    Raises:
+        InputError: the query is not text, or two calls share an id.
+    """
+
+    __slots__ = ("_ids", "before", "calls", "query")
+
+    def __init__(
+        self,
+        query: str,
+        before: Iterable[Message | ToolCall] = (),
+        calls: Iterable[ToolCall] = (),
+    ) -> None:
+        if not isinstance(query, str):
+            raise InputError(f"a query must be text, not {kind_of(query)}")
+        self.query = query
+        self.before = tuple(read_item(item) for item in before)
+        self.calls: list[ToolCall] = []
+        self._ids = {call.id for call in self.earlier} if self.before else set()
+        for call in calls:
+            self._add(call)
+
+    @classmethod
+    def from_dict(cls, record: object) -> Run:
+        """A run from a JSON object with the keys of a demonstration: query, before, calls.
+
+        A call is an object or the name of its tool; one without an id gets a number that is free.
+
+        Raises:
+            InputError: a key is missing or holds a value of another type, or two calls share an id.
+        """
+        if not isinstance(record, Mapping):
+            raise InputError(f"a run must be a JSON object, not {kind_of(record)}")
+        query = record.get("query")
+        if not isinstance(query, str) or not query.strip():
+            raise InputError("the run has no 'query', or an empty one")
+        calls = record.get("calls", [])
+        if not isinstance(calls, list):
+            raise InputError(f"the 'calls' of a run must be a list, not {kind_of(calls)}")
+        return as_run(query, calls, record.get("before", []))
+
+    @classmethod
+    def of_read(
+        cls, query: str, before: Iterable[Message | ToolCall], calls: Iterable[ToolCall]
+    ) -> Run:
+        """A run of what ``read_item`` gave and whose ids are unique, without reading it again."""
+        run = object.__new__(cls)
+        run.query, run.before, run.calls = query, tuple(before), list(calls)
+        run._ids = {item.id for item in (*run.earlier, *run.calls)}
+        return run
+
+    def with_calls(self, history: Iterable[CallLike]) -> Run:
+        """The run with further calls, which may be names or JSON objects.
+
+        Raises:
+            InputError: something is not a call, or two calls share an id.
+        """
+        run = self.copy()
+        if isinstance(history, str):
+            raise InputError(f"a history must be a list of calls, not {history!r}")
+        calls = [item for item in history if not (isinstance(item, str) and item in NO_CALLS)]
+        if not run._ids and all(isinstance(item, str) for item in calls):  # by far the most
+            names = list(map(str, calls))
+            check_text("".join(names), "a tool name in")
+            run.calls = [ToolCall(str(at), name) for at, name in enumerate(names, start=1)]
+            run._ids = {call.id for call in run.calls}
+            return run
+        for item in number_calls(calls, run._ids):
+            if not isinstance(item, (ToolCall, Mapping)):
+                raise InputError(
+                    "a history holds names of tools, calls and their JSON objects, not "
+                    f"{kind_of(item)}"
+                )
+            run._add(item if isinstance(item, ToolCall) else ToolCall.from_dict(item))
+        return run
+
+    def copy(self) -> Run:
+        """The same run, to which calls may be added without changing this one."""
+        return self.first(len(self.calls))
+
+    def first(self, count: int) -> Run:
+        """The run as it was after its first calls, so many."""
+        return Run.of_read(self.query, self.before, self.calls[:count])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``from_dict`` reads back."""
+        record: dict[str, Any] = {"query": self.query}
+        if self.before:
+            record["before"] = list(map(before_record, self.before))
+        record["calls"] = [call.to_dict() for call in self.calls]
+        return record
+
+    def call(
+        self,
+        tool: str | ToolCall,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        output: Any = None,
+        status: Status | None = None,
+        step: int | None = None,
+        id: str | None = None,
+    ) -> ToolCall:
+        """Add a call.
+
+        Args:
+            tool: its name, or the whole call.
+            arguments: by parameter; references to outputs of earlier calls are allowed.
+            output: what it returned, any JSON value or text; see ``read_item``.
+            status: what became of it; without it, the output says it.
+            step: the agent's message that made the call.
+            id: how later arguments may refer to it; without it, a number that is free.
+
+        Returns:
+            The call as it was added.
+
+        Raises:
+            InputError: there is no tool name, the id is taken, the arguments are not an object,
+                the status is not one, the output cannot be written as JSON, or a whole call comes
+                with something else.
+        """
+        if isinstance(tool, ToolCall):
+            if any(item is not None for item in (arguments, output, status, step, id)):
+                raise InputError(f"the call of {tool.tool!r} has its own details; give it alone")
+            return self._add(tool)
+        if id is None:
+            number = len(self.calls) + 1
+            while str(number) in self._ids:
+                number += 1
+            id = str(number)
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise InputError(
+                f"the arguments of {tool!r} must be a JSON object, not {kind_of(arguments)}"
+            )
+        if status is not None and status not in get_args(Status):
+            raise InputError(
+                f"unknown status {status!r}; choose one of {', '.join(get_args(Status))}"
+            )
+        call = ToolCall(id, tool, dict(arguments or {}), output, status or "unknown", step)
+        return self._add(call)
+
+    def _add(self, call: ToolCall) -> ToolCall:
+        if not isinstance(call.tool, str):
+            raise InputError(f"a call needs the name of a tool, not {kind_of(call.tool)}")
+        if call.tool in NO_CALLS:
+            raise InputError(f"a call needs the name of a tool, not {call.tool!r}")
+        if not (call.tool.isascii() and call.id.isascii()):
+            check_text(call.tool, "the tool name")
+            check_text(call.id, "the id of a call")
+        if call.arguments and _is_deep(call.arguments):
+            raise InputError(
+                f"the arguments of call {call.id!r} are nested more than {_MAX_DEPTH} deep"
+            )
+        if call.id in self._ids:
+            raise InputError(f"two calls share the id {call.id!r}; ids must be unique in a run")
+        if call.output is not None:
+            call = read_item(call)
+        self._ids.add(call.id)
+        self.calls.append(call)
+        return call
+
+    @property
+    def earlier(self) -> tuple[ToolCall, ...]:
+        """The calls before the query."""
+        return tuple(item for item in self.before if isinstance(item, ToolCall))
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """Names of the tools called for the query, oldest first."""
+        return tuple(call.tool for call in self.calls)
+
+
+def as_run(
+    query: str | Run, history: Iterable[CallLike] = (), before: Sequence[BeforeLike] = ()
+) -> Run:
+    """A run from whatever says what was called and what came before; a ``Run`` is given back.
+
+    Raises:
+        InputError: something is not a call or a message, two calls share an id, or a ``Run`` comes
+            with further calls or messages.
+    """
+    if isinstance(query, Run):
+        if history or before:
+            raise InputError("a run has its own calls and what came before it; give the run alone")
+        return query
+    if not isinstance(before, (list, tuple)):
+        raise InputError(f"'before' must be a list, not {kind_of(before)}")
+    earlier = [item for item in before if isinstance(item, (Message, ToolCall))]
+    if len(earlier) < len(before):
+        earlier = [*parse_before([before_record(item) for item in before])]
+    return Run(query, earlier).with_calls(history)
+
+
+def read_item(item: Item) -> Item:
+    """A call or message as ``dtdr import`` writes it; one that was read already stays as it is.
+
+    A text that holds a JSON object or list is read, and 2,000 characters stay of an output and of a
+    message (``bound_output``). The output says what became of a call without a status
+    (``status_of``); one that is said to be ``ok`` is ``empty`` where its output holds nothing.
+
+    Raises:
+        InputError: an output cannot be written as JSON.
+    """
+    read = _read_message(item) if isinstance(item, Message) else _read_call(item)
+    return cast(Item, read)
+
+
+def _read_message(message: Message) -> Message:
+    if len(message.content) <= OUTPUT_LENGTH:
+        return message
+    return replace(message, content=bound_output(message.content)[0])
+
+
+def _read_call(item: ToolCall) -> ToolCall:
+    if item.output is None or _is_read(item):
+        return item
+    status, whole = item.status, parse_output(item.output)
+    if status in ("unknown", "ok"):
+        status = status_of(whole, failed=None if status == "unknown" else False)
+    output, length = bound_output(whole)
+    try:
+        output = json_codec.as_json(output)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"the output of {item.tool!r} cannot be written as JSON; give text or a JSON value"
+        ) from error
+    length = length if item.output_length is None else item.output_length
+    return ToolCall(item.id, item.tool, item.arguments, output, status, item.step, length)
+
+
+def _is_read(call: ToolCall) -> bool:
+    """Whether reading a call surely changes nothing, as is quickly seen of most calls."""
+    output = call.output
+    try:
+        if call.status == "unknown" or (call.status == "ok" and is_empty(output)):
+            return False
+        if isinstance(output, str):
+            return len(output) <= OUTPUT_LENGTH and output.lstrip()[:1] not in ("{", "[")
+        if not isinstance(output, (dict, list)):
+            return isinstance(output, int)
+        size = len(json_codec.dumps(output))
+    except (RecursionError, TypeError, ValueError):
+        return False
+    # When an output is cut, a value counts at most twice its characters.
+    is_cut = call.output_length is not None
+    return size <= (6 * OUTPUT_LENGTH if is_cut else OUTPUT_LENGTH // 2)
+
+
+def _is_deep(value: object, depth: int = 0) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return False
+    return depth >= _MAX_DEPTH or any(_is_deep(item, depth + 1) for item in value)

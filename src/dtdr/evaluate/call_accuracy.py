@@ -1,0 +1,244 @@
+"""How well arguments are filled: teacher-forced, the right tool given at every step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Literal
+
+import numpy as np
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import InputError
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, iter_parts
+from dtdr.predict.arguments.values import canonical, fold_text, resolve_references
+
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
+"""Probabilities at which coverage and precision are told."""
+_MOST_LOST = 10
+_CURVE = 20
+"""Points of the curve of precision against coverage."""
+
+
+Reason = Literal[
+    "not reachable", "left out", "given where omitted", "wrong form", "wrong record", "wrong leaf"
+]
+"""Why a leaf is wrong: its value stands nowhere in the run; it stands there and was not given; it
+was given where the demonstration gives none; it stands there in another form; it is the same part
+of another record; or it is anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallScores:
+    """Scores of predicted calls against the demonstrated ones, c of them.
+
+    Case, runs of spaces, the format of numbers, and whether a part of a known output is named or
+    written do not count.
+
+    Attributes:
+        calls: c.
+        exact: the share of calls whose every argument is right and that have no other.
+        exact_most_sure_half: the same among the half with the highest probabilities.
+        exact_most_sure_quarter: the same among a quarter.
+        plans_dependencies: the share of plans in which every call uses the right outputs.
+        slots: by source, the share of the predicted arguments from there that are right; of
+            ``unknown`` ones, the share that the demonstration left out too.
+        parameters: of each tool's parameter that was given or predicted, how often, and the share
+            that was right; those that were wrong most often first.
+        lost: the leaves that were wrong most often, at most ten: a parameter, a field of an object
+            (``trip/city``) or the items of a list (``ids/*``), and how often for which reason.
+        coverage: by least probability, the share of calls that have it, and of those the share
+            that is exact (1 where there are none).
+        curve: for each twentieth of the calls, the most probable first, the share of them so far
+            that is exact.
+        milliseconds_median: for one call.
+    """
+
+    calls: int
+    exact: float
+    exact_most_sure_half: float
+    exact_most_sure_quarter: float
+    plans_dependencies: float
+    slots: dict[str, float]
+    parameters: dict[str, tuple[int, float]]
+    lost: dict[str, dict[Reason, int]]
+    coverage: dict[float, tuple[float, float]]
+    curve: tuple[float, ...]
+    milliseconds_median: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "calls": self.calls,
+            "exact": round(self.exact, 6),
+            "exact_most_sure_half": round(self.exact_most_sure_half, 6),
+            "exact_most_sure_quarter": round(self.exact_most_sure_quarter, 6),
+            "plans_dependencies": round(self.plans_dependencies, 6),
+            "slots": {kind: round(share, 6) for kind, share in self.slots.items()},
+            "parameters": {
+                name: {"count": count, "right": round(right, 6)}
+                for name, (count, right) in self.parameters.items()
+            },
+            "lost": {name: dict(reasons) for name, reasons in self.lost.items()},
+            "coverage": {
+                str(least): {"calls": round(covered, 6), "exact": round(exact, 6)}
+                for least, (covered, exact) in self.coverage.items()
+            },
+            "curve": [round(exact, 6) for exact in self.curve],
+            "milliseconds_median": round(self.milliseconds_median, 4),
+        }
+
+
+@dataclass(slots=True)
+class _Judgements:
+    """What was seen of calls so far."""
+
+    probabilities: list[float] = field(default_factory=list)
+    exact: list[bool] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    plans: list[bool] = field(default_factory=list)
+    by_source: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    by_parameter: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    lost: dict[str, Counter[Reason]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, model: ArgumentModel, item: Demonstration) -> None:
+        """Fill the calls of a plan."""
+        uses_right_outputs = True
+        for state, call in iter_calls([item]):
+            started = time.perf_counter()
+            prediction = model.fill(call.tool, state)
+            self.seconds.append(time.perf_counter() - started)
+            self.probabilities.append(prediction.probability)
+            self.exact.append(is_exact(prediction, call, state))
+            uses_right_outputs &= prediction.outputs == {*call.references()}
+            for name, kind, is_right in _judge_slots(prediction, call, state):
+                self.by_parameter[f"{call.tool}: {name}"].append(is_right)
+                if kind != "omitted":
+                    self.by_source[kind].append(is_right)
+            if not self.exact[-1]:
+                for slot, reason in find_lost_leaves(prediction, call, state):
+                    self.lost[f"{call.tool}: {slot}"][reason] += 1
+        self.plans.append(uses_right_outputs)
+
+
+def score_calls(
+    folds: Iterable[tuple[ArgumentModel, Sequence[Demonstration]]],
+) -> CallScores:
+    """Fill every call of held-out demonstrations, given its tool and all that came before it.
+
+    Args:
+        folds: models, each with the demonstrations that it did not learn from.
+
+    Raises:
+        InputError: the demonstrations have no calls.
+    """
+    seen = _Judgements()
+    for model, demonstrations in folds:
+        for item in demonstrations:
+            seen.add(model, item)
+    if not seen.exact:
+        raise InputError("the held-out plans have no calls to fill; give others")
+    order = np.argsort(-np.array(seen.probabilities), kind="stable")
+    right, sure = np.array(seen.exact)[order], np.array(seen.probabilities)[order]
+    coverage = {}
+    for least in THRESHOLDS:
+        count = int((sure >= least).sum())
+        coverage[least] = (count / len(sure), float(right[:count].mean()) if count else 1.0)
+    parts = [max(1, len(right) * part // _CURVE) for part in range(1, _CURVE + 1)]
+    missed = {name: len(values) - sum(values) for name, values in seen.by_parameter.items()}
+    names = sorted(missed, key=lambda name: (-missed[name], name))
+    lost = sorted(seen.lost, key=lambda name: (-seen.lost[name].total(), name))
+    return CallScores(
+        len(right),
+        float(right.mean()),
+        float(right[: max(1, len(right) // 2)].mean()),
+        float(right[: max(1, len(right) // 4)].mean()),
+        _share(seen.plans),
+        {kind: _share(values) for kind, values in sorted(seen.by_source.items())},
+        {name: (len(seen.by_parameter[name]), _share(seen.by_parameter[name])) for name in names},
+        {name: dict(seen.lost[name].most_common()) for name in lost[:_MOST_LOST]},
+        coverage,
+        tuple(float(right[:count].mean()) for count in parts),
+        1000 * statistics.median(seen.seconds),
+    )
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values)
+
+
+def _judge_slots(
+    prediction: CallPrediction, call: ToolCall, state: RunState
+) -> list[tuple[str, str, bool]]:
+    """Of each argument that was predicted or given: its name, its source, and whether it is right.
+
+    One that was given and not predicted has the source ``omitted``.
+    """
+    judged: list[tuple[str, str, bool]] = []
+    for name, value in prediction.arguments.items():
+        sources = prediction.sources[name]
+        kind = sources[0].kind if sources else "constant"
+        is_right = name in call.arguments and (
+            canonical(resolve_references(value, state.by_id))
+            == canonical(resolve_references(call.arguments[name], state.by_id))
+        )
+        judged.append((name, kind, is_right))
+    judged += [(name, "unknown", name not in call.arguments) for name in prediction.unknown]
+    known = {*prediction.arguments, *prediction.unknown}
+    judged += [(name, "omitted", False) for name in call.arguments if name not in known]
+    return judged
+
+
+def find_lost_leaves(
+    prediction: CallPrediction, call: ToolCall, state: RunState
+) -> Iterator[tuple[str, Reason]]:
+    """Each leaf of a call that is wrong, by its slot, and why.
+
+    Args:
+        prediction: of the call.
+        call: as the demonstration made it.
+        state: what was known before it.
+    """
+    wanted = _leaves_by_slot(resolve_references(call.arguments, state.by_id))
+    filled = _leaves_by_slot(resolve_references(prediction.arguments, state.by_id))
+    places: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    kinds = list(state.kinds)
+    for past in state.calls:
+        for _, value in iter_parts(past.arguments):
+            places[canonical(value)].add((past.call.tool, "arguments"))
+        if past.parts is not None:
+            for form, kind in zip(past.parts.forms, past.parts.kinds.tolist(), strict=True):
+                places[form].add(kinds[kind][:2])
+        reference = canonical({"$ref": past.call.id})
+        places[reference].add((past.call.tool, ""))
+    texts = state.texts
+    folded = {fold_text(form) for form in places}
+    for slot in dict.fromkeys((*wanted, *filled)):
+        for right, found in zip_longest(wanted.get(slot, ()), filled.get(slot, ())):
+            if right == found:
+                continue
+            if right is None:
+                yield slot, "given where omitted"
+            elif right not in places and right not in texts.places:
+                same = fold_text(right)
+                is_said = same in folded or bool(texts.folded.find(same))
+                yield slot, "wrong form" if is_said else "not reachable"
+            elif found is None:
+                yield slot, "left out"
+            else:
+                is_same = not places[right].isdisjoint(places.get(found, ()))
+                yield slot, "wrong record" if is_same else "wrong leaf"
+
+
+def _leaves_by_slot(arguments: Mapping[str, Any]) -> dict[str, list[str]]:
+    leaves: dict[str, list[str]] = defaultdict(list)
+    for slot, value in iter_parts(arguments):
+        leaves[slot].append(canonical(value))
+    return leaves

@@ -1,0 +1,140 @@
+"""Fetching published sets from the hub (huggingface.co) into the cache folder."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
+from dtdr.evaluate.datasets.source import Source, data_folders, download_folder
+
+Fetch = Callable[..., str]
+"""As ``huggingface_hub.hf_hub_download``."""
+
+
+def download(source: Source, *, force: bool = False, fetch: Fetch | None = None) -> list[Path]:
+    """Download a set into the cache, where ``load`` finds it; returns its files.
+
+    The files take their places only when all have arrived and the first demonstration was read.
+
+    Args:
+        source: a published set.
+        force: download again what is there already.
+        fetch: in place of ``huggingface_hub.hf_hub_download``.
+
+    Raises:
+        InputError: the set is not on the hub; says where to get it.
+        MissingExtraError: ``huggingface_hub`` is not installed.
+        OutputError: the set is there already, or the cache cannot be written.
+        DtdrError: there is no network, or the hub does not give the file.
+    """
+    cache = download_folder()
+    if source.hub is None:
+        raise InputError(
+            f"dataset {source.name!r} is on no hub; get it from {source.origin} and put it at "
+            f"{cache / source.files[0]}"
+        )
+    forms = [{file: cache / place for file, place in form.items()} for form in source.hub.files]
+    for targets in forms:
+        if all(target.exists() for target in targets.values()) and not force:
+            there = next(iter(targets.values()))
+            raise OutputError(f"{there} exists; pass --force to download it again")
+    fetch = fetch or _hub_download()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download.", dir=cache) as folder:
+            got = _fetch_form(fetch, source.hub.repository, forms, folder)
+            _check(source, next(iter(got.values())))
+            for target, path in got.items():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {cache}: {(error.strerror or str(error)).lower()}; set DTDR_CACHE to "
+            "another folder"
+        ) from error
+    return list(got)
+
+
+def is_here(source: Source, data_dir: str | Path | None = None) -> bool:
+    """Whether a folder holds what the hub has of a set, in any of its forms."""
+    forms = () if source.hub is None else source.hub.files
+    return any(
+        all((folder / place).is_file() for place in form.values())
+        for folder in data_folders(data_dir)
+        for form in forms
+    )
+
+
+def _fetch_form(
+    fetch: Fetch, repository: str, forms: Sequence[Mapping[str, Path]], folder: str
+) -> dict[Path, Path]:
+    """The files of the first form that the hub has, each by the place it goes to."""
+    for number, targets in enumerate(forms, start=1):
+        try:
+            return {
+                target: _fetch_one(fetch, repository, file, target, folder)
+                for file, target in targets.items()
+            }
+        except _NotOnHubError:
+            if number == len(forms):
+                raise
+    raise AssertionError("a set on the hub has at least one form")
+
+
+class _NotOnHubError(DtdrError):
+    """The hub was reached, and does not have a file."""
+
+
+def _hub_download() -> Fetch:
+    try:
+        from huggingface_hub import constants, hf_hub_download
+    except ImportError as error:
+        raise MissingExtraError("dtdr data download", "hub", "huggingface_hub") from error
+    host = urlsplit(constants.ENDPOINT).hostname
+    if not getproxies():
+        # Without a network the hub's own client tries for half a minute before it gives up.
+        try:
+            socket.getaddrinfo(host, 443)
+        except OSError as error:
+            raise DtdrError(
+                f"cannot download: {host} cannot be reached ({error.strerror or error}); check the "
+                f"network, or put the files below {download_folder()} yourself"
+            ) from error
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    fetch: Fetch = hf_hub_download
+    return fetch
+
+
+def _fetch_one(fetch: Fetch, repository: str, file: str, target: Path, folder: str) -> Path:
+    arguments: dict[str, Any] = {"repo_id": repository, "filename": file, "repo_type": "dataset"}
+    try:
+        return Path(fetch(**arguments, local_dir=folder))
+    except Exception as error:  # the hub's errors differ between its versions
+        name = type(error).__name__
+        refused = any(word in name for word in ("NotFound", "Gated", "Revision"))
+        is_missing = refused and "LocalEntry" not in name
+        reason = (
+            f"the hub does not have it ({name})"
+            if is_missing
+            else f"huggingface.co cannot be reached ({name}); check the network"
+        )
+        raise (_NotOnHubError if is_missing else DtdrError)(
+            f"cannot download {file} of {repository}: {reason}, or copy the file to {target} from "
+            "a machine that has it"
+        ) from error
+
+
+def _check(source: Source, path: Path) -> None:
+    try:
+        next(iter(source.read(path, None)))
+    except InputError as error:
+        raise DtdrError(
+            f"what the hub gave for {source.name!r} is not in its published format: {error}"
+        ) from error

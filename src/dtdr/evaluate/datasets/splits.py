@@ -1,0 +1,299 @@
+"""Which demonstrations train and which test: fixed splits, the paper's, and splits by group."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.files import replace_file
+from dtdr.errors import InputError
+from dtdr.evaluate.datasets.source import Dataset, canonical_name, data_folders, member
+
+TEST_SHARE = 0.3
+"""Share of the demonstrations that test (paper, Section Experimental Setup)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Positions of the demonstrations that train and that test, both in rising order."""
+
+    name: str
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+
+    def training(self, demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
+        """The demonstrations to learn from."""
+        return [demonstrations[index] for index in self.train]
+
+    def testing(self, demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
+        """The demonstrations to measure on."""
+        return [demonstrations[index] for index in self.test]
+
+
+def read_split(path: str | Path, *, records: int | None = None) -> Split:
+    """Read ``{"train": [positions], "test": [positions], "records": n, ...}``, from 0.
+
+    Args:
+        path: a JSON file.
+        records: how many demonstrations there are to split.
+
+    Raises:
+        InputError: the file cannot be read, a position is out of range, twice there or on both
+            sides, a side is empty, or the split is of a set of another size.
+    """
+    path = Path(path)
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON, so it is not a split") from error
+    try:
+        sides = [member(value, side, kind=list) for side in ("train", "test")]
+        size = value.get("records", records)
+        if records is not None and size != records:
+            raise InputError(f"it splits {size} records, but there are {records}")
+        for side, name in zip(sides, ("train", "test"), strict=True):
+            if not side:
+                raise InputError(f"its list {name!r} is empty")
+            for index in side:
+                if type(index) is not int or index < 0 or (size is not None and index >= size):
+                    limit = "" if size is None else f" below {size}"
+                    raise InputError(f"{name!r} holds {index!r}, which is not a position{limit}")
+            if len(set(side)) < len(side):
+                raise InputError(f"{name!r} holds a position twice")
+        if both := set(sides[0]) & set(sides[1]):
+            raise InputError(f"position {min(both)} is both in 'train' and in 'test'")
+    except InputError as error:
+        raise InputError(f"{path} is not a usable split: {error}") from error
+    return Split(path.stem, *(tuple(sorted(side)) for side in sides))
+
+
+def save_split(
+    path: str | Path,
+    split: Split,
+    *,
+    records: int,
+    dataset: str = "",
+    force: bool = False,
+) -> None:
+    """Write a split file that ``read_split`` reads.
+
+    Raises:
+        OutputError: the file exists and ``force`` is False, or it cannot be written.
+    """
+    with replace_file(path, force=force) as stream:
+        json.dump(
+            {
+                "dataset": dataset,
+                "records": records,
+                "order": "record order in the source file, from 0",
+                "split": split.name,
+                "train": split.train,
+                "test": split.test,
+            },
+            stream,
+        )
+        stream.write("\n")
+
+
+def fixed_split(
+    dataset: str,
+    data_dir: str | Path | None = None,
+    variant: str | None = None,
+    *,
+    records: int | None = None,
+) -> Split:
+    """The split file of a set, ``splits/NAME.json`` or ``splits/NAME_VARIANT.json``.
+
+    Args:
+        dataset: the set's name.
+        data_dir: the data folder; see ``dtdr.evaluate.datasets.load``.
+        variant: such as ``"by_sequence"`` of ``traject_bench``.
+        records: how many demonstrations there are to split.
+
+    Raises:
+        InputError: there is no such file, or it is not usable.
+    """
+    stem = canonical_name(dataset) + (f"_{canonical_name(variant)}" if variant else "")
+    folders = data_folders(data_dir)
+    for folder in folders:
+        path = folder / "splits" / f"{stem}.json"
+        if path.is_file():
+            return read_split(path, records=records)
+    looked = ", ".join(str(folder / "splits") for folder in folders)
+    raise InputError(
+        f"there is no fixed split {stem}.json in {looked}; make one with 'dtdr data split'"
+    )
+
+
+def default_split(dataset: Dataset, data_dir: str | Path | None = None, seed: int = 0) -> Split:
+    """The fixed split where the set has one; else by group where a set has groups; the paper's.
+
+    A set whose publishers keep a test side is split as they did.
+    """
+    if dataset.synthetic:
+        return group_split(dataset.demonstrations, seed)
+    if dataset.test_from is not None:
+        return published_split(dataset)
+    if dataset.folder is None:
+        # A file of the user's own: a split by record position would be about other records.
+        return paper_split(dataset.demonstrations, seed)
+    records = len(dataset.demonstrations)
+    for folder in [dataset.folder, *data_folders(data_dir)]:
+        path = folder / "splits" / f"{dataset.name}.json"
+        if path.is_file():
+            split = read_split(path)
+            if max(split.train[-1], split.test[-1]) < records == len(split.train) + len(split.test):
+                return split
+    if all(demonstration.group for demonstration in dataset.demonstrations):
+        return group_split(dataset.demonstrations, seed)
+    return paper_split(dataset.demonstrations, seed)
+
+
+def published_split(dataset: Dataset) -> Split:
+    """The two sides as the publishers of the set keep them.
+
+    Raises:
+        InputError: they keep no test side, or one of the sides is empty.
+    """
+    count, start = len(dataset), dataset.test_from
+    if start is None or not 0 < start < count:
+        raise InputError(
+            f"dataset {dataset.name!r} has no test side of its own here; choose another split, "
+            "such as paper"
+        )
+    return Split("published", tuple(range(start)), tuple(range(start, count)))
+
+
+def paper_split(
+    demonstrations: Sequence[Demonstration], seed: int = 0, test: float = TEST_SHARE
+) -> Split:
+    """Each tool's occurrences close to the wanted shares on both sides (paper, Section 5).
+
+    Iterative stratification (Sechidis et al., 2011): the tool with the fewest occurrences that
+    are not placed yet goes first, each of its plans to the side that lacks that tool the most.
+
+    Raises:
+        InputError: fewer than two demonstrations, or ``test`` outside (0, 1).
+    """
+    _check(demonstrations, test)
+    rng = random.Random(seed)
+    counts = [Counter(demonstration.plan.tools) for demonstration in demonstrations]
+    plans_of: dict[str, list[int]] = defaultdict(list)
+    open_occurrences: Counter[str] = Counter()
+    for index, tools in enumerate(counts):
+        open_occurrences.update(tools)
+        for tool in tools:
+            plans_of[tool].append(index)
+    wanted = {tool: (count * (1 - test), count * test) for tool, count in open_occurrences.items()}
+    lacking = {tool: list(shares) for tool, shares in wanted.items()}
+    room = [len(demonstrations) * (1 - test), len(demonstrations) * test]
+    sides: tuple[list[int], list[int]] = ([], [])
+    placed = [False] * len(demonstrations)
+
+    def place(index: int, side: int) -> None:
+        placed[index] = True
+        sides[side].append(index)
+        room[side] -= 1
+        for tool, count in counts[index].items():
+            lacking[tool][side] -= count
+            open_occurrences[tool] -= count
+
+    while waiting := [(count, tool) for tool, count in open_occurrences.items() if count > 0]:
+        _, rarest = min(waiting)
+        plans = [index for index in plans_of[rarest] if not placed[index]]
+        rng.shuffle(plans)
+        for index in plans:
+            share = lacking[rarest]
+            if share[0] != share[1]:
+                side = 0 if share[0] > share[1] else 1
+            elif room[0] != room[1]:
+                side = 0 if room[0] > room[1] else 1
+            else:
+                side = rng.randrange(2)
+            place(index, side)
+    empty = [index for index, done in enumerate(placed) if not done]
+    rng.shuffle(empty)
+    for index in empty:
+        place(index, 0 if room[0] >= room[1] else 1)
+    _fill_empty_side(sides)
+    return Split(f"paper-{seed}", tuple(sorted(sides[0])), tuple(sorted(sides[1])))
+
+
+def group_split(
+    demonstrations: Sequence[Demonstration], seed: int = 0, test: float = TEST_SHARE
+) -> Split:
+    """No group on both sides; a demonstration without a group is one of its own.
+
+    Groups are taken in random order until the test side has its share; a group that would
+    overshoot by more than half of itself stays on the training side.
+
+    Raises:
+        InputError: fewer than two groups, or ``test`` outside (0, 1).
+    """
+    _check(demonstrations, test)
+    groups = _shuffled_groups(demonstrations, seed)
+    if len(groups) < 2:
+        raise InputError("all demonstrations are of one group; a split by group needs two or more")
+    sides: tuple[list[int], list[int]] = ([], [])
+    wanted = test * len(demonstrations)
+    for number, group in enumerate(groups):
+        last = number == len(groups) - 1
+        takes = len(sides[1]) + len(group) / 2 <= wanted
+        side = 1 if (takes and not (last and not sides[0])) or (last and not sides[1]) else 0
+        sides[side].extend(group)
+    return Split(f"group-{seed}", tuple(sorted(sides[0])), tuple(sorted(sides[1])))
+
+
+def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int = 0) -> list[Split]:
+    """Splits that hold out each demonstration once, and no group on both sides.
+
+    A demonstration without a group is one of its own. Each group, in random order, goes to the fold
+    that is smallest so far.
+
+    Raises:
+        InputError: fewer than two folds, or fewer groups than folds.
+    """
+    if folds < 2:
+        raise InputError(f"{folds} folds were asked for; there must be at least 2")
+    groups = _shuffled_groups(demonstrations, seed)
+    if len(groups) < folds:
+        raise InputError(f"{folds} folds need as many groups, but there are {len(groups)}")
+    tests: list[list[int]] = [[] for _ in range(folds)]
+    for group in groups:
+        min(tests, key=len).extend(group)
+    everything = range(len(demonstrations))
+    splits = []
+    for number, test in enumerate(tests, start=1):
+        held_out = set(test)
+        train = tuple(index for index in everything if index not in held_out)
+        splits.append(Split(f"fold-{number}-of-{folds}-{seed}", train, tuple(sorted(test))))
+    return splits
+
+
+def _shuffled_groups(demonstrations: Sequence[Demonstration], seed: int) -> list[list[int]]:
+    members: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for index, demonstration in enumerate(demonstrations):
+        members[(demonstration.group, -1 if demonstration.group else index)].append(index)
+    groups = list(members.values())
+    random.Random(seed).shuffle(groups)
+    return groups
+
+
+def _fill_empty_side(sides: tuple[list[int], list[int]]) -> None:
+    for empty, full in (sides, sides[::-1]):
+        if not empty:
+            empty.append(full.pop())
+
+
+def _check(demonstrations: Sequence[Demonstration], test: float) -> None:
+    if not 0 < test < 1:
+        raise InputError(f"the test share is {test}; it must be between 0 and 1")
+    if len(demonstrations) < 2:
+        raise InputError(f"{len(demonstrations)} demonstrations cannot be split; give at least two")

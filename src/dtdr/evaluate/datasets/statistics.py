@@ -1,0 +1,129 @@
+"""The paper's table of dataset statistics (App. Dataset Statistics), measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError
+from dtdr.evaluate.datasets.source import Published
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Size and shape of a set of demonstrations.
+
+    Attributes:
+        plans: number of demonstrations.
+        tools: number of tools, called or only described, and the end of plan.
+        calls: mean and standard deviation of the calls in a plan, end of plan not counted.
+        dependencies: mean and standard deviation of a plan's dependencies: pairs of calls of which
+            the later uses the output of the earlier, or is linked to it.
+        published: the paper's figures for the full set, where it has them.
+        remarks: what was left out or repaired while reading.
+    """
+
+    name: str
+    title: str
+    plans: int
+    tools: int
+    calls: tuple[float, float]
+    dependencies: tuple[float, float]
+    note: str = ""
+    published: Published | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> dict[str, str] | None:
+        """How far each figure is from the published one, as text; None where there is none."""
+        there = self.published
+        if there is None:
+            return None
+        plans = self.plans - there.plans
+        return {
+            "plans": f"{plans:+,} ({100 * plans / there.plans:+.0f} %)",
+            "tools": f"{self.tools - there.tools:+,}",
+            "calls_per_plan": f"{self.calls[0] - there.calls[0]:+.1f}",
+            "dependencies_per_plan": f"{self.dependencies[0] - there.dependencies[0]:+.1f}",
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            **figures(self),
+            "note": self.note,
+            "published": None if self.published is None else figures(self.published),
+            "difference": self.difference,
+            "remarks": list(self.remarks),
+        }
+
+
+def figures(of: Statistics | Published) -> dict[str, Any]:
+    """The four figures of the table, as JSON."""
+    return {
+        "plans": of.plans,
+        "tools": of.tools,
+        "calls_per_plan": {"mean": round(of.calls[0], 4), "sd": round(of.calls[1], 4)},
+        "dependencies_per_plan": {
+            "mean": round(of.dependencies[0], 4),
+            "sd": round(of.dependencies[1], 4),
+        },
+    }
+
+
+def measure(
+    demonstrations: Iterable[Demonstration],
+    tools: Iterable[Tool] = (),
+    *,
+    name: str = "",
+    title: str = "",
+    note: str = "",
+    published: Published | None = None,
+    remarks: Iterable[str] = (),
+) -> Statistics:
+    """Statistics of a stream of demonstrations, read once, in constant memory.
+
+    Raises:
+        InputError: there are no demonstrations.
+    """
+    names = {tool.name for tool in tools}
+    calls, dependencies = _Moments(), _Moments()
+    for demonstration in demonstrations:
+        names.update(demonstration.plan.tools)
+        calls.add(len(demonstration.plan))
+        dependencies.add(sum(map(len, demonstration.plan.dependencies)))
+    if not calls.count:
+        raise InputError("there are no demonstrations to count")
+    return Statistics(
+        name,
+        title,
+        calls.count,
+        len(names) + 1,
+        calls.result(),
+        dependencies.result(),
+        note,
+        published,
+        tuple(remarks),
+    )
+
+
+class _Moments:
+    """Mean and population standard deviation of whole numbers, exactly."""
+
+    def __init__(self) -> None:
+        self.count = self._sum = self._squares = 0
+
+    def add(self, value: int) -> None:
+        self.count += 1
+        self._sum += value
+        self._squares += value * value
+
+    def result(self) -> tuple[float, float]:
+        variance = (self._squares * self.count - self._sum**2) / self.count**2
+        return self._sum / self.count, math.sqrt(variance)

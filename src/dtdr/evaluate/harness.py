@@ -1,0 +1,376 @@
+"""Fit a retriever on one side of a split, rank every step of the other, and log it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.plan import Plan
+from dtdr.data.progress import track
+from dtdr.errors import InputError
+from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
+from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
+from dtdr.evaluate.run_log_file import write_run_log
+from dtdr.predict.model import Model
+from dtdr.rankers.model_folder import versions
+from dtdr.rankers.ranking import Ranking
+
+if TYPE_CHECKING:
+    from dtdr.evaluate.datasets import Dataset
+    from dtdr.evaluate.datasets.splits import Split
+
+STEPS_AT_ONCE = 4_096
+"""Steps ranked in one batch: 32 MB of probabilities for 1,000 tools."""
+
+TIMED_PLANS = 30
+"""Plans whose sessions are timed: over 100 steps on every published set, so that the median moves
+by a few per cent between runs, while a neural encoder encodes only 30 queries more."""
+
+
+def run(
+    retriever: Model,
+    dataset: Dataset,
+    split: Split,
+    *,
+    path: str | Path | None = None,
+    force: bool = False,
+    fit_seconds: float | None = None,
+    plan_scores: list[PlanScores] | None = None,
+) -> RunLog:
+    """Fit on the train side, then rank every step of the test side teacher-forced.
+
+    The history of each step is the plan's own calls, and the last step of each plan accepts the
+    end of plan only. A retriever that ``uses_calls`` is told what the agent knew at the step: what
+    the calls were given and returned, and what came before the query. Where a demonstration's
+    outcome is a failure, it is not tested either.
+
+    Args:
+        retriever: not fitted yet, or to be fitted anew.
+        dataset: demonstrations and tools.
+        split: positions of the demonstrations on each side.
+        path: where to write the run log; it is returned either way.
+        force: whether to replace an existing file.
+        fit_seconds: given, the retriever was fitted on this train side before, in that time.
+        plan_scores: given, the retriever learns arguments and whole plans too, and how many of the
+            test side's come out right is appended.
+
+    Raises:
+        InputError: a side of the split is empty, or the data cannot be learned from.
+        OutputError: the log exists and ``force`` is False, or it cannot be written.
+    """
+    train, test = _sides(dataset, split)
+    if fit_seconds is None:
+        started = time.perf_counter()
+        planned = plan_scores is not None
+        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
+        fit_seconds = time.perf_counter() - started
+    cuts = _coverage_cuts(retriever)
+    builder = RunLogBuilder(retriever.vocabulary, cuts)
+    _rank_steps(retriever, test, builder)
+    header = _header(
+        retriever,
+        dataset,
+        {
+            "name": split.name,
+            "sha256": split_sha256(train, test),
+            "train": len(train),
+            "test": len(test),
+        },
+        fit_seconds,
+    )
+    log = builder.build(
+        replace(
+            header,
+            rank_microseconds_median=rank_microseconds_median(retriever, test),
+            coverage_cuts=cuts,
+            familiarity_threshold=retriever.calibration_.familiarity_threshold,
+        )
+    )
+    if plan_scores is not None:
+        plan_scores.append(score_plans(retriever, test))
+    if path is not None:
+        write_run_log(path, log, force=force)
+    return log
+
+
+def score_model(retriever: Model, dataset: Dataset) -> RunLog:
+    """Rank every step of all demonstrations with a model as it is, teacher-forced as in ``run``.
+
+    Args:
+        retriever: fitted; it should not have learned from these demonstrations.
+        dataset: what is tested; runs that failed are left out.
+
+    Raises:
+        InputError: no demonstration is left, or the model knows none of the tools that they call.
+    """
+    test = [item for item in dataset.demonstrations if item.outcome != "failure"]
+    called = {tool for item in test for tool in item.plan.tools}
+    if not test:
+        raise InputError(f"{dataset.name} holds no run that succeeded; give others")
+    if called and called.isdisjoint(retriever.vocabulary):
+        raise InputError(
+            f"the model knows none of the tools that {dataset.name} calls; give runs "
+            "of the agent that it learned from"
+        )
+    cuts = _coverage_cuts(retriever)
+    builder = RunLogBuilder(retriever.vocabulary, cuts)
+    _rank_steps(retriever, test, builder)
+    learned = retriever.training_.demonstrations
+    hashed = split_sha256((), test)
+    split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
+    return builder.build(
+        replace(
+            _header(retriever, dataset, split, 0.0),
+            rank_microseconds_median=rank_microseconds_median(retriever, test),
+            coverage_cuts=cuts,
+            familiarity_threshold=retriever.calibration_.familiarity_threshold,
+        )
+    )
+
+
+def run_folds(
+    retriever: Model,
+    dataset: Dataset,
+    folds: Sequence[Split],
+    *,
+    path: str | Path | None = None,
+    force: bool = False,
+    plan_scores: list[PlanScores] | None = None,
+) -> RunLog:
+    """Fit on the train side of each fold in turn, and log the steps of all test sides together.
+
+    As ``run``, for several splits whose test sides share no demonstration. The time of fitting is
+    the sum; cuts and thresholds, which differ from fold to fold, are not in the header.
+
+    Args:
+        retriever: fitted anew for each fold.
+        dataset: demonstrations and tools.
+        folds: such as ``datasets.splits.group_folds`` gives.
+        path: where to write the run log; it is returned either way.
+        force: whether to replace an existing file.
+        plan_scores: as ``run`` takes it; one item is appended for each fold.
+
+    Raises:
+        InputError: a side of a split is empty, or the data cannot be learned from.
+        OutputError: the log exists and ``force`` is False, or it cannot be written.
+    """
+    planned = plan_scores is not None
+    known = {tool.name for tool in dataset.tools}
+    known |= {name for item in dataset.demonstrations for name in item.plan.tools}
+    tools = (*sorted(known - {END}), END)
+    place = {name: index for index, name in enumerate(tools)}
+    builder = RunLogBuilder(tools)
+    fit_seconds, times, hashes, sizes = 0.0, [], [], []
+    for split in folds:
+        train, test = _sides(dataset, split)
+        started = time.perf_counter()
+        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
+        fit_seconds += time.perf_counter() - started
+        _rank_steps(retriever, test, builder, [place[name] for name in retriever.vocabulary])
+        times.append(rank_microseconds_median(retriever, test))
+        if plan_scores is not None:
+            plan_scores.append(score_plans(retriever, test))
+        hashes.append(split_sha256(train, test))
+        sizes.append((len(train), len(test)))
+    header = _header(
+        retriever,
+        dataset,
+        {
+            "name": f"{len(folds)}-folds",
+            "sha256": hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
+            "train": round(statistics.mean(train for train, _ in sizes)),
+            "test": sum(test for _, test in sizes),
+        },
+        fit_seconds,
+    )
+    known_times = [one for one in times if one is not None]
+    median = statistics.median(known_times) if known_times else None
+    log = builder.build(replace(header, tools=tools, rank_microseconds_median=median))
+    if path is not None:
+        write_run_log(path, log, force=force)
+    return log
+
+
+def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:
+    """What is learned from and what is tested."""
+    train = split.training(dataset.demonstrations)
+    test = [item for item in split.testing(dataset.demonstrations) if item.outcome != "failure"]
+    for side, members in (("train", train), ("test", test)):
+        if not members:
+            raise InputError(
+                f"split {split.name!r} leaves nothing on its {side} side; give more demonstrations "
+                "or another split"
+            )
+    return train, test
+
+
+def _header(
+    retriever: Model, dataset: Dataset, split: Mapping[str, Any], fit_seconds: float
+) -> RunHeader:
+    return RunHeader(
+        dataset=dataset.name,
+        synthetic=dataset.synthetic,
+        split=split,
+        retriever=retriever.name,
+        encoder=None if retriever.encoder is None else retriever.encoder.config(),
+        parameters=retriever.parameters(),
+        seed=retriever.seed,
+        training_data=vars(retriever.training_),
+        versions=versions(),
+        tools=retriever.vocabulary,
+        fit_seconds=fit_seconds,
+        rank_microseconds_median=None,
+    )
+
+
+def split_sha256(train: Sequence[Demonstration], test: Sequence[Demonstration]) -> str:
+    """Hash of which demonstrations, by id and in order, are on which side."""
+    sides = [[demonstration.id for demonstration in side] for side in (train, test)]
+    return hashlib.sha256(json.dumps(sides).encode()).hexdigest()
+
+
+def rank_microseconds_median(
+    retriever: Model, demonstrations: Sequence[Demonstration]
+) -> float | None:
+    """Median time of a session to rank its next step and sort the tools, in microseconds.
+
+    What an agent waits for after each call: the query is encoded already, and the code is warm.
+    """
+    chosen = random.Random(0).sample(demonstrations, min(TIMED_PLANS, len(demonstrations)))
+    times: list[float] = []
+    for demonstration in chosen:
+        session = retriever.session(demonstration.query, before=demonstration.before)
+        for call in (*demonstration.plan.calls, None):
+            _ = session.rank().order
+            started = time.perf_counter()
+            _ = session.rank().order
+            times.append(time.perf_counter() - started)
+            if call is not None:
+                session.call(call)
+    return statistics.median(times) * 1e6 if times else None
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherForcedStep:
+    """One teacher-forced step: the calls before it are the plan's own.
+
+    Attributes:
+        query: of the demonstration.
+        history: names called before, oldest first.
+        known: these calls as far as the agent knew them: what a call returned that was made
+            together with the next one is left out.
+        before: messages and calls before the query.
+        facts: the arguments of ``RunLogBuilder.add`` that do not depend on a ranking.
+    """
+
+    query: str
+    history: tuple[str, ...]
+    known: tuple[ToolCall, ...]
+    before: tuple[Message | ToolCall, ...]
+    facts: Mapping[str, Any]
+
+
+def teacher_forced_steps(demonstration: Demonstration) -> list[TeacherForcedStep]:
+    """Every step of a plan, its end included."""
+    plan = demonstration.plan
+    called = (*plan.tools, END)
+    return [
+        TeacherForcedStep(
+            demonstration.query,
+            step.history,
+            known_calls(plan, number),
+            demonstration.before,
+            {
+                "plan": demonstration.id,
+                "step": number,
+                "plan_length": len(plan),
+                "called": called[number],
+                "acceptable": step.acceptable,
+                "next_in_log": plan.next_in_log(range(number)),
+            },
+        )
+        for number, step in enumerate(plan.steps())
+    ]
+
+
+def known_calls(plan: Plan, done: int) -> tuple[ToolCall, ...]:
+    """The first calls of a plan as the agent knew them when it made the next one.
+
+    Of calls of one step, none had returned when the others were made.
+    """
+    calls = plan.calls[:done]
+    step = plan.calls[done].step if done < len(plan) else None
+    if step is None or not calls or calls[-1].step != step:
+        return calls
+    return tuple(
+        ToolCall(call.id, call.tool, call.arguments, step=step) if call.step == step else call
+        for call in calls
+    )
+
+
+def rank_after_calls(retriever: Model, steps: Sequence[tuple[Demonstration, int]]) -> list[Ranking]:
+    """Rankings after the first so many calls of each demonstration, as its agent knew them."""
+    return retriever.rank_batch(
+        [item.query for item, _ in steps],
+        [known_calls(item.plan, done) for item, done in steps],
+        [item.before for item, _ in steps],
+    )
+
+
+def _rank_steps(
+    retriever: Model,
+    test: Sequence[Demonstration],
+    builder: RunLogBuilder,
+    places: Sequence[int] | None = None,
+) -> None:
+    """Rank every step; ``places`` says where each tool of the vocabulary stands in the log's."""
+    label = f"ranking with {retriever.name}"
+    where = None if places is None else np.asarray(places)
+    for batch in track(_batches(test), label, total=None):
+        rankings = retriever.rank_batch(
+            [step.query for step in batch],
+            [step.known for step in batch],
+            [step.before for step in batch],
+        )
+        for step, ranking in zip(batch, rankings, strict=True):
+            builder.add(
+                **step.facts,
+                ranking=ranking.order if where is None else where[ranking.order],
+                probabilities=ranking.probabilities,
+                confidence=ranking.confidence,
+                familiarity=ranking.familiarity,
+            )
+
+
+def _coverage_cuts(retriever: Model) -> tuple[float, ...] | None:
+    calibration = retriever.calibration_
+    if calibration.held_out is None or not len(calibration.held_out):
+        return None
+    # Rounded as the probabilities are, so that the log cuts where the ranking does.
+    return tuple(
+        round(calibration.probability_for(percent / 100), DIGITS)
+        for percent in range(1, COVERAGES + 1)
+    )
+
+
+def _batches(test: Sequence[Demonstration]) -> Iterator[list[TeacherForcedStep]]:
+    """Steps of whole plans, so that a query is encoded in one batch only."""
+    batch: list[TeacherForcedStep] = []
+    for demonstration in test:
+        batch += teacher_forced_steps(demonstration)
+        if len(batch) >= STEPS_AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

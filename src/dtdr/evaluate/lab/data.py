@@ -1,0 +1,111 @@
+"""The data of a lab: sets by name or file, their hash, and what a report must know of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dtdr.data.demonstration_files import read_tools
+from dtdr.data.jsonl import BadRecords
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import Dataset
+from dtdr.logs import open_demonstrations
+from dtdr.predict.model import END_TOOL
+from dtdr.rankers.selection import count_tokens
+
+
+@dataclass(frozen=True)
+class DataLocation:
+    """Where a set is, a registered name or a file of the user's own, and how it is read."""
+
+    name: str
+    file: str | None = None
+    tools: str | None = None
+    data_dir: str | None = None
+    skip_bad: bool = False
+    only_known_tools: bool = False
+
+
+@lru_cache(maxsize=16)
+def load(location: DataLocation) -> Dataset:
+    """Read a set.
+
+    Raises:
+        InputError: no set has that name, or it cannot be read.
+    """
+    dataset = _read(location)
+    return datasets.keep_known_tools(dataset) if location.only_known_tools else dataset
+
+
+def _read(location: DataLocation) -> Dataset:
+    bad = BadRecords() if location.skip_bad else None
+    if location.file is None:
+        return datasets.load(location.name, data_dir=location.data_dir, bad=bad)
+    path = Path(location.file)
+    stream = open_demonstrations([path], bad=bad)
+    demonstrations = list(stream)
+    return Dataset(
+        name=location.name,
+        title=path.name,
+        demonstrations=demonstrations,
+        tools=read_tools(location.tools) if location.tools else stream.tools,
+        synthetic=all("synthetic" in item.source.lower() for item in demonstrations),
+        source=path.name,
+        licence="",
+        remarks=datasets.remarks(bad) if bad is not None else (),
+    )
+
+
+def content_sha256(dataset: Dataset) -> str:
+    """Hash of the demonstrations and tools as they are learned from, wherever they were read."""
+    digest = hashlib.sha256()
+    for demonstration in dataset.demonstrations:
+        digest.update(_line(demonstration.to_dict()))
+    for tool in dataset.tools:
+        digest.update(_line(tool.to_dict()))
+    return digest.hexdigest()
+
+
+def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
+    """What a report says about a set, as JSON."""
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "plans": len(dataset),
+        "tools": len(dataset.tools),
+        "synthetic": dataset.synthetic,
+        "source": dataset.source,
+        "licence": dataset.licence,
+        "note": dataset.note,
+        "remarks": list(dataset.remarks),
+        "sha256": sha256,
+        "described": sum(bool(tool.description) for tool in dataset.tools),
+    }
+
+
+def dataset_summary(dataset: Dataset) -> dict[str, Any]:
+    """Queries by plan, and what it costs to show each tool, so that a report needs no data set."""
+    called = {name for item in dataset.demonstrations for name in item.plan.tools}
+    costs = {tool.name: count_tokens(tool.to_dict()) for tool in (*dataset.tools, END_TOOL)}
+    for name in called - costs.keys():
+        costs[name] = count_tokens(name)
+    return {
+        "queries": {item.id: item.query for item in dataset.demonstrations},
+        "tokens": dict(sorted(costs.items())),
+    }
+
+
+def first_plans(dataset: Dataset, plans: int | None) -> Dataset:
+    """The set cut to its first plans, for quick runs."""
+    if plans is None or plans >= len(dataset):
+        return dataset
+    return replace(dataset, demonstrations=dataset.demonstrations[:plans])
+
+
+def _line(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text.encode("utf-8", "surrogatepass") + b"\n"

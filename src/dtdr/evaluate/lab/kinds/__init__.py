@@ -1,0 +1,73 @@
+"""What a run can measure: one function a kind, and one registry line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.lab import data
+from dtdr.evaluate.lab.data import DataLocation
+
+KINDS = {
+    "rank": "dtdr.evaluate.lab.kinds.rank:rank",
+    "rank-with-llm": "dtdr.evaluate.lab.kinds.llm:rank_with_llm",
+    "statistics": "dtdr.evaluate.lab.kinds.rank:measure_dataset",
+    "arguments": "dtdr.evaluate.lab.kinds.plans:measure_arguments",
+    "whole-plans": "dtdr.evaluate.lab.kinds.plans:predict_plans",
+    "prompts": "dtdr.evaluate.lab.kinds.llm:measure_prompts",
+    "selections": "dtdr.evaluate.lab.kinds.llm:select_steps",
+    "plans": "dtdr.evaluate.lab.kinds.llm:make_plans",
+    "efficiency": "dtdr.evaluate.lab.subprocess_timing:measure_retriever",
+    "encoder": "dtdr.evaluate.lab.subprocess_timing:measure_encoder",
+    "peer": "dtdr.evaluate.lab.kinds.peer:rank_with_peer",
+}
+"""Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it.
+
+A run's name in the cache depends on the code of the function's module and what that imports, so
+what does not share code is in another module.
+"""
+
+MEASURES_TIME = frozenset({"efficiency", "encoder", "peer"})
+"""Kinds that measure time or memory: they run one at a time, with nothing beside them."""
+
+RANKS = frozenset({"rank", "rank-with-llm", "peer"})
+"""Kinds that keep a run log."""
+
+OWN_RANKS = {"rank": "rank", "rank-with-llm": "rank"}
+"""Those of retrievers of this project, which tables show alike."""
+
+NEEDS_LLM = frozenset({"selections", "plans", "rank-with-llm"})
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run needs beside its own description.
+
+    Attributes:
+        locations: where each set lies, by name.
+        folder: of the cache; planning logs are continued and environments of peers kept there.
+        models: where each LLM is, by the name that cells use.
+    """
+
+    locations: Mapping[str, DataLocation]
+    folder: Path
+    models: Mapping[str, str]
+
+    def dataset(self, spec: Mapping[str, Any]) -> Dataset:
+        """The set that a run is about, truncated where the run says so."""
+        dataset = data.load(self.locations[str(spec["dataset"])])
+        return data.first_plans(dataset, spec.get("plans"))
+
+
+def short_name(llm: str) -> str:
+    """What cells call a model: a folder or an address says nothing about it."""
+    kind, _, rest = llm.partition(":")
+    if kind in ("gguf", "replay"):
+        return f"{kind}:{Path(rest).name}"
+    if kind == "hf" and rest.startswith(("/", ".", "~")):
+        path, mark, options = rest.partition("?")
+        return f"{kind}:{Path(path).name}{mark}{options}"
+    return f"{kind}:{rest.partition('@')[0]}"

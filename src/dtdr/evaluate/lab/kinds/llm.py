@@ -1,0 +1,271 @@
+"""``prompts``, ``selections``, ``plans``: does the ranking help an LLM, and what does it cost?
+
+``rank-with-llm``: how well a retriever ranks that asks an LLM itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.harness import rank_after_calls, split_sha256
+from dtdr.evaluate.lab.cells import Cell
+from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
+from dtdr.evaluate.lab.kinds import Context
+from dtdr.evaluate.lab.kinds.rank import rank
+from dtdr.evaluate.lab.train_test import TrainTest, train_test
+from dtdr.evaluate.planning import (
+    PlanningLog,
+    choose_plans,
+    choose_steps,
+    function_selection_accuracy,
+    hold_out,
+    run_plans,
+    run_selections,
+    success_rate,
+)
+from dtdr.evaluate.planning.planning_metrics import is_correct
+from dtdr.evaluate.run_log import RunLog
+from dtdr.llm import backends
+from dtdr.llm.backends import LLM
+from dtdr.llm.planning import Planner
+from dtdr.llm.prompting import LAYOUTS, Examples, Prompt, SelectionPrompts
+from dtdr.predict.model import Model
+from dtdr.rankers.model_folder import versions
+from dtdr.rankers.selection import BYTES_PER_TOKEN, Selection, count_tokens
+
+ALPHAS = (0.2, 0.23, 0.5)
+"""The paper's values of the threshold α (appendix on implementation)."""
+
+ALPHA_STEPS = 150
+"""Held-out training steps on which α is chosen, at most."""
+
+ANSWERS = 100_000
+"""Descriptions of ideal tools in memory: all of TinyAgent's queries, some 30 MB."""
+
+ANSWER_TOKENS = 256
+"""Ten sentences."""
+
+
+def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
+
+    Tokens are the model's own where the cell names an LLM, else a stated share of the bytes.
+    """
+    data = train_test(context.dataset(spec), spec)
+    retriever, _ = fit_retriever(spec, data)
+    seed = int(spec.get("seed", 0))
+    steps = choose_steps(data.test, spec.get("steps"), seed=seed)
+    rankings = rank_after_calls(retriever, steps)
+    count: Callable[[str], int] = count_tokens
+    counted = f"UTF-8 bytes / {BYTES_PER_TOKEN}"
+    if "llm" in spec:
+        count = _open_model(context, spec).count_tokens
+        counted = f"tokenizer of {spec['llm']}"
+    selection = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    writer = SelectionPrompts(
+        retriever.tools_,
+        icl=str(spec["icl"]),
+        examples=Examples(data.train, seed=seed),
+        layout=str(spec.get("layout", LAYOUTS[0])),
+    )
+    records = []
+    constant = 0
+    for (item, step), ranking in zip(steps, rankings, strict=True):
+        shown = ranking.select(selection)
+        prompt = writer.prompt(item.query, item.plan.calls[:step], shown)
+        constant = constant or count(prompt.constant)
+        records.append(
+            {
+                "plan": item.id,
+                "step": step,
+                "constant": constant,
+                "variable": count(f"{prompt.variable}\n\n{prompt.cue}"),
+                "shown": len(shown),
+            }
+        )
+    return {"versions": versions(), "counted": counted, "records": records}
+
+
+def select_steps(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Select a function at each step; what is in the planning log already is not asked again.
+
+    Raises:
+        LLMError: the LLM could not be asked; what was answered is kept.
+    """
+    planner, data, about, chosen = _prepare(spec, context)
+    steps = choose_steps(data.test, spec.get("size"), seed=about["seed"])
+    log = run_selections(planner, steps, **about)
+    return {
+        "versions": versions(),
+        **chosen,
+        "train": len(data.train),
+        "parameters": planner.retriever.parameters(),
+        "records": [_selection(record) for record in log],
+    }
+
+
+def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Plan whole queries; what is in the planning log already is not asked again.
+
+    Raises:
+        LLMError: the LLM could not be asked; what was answered is kept.
+    """
+    planner, data, about, chosen = _prepare(spec, context)
+    plans = choose_plans(data.test, spec.get("size"), seed=about["seed"])
+    log = run_plans(planner, plans, gold_history=spec.get("loop") == "gold", **about)
+    return {"versions": versions(), **chosen, "records": [_plan(record, log) for record in log]}
+
+
+def rank_with_llm(spec: Mapping[str, Any], context: Context) -> RunLog:
+    """As ``rank``, for a retriever that asks the cell's LLM once a query.
+
+    Raises:
+        LLMError: the LLM could not be asked.
+    """
+    return rank(spec, context, _asker(context, spec))
+
+
+def _prepare(
+    spec: Mapping[str, Any], context: Context
+) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
+    """The planner, the data, what ``run_selections`` and ``run_plans`` are told, and the mask."""
+    dataset = context.dataset(spec)
+    data = train_test(dataset, spec)
+    seed = int(spec.get("seed", 0))
+    ask = _asker(context, spec)
+    retriever = fit_retriever(spec, data, ask)[0]
+    mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
+    chosen: dict[str, Any] = {}
+    if spec.get("mask") == "paper" and retriever.cut is None:
+        mask, chosen = _choose_threshold(spec, context, data, ask)
+    about: dict[str, Any] = {
+        "path": context.folder / "planning" / f"{Cell.of(spec).key}.jsonl",
+        "dataset": dataset.name,
+        "split_sha256": split_sha256(data.train, data.test),
+        "seed": seed,
+    }
+    return _planner(spec, context, retriever, mask, data.train), data, about, chosen
+
+
+def _planner(
+    spec: Mapping[str, Any],
+    context: Context,
+    retriever: Model,
+    mask: Selection,
+    examples: Sequence[Demonstration],
+) -> Planner:
+    return Planner(
+        retriever,
+        _open_model(context, spec),
+        icl=str(spec["icl"]),
+        layout=str(spec.get("layout", LAYOUTS[0])),
+        select=str(spec.get("select", "constrained")),
+        mask=mask,
+        demonstrations=examples,
+        seed=int(spec.get("seed", 0)),
+    )
+
+
+def _choose_threshold(
+    spec: Mapping[str, Any],
+    context: Context,
+    data: TrainTest,
+    ask: Callable[[str], str] | None,
+) -> tuple[Selection, dict[str, Any]]:
+    """The α of the paper's three with the best accuracy on held-out training plans.
+
+    The paper sets it "based on function selection accuracy" (appendix) and does not
+    say on which plans; those of the test side must not decide. Of equal ones, the lowest, which
+    shows the most.
+    """
+    seed = int(spec.get("seed", 0))
+    kept, held_out = hold_out(data.train, seed=seed)
+    retriever = make_retriever(spec, len(kept), ask)
+    retriever.fit(kept, data.tools or None)
+    steps = choose_steps(held_out, min(ALPHA_STEPS, spec.get("size") or ALPHA_STEPS), seed=seed)
+    rankings = rank_after_calls(retriever, steps)
+    accuracies: dict[float, float] = {}
+    known: dict[tuple[tuple[str, ...], ...], float] = {}
+    base = {key: value for key, value in spec.items() if key not in ("loop", "size", "mask")}
+    for alpha in ALPHAS:
+        shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
+        if shown not in known:
+            cell = Cell.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            log = run_selections(
+                _planner(spec, context, retriever, Selection(threshold=alpha), kept),
+                steps,
+                context.folder / "planning" / f"{cell.key}-alpha.jsonl",
+                dataset=str(spec["dataset"]),
+                split_sha256=split_sha256(kept, held_out),
+                seed=seed,
+            )
+            known[shown] = function_selection_accuracy(log).value
+        accuracies[alpha] = known[shown]
+    best = max(ALPHAS, key=lambda alpha: (accuracies[alpha], -alpha))
+    return Selection(threshold=best), {
+        "alpha": best,
+        "alpha_accuracy": {f"{alpha:g}": value for alpha, value in accuracies.items()},
+    }
+
+
+def _selection(record: Mapping[str, Any]) -> dict[str, Any]:
+    by_name = dict(zip(record["candidates"], record["probabilities"], strict=True))
+    return {
+        "plan": record["plan"],
+        "step": record["step"],
+        "right": is_correct(record),
+        "outcome": record["outcome"],
+        "best_acceptable": max(
+            (by_name.get(name, 0.0) for name in record["acceptable"]), default=0
+        ),
+    }
+
+
+def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
+    one = PlanningLog(log.header, {(str(record["plan"]), -1): record})
+    return {
+        "plan": record["plan"],
+        "stopped": record["stopped"],
+        **{name: success_rate(one, name).value == 1.0 for name in ("strict", "similar", "names")},
+    }
+
+
+def _asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+    """A function from a prompt to the model's answer; None for retrievers that ask no LLM."""
+    if not asks_llm(spec):
+        return None
+    name = context.models.get(str(spec["llm"]), str(spec["llm"]))
+    return lambda prompt: _answer(name, prompt)
+
+
+@lru_cache(ANSWERS)
+def _answer(name: str, prompt: str) -> str:
+    """One a process and query: several runs need the same."""
+    asked = Prompt("You describe software tools.", prompt, "")
+    return _open_once(name).complete(asked, max_tokens=ANSWER_TOKENS).text
+
+
+def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
+    """The model that a cell names.
+
+    Raises:
+        InputError: the name leads nowhere.
+        LLMError: the model cannot be loaded.
+    """
+    name = str(spec["llm"])
+    return _open_once(context.models.get(name, name))
+
+
+@cache
+def _open_once(name: str) -> LLM:
+    """One a process: loading takes seconds and gigabytes."""
+    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    parameters: dict[str, Any] = {"threads": threads} if name.startswith("gguf:") else {}
+    model = backends.create(name, **parameters)
+    atexit.register(model.close)
+    return model

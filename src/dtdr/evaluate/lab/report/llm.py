@@ -1,0 +1,221 @@
+"""Sections about LLMs: selection and plans, ICL methods, weights, prompt length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dtdr.evaluate.charts import Axis, Dot, dot_chart
+from dtdr.evaluate.lab.report.page import Block, Figure, Figures, method_table
+from dtdr.evaluate.lab.report.results import (
+    WILSON,
+    Results,
+    Run,
+    group_runs,
+    paper,
+    paper_row,
+    share_of,
+)
+from dtdr.evaluate.lab.summary import UNSURE, RunSummary
+from dtdr.evaluate.statistics import Proportion, over_splits
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent
+
+READINGS = ("strict", "similar", "names")
+
+
+def _accuracy(results: Results, run: Run) -> Proportion:
+    return share_of(results.value(run)["records"], "right")
+
+
+def build_downstream(results: Results, suite: str) -> list[Block]:
+    """FSA and SR by model and method (paper, Tables 3 and 8)."""
+    blocks: list[Block] = []
+    for place, runs in group_runs(results.runs(suite), lambda run: run.place).items():
+        loops = list(dict.fromkeys(_loop(run) for run in runs if run.kind == "plans"))
+        has_alpha = any("alpha" in results.value(run) for run in runs)
+        columns = [Column("Model"), Column("Method"), *numeric("FSA %")]
+        for loop in loops:
+            after = "" if len(loops) == 1 else f", {loop} history"
+            columns += numeric(*(f"SR %, {reading}{after}" for reading in READINGS))
+        columns += numeric(*(["α"] if has_alpha else []))
+        groups = group_runs(runs, lambda run: (str(run.spec["llm"]), _shown_method(run)))
+        rows = [
+            [*map(Cell, name), *_downstream_cells(results, groups[name], loops, has_alpha)]
+            for name in sorted(groups, key=lambda name: (name[0], paper_row(name[1])))
+        ]
+        if place[1] == "paper":
+            rows += _published_downstream(place[0], len(columns))
+        caption = (
+            f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG. "
+            "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
+            "(strict, the paper's), free text compared loosely (similar), or functions and "
+            "dependencies only (names). Each cell is one greedy run over the same steps or "
+            "plans of one split."
+        )
+        if len(loops) > 1:
+            caption += (
+                " Own history: each step goes on after the calls made so far (paper, Section 4); "
+                "gold history: after those of the gold plan (paper, Algorithm 1)."
+            )
+        if has_alpha:
+            caption += " α: chosen on held-out training plans; dtdr-c needs none."
+        blocks.append(Table(columns, rows, results.place_title(place), caption))
+    return blocks
+
+
+def _loop(run: Run) -> str:
+    return str(run.spec.get("loop", "own"))
+
+
+def _shown_method(run: Run) -> str:
+    """The retriever, or how the prompt is written without one."""
+    icl = str(run.spec.get("icl"))
+    return icl if icl in ("none", "raw") else str(run.spec["retriever"])
+
+
+def _downstream_cells(
+    results: Results, runs: Sequence[Run], loops: Sequence[str], has_alpha: bool
+) -> list[Cell]:
+    selections = [run for run in runs if run.kind == "selections"]
+    cells = [percent(_accuracy(results, selections[-1])) if selections else EMPTY]
+    for loop in loops:
+        plans = [run for run in runs if run.kind == "plans" and _loop(run) == loop]
+        records = results.value(plans[-1])["records"] if plans else []
+        cells += [percent(share_of(records, reading)) for reading in READINGS]
+    if has_alpha:
+        chosen = [results.value(run)["alpha"] for run in runs if "alpha" in results.value(run)]
+        cells.append(Cell(", ".join(f"{alpha:g}" for alpha in dict.fromkeys(chosen)) or "-"))
+    return cells
+
+
+def _published_downstream(dataset: str, width: int) -> list[list[Cell]]:
+    tables = paper()
+    rows: list[list[str]] = []
+    for model, methods in tables["downstream"].get(dataset, {}).items():
+        for method, (fsa, success) in methods.items():
+            rows.append([f"{model}, paper", method, f"{fsa:.1f}", f"{success:.1f}"])
+    for model, methods in tables["downstream_fsa"].get(dataset, {}).items():
+        rows += [[f"{model}, paper", method, f"{fsa:.1f}"] for method, fsa in methods.items()]
+    return [
+        [Cell(text, aside=True) for text in (*row, *["-"] * (width - len(row)))] for row in rows
+    ]
+
+
+def build_icl(results: Results, suite: str) -> list[Block]:
+    """Function selection accuracy by ICL method and model (paper, Figure 3)."""
+    blocks: list[Block] = []
+    for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
+        shares: dict[str, dict[str, Proportion]] = {}
+        for run in runs:
+            by_model = shares.setdefault(str(run.spec["icl"]), {})
+            by_model[str(run.spec["llm"])] = _accuracy(results, run)
+        models = list(dict.fromkeys(model for row in shares.values() for model in row))
+        title = results.place_title(place)
+        rows = {icl: [percent(row.get(model)) for model in models] for icl, row in shares.items()}
+        heading = f"Function selection accuracy in %, {title}"
+        table = method_table(rows, models, iter, heading, WILSON, head="ICL")
+        ticks = (0, 20, 40, 60, 80, 100)
+        chart = dot_chart(
+            [(icl, [_dot(model, icl, row[model]) for model in row]) for icl, row in shares.items()],
+            Axis("FSA, %", lambda value: f"{value:.0f}", low=0.0, high=100.0, ticks=ticks),
+            label=f"Function selection accuracy by ICL method on {title}",
+        )
+        blocks += [Figures([Figure(title, chart, WILSON, models)]), table]
+    return blocks
+
+
+def _dot(model: str, icl: str, value: Proportion) -> Dot:
+    share, low, high = 100 * value.value, 100 * value.low, 100 * value.high
+    hover = f"{model}, {icl}: {share:.1f} % ({low:.0f} to {high:.0f})"
+    return Dot(model, share, low, high, hover=hover)
+
+
+def build_weights(results: Results, suite: str) -> list[Block]:
+    """Weighted against unweighted masks where the retriever is unsure (paper, App. on weights)."""
+    published = paper()["weights"]
+    caption = (
+        f"{WILSON} Columns: steps at which no acceptable tool that the prompt names "
+        "had a probability above the value. Paper "
+        f"({published['source']}): on TinyAgent the unweighted hard mask reaches about "
+        f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
+    )
+    titles = [f"none above {threshold:g}" for threshold in UNSURE]
+
+    def accuracies(records: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
+        for threshold in (1.0, *UNSURE):
+            unsure = (one for one in records if one["best_acceptable"] <= threshold)
+            yield percent(share_of(unsure, "right"))
+
+    def shares(splits: Sequence[RunSummary]) -> list[Cell]:
+        values = [[one.unsure[threshold] for one in splits] for threshold in UNSURE]
+        return [interval(over_splits(value)) for value in values]
+
+    blocks: list[Block] = []
+    for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
+        records = {
+            f"{run.spec['llm']}, {run.method}, {run.spec['icl']}": results.value(run)["records"]
+            for run in runs
+        }
+        title = f"FSA in %, {results.place_title(place)}"
+        head = "Model, method, ICL"
+        columns = ["all steps", *titles]
+        blocks.append(method_table(records, columns, accuracies, title, caption, head=head))
+    for place, methods in results.by_place(suite).items():
+        title = f"Steps at which the retriever is unsure, {results.place_title(place)}"
+        note = (
+            "Share of all held-out steps at which no acceptable tool has a probability above the "
+            "value. Means over splits ± half of Student's 95 % interval."
+        )
+        blocks.append(method_table(methods, titles, shares, title, note))
+    return blocks
+
+
+def build_prompts(results: Results, suite: str) -> list[Block]:
+    """Prompt length by ICL method and retriever (paper, Figure 5)."""
+    published = paper()["prompts"]
+    tables: list[Block] = []
+    for place, runs in group_runs(results.runs(suite, "prompts"), lambda run: run.place).items():
+        counted = str(results.value(runs[-1])["counted"])
+        lengths = {
+            (str(run.spec["retriever"]), str(run.spec["icl"])): _mean_lengths(
+                results.value(run)["records"]
+            )
+            for run in runs
+        }
+        rows = []
+        for (retriever, icl), mean in lengths.items():
+            raw = lengths.get((retriever, "raw"))
+            less = [
+                EMPTY if raw is None else _reduction(mean[key], raw[key])
+                for key in ("total", "variable")
+            ]
+            tokens = [number(mean[key]) for key in ("constant", "variable", "total")]
+            rows.append([Cell(retriever), Cell(icl), *tokens, *less, number(mean["shown"], 1)])
+        columns = [
+            Column("Method"),
+            Column("ICL"),
+            *numeric("Constant", "Variable", "Total"),
+            *numeric("Total less than raw", "Variable less than raw", "Tools retrieved"),
+        ]
+        caption = (
+            f"Means over held-out steps, seed 0. Tokens: {counted}. Paper ({published['source']}): "
+            f"DTDR-C and DTDR-L need up to {published['total_reduction']} % less in all and up to "
+            f"{published['variable_reduction']} % less of the variable part than raw "
+            "demonstrations."
+        )
+        title = f"Prompt tokens, {results.place_title(place)}"
+        tables.append(Table(columns, rows, title, caption))
+    return tables
+
+
+def _mean_lengths(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean tokens of both parts of a prompt, and mean tools retrieved."""
+    means = {
+        key: sum(record[key] for record in records) / len(records)
+        for key in ("constant", "variable", "shown")
+    }
+    return {**means, "total": means["constant"] + means["variable"]}
+
+
+def _reduction(value: float, base: float) -> Cell:
+    return Cell(f"{100 * (1 - value / base):.0f} %") if base else EMPTY

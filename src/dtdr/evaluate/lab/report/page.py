@@ -1,0 +1,166 @@
+"""What a report is made of, written as one HTML page or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dtdr.data.files import replace_file
+from dtdr.errors import MissingExtraError
+from dtdr.evaluate.charts import css, series_class
+from dtdr.evaluate.tables import Cell, Column, Table, numeric, prose_to_html, prose_to_markdown
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, and the values that it shows as a table.
+
+    Attributes:
+        title: above it.
+        svg: the chart.
+        caption: below it.
+        legend: names of the series, in the order of the chart.
+        values: what is drawn, which replaces the chart in Markdown; None where the section has a
+            table of it anyway.
+    """
+
+    title: str
+    svg: str
+    caption: str
+    legend: Sequence[str]
+    values: Table | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures side by side where there is room, with one legend."""
+
+    figures: Sequence[Figure]
+
+
+Block: TypeAlias = Text | Table | Figures
+
+
+@dataclass
+class Section:
+    """A part of the report."""
+
+    id: str
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole report."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+
+
+def method_table(
+    methods: Mapping[str, Any],
+    titles: Sequence[str],
+    cells: Callable[[Any], Iterable[Cell]],
+    title: str,
+    caption: str = "",
+    *,
+    best: bool = False,
+    head: str = "Method",
+) -> Table:
+    """A row for each method; ``cells`` makes them of what the method measured."""
+    rows = [[Cell(name), *cells(measured)] for name, measured in methods.items()]
+    return Table([Column(head), *numeric(*titles, best=best)], rows, title, caption)
+
+
+def check_installed() -> None:
+    """See before hours of runs that the page can be written.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("the page of a report", "lab", "jinja2") from error
+
+
+def to_html(page: Page) -> str:
+    """The report as one HTML page that needs nothing else.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    check_installed()
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(prose=prose_to_html, series_class=series_class)
+    style = f"{css()}\n{_asset('report.css')}"
+    template = environment.from_string(_asset("report.html.jinja"))
+    return template.render(page=page, style=style, script=_asset("report.js"), kind_of=_kind_of)
+
+
+def to_markdown(page: Page) -> str:
+    """The report as Markdown, with the values of figures as tables."""
+    parts = [f"# {prose_to_markdown(page.title)}", prose_to_markdown(page.lead)]
+    for section in page.sections:
+        parts.append(f"## {prose_to_markdown(section.title)}")
+        for block in section.blocks:
+            if isinstance(block, Text):
+                text = prose_to_markdown(block.text)
+                parts.append(f"**{text}**" if block.strong else text)
+            else:
+                parts.extend(map(_markdown_table, tables_of(block)))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def tables_of(block: Block) -> list[Table]:
+    """The tables of a block, those of the values of figures included."""
+    if isinstance(block, Table):
+        return [block]
+    figures = block.figures if isinstance(block, Figures) else ()
+    return [figure.values for figure in figures if figure.values is not None]
+
+
+def write_report(page: Page, folder: Path) -> tuple[Path, Path]:
+    """Write ``report.html`` and ``report.md`` into a folder; returns their paths.
+
+    Raises:
+        MissingExtraError: Jinja is not installed.
+    """
+    paths = (folder / "report.html", folder / "report.md")
+    for path, text in zip(paths, (to_html(page), to_markdown(page)), strict=True):
+        with replace_file(path) as stream:
+            stream.write(text)
+    return paths
+
+
+def _markdown_table(table: Table) -> str:
+    parts = [f"### {prose_to_markdown(table.title)}"] if table.title else []
+    parts.append(table.to_markdown().rstrip())
+    if table.caption:
+        notes = prose_to_markdown(table.caption).splitlines()
+        parts.append("\n".join(f"- {note}" for note in notes))
+    return "\n\n".join(parts)
+
+
+def _kind_of(block: Block) -> str:
+    return type(block).__name__
+
+
+def _asset(name: str) -> str:
+    """The template of the page, its style sheet or its script."""
+    return resources.files("dtdr.evaluate.lab.report").joinpath(name).read_text("utf-8").strip()

@@ -1,0 +1,229 @@
+"""The runs of one lab as a report reads them: manifests, logs, summaries, failures."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, TypeAlias, cast
+
+from dtdr.errors import InputError
+from dtdr.evaluate.lab.fitting import asks_llm
+from dtdr.evaluate.lab.kinds import OWN_RANKS, RANKS
+from dtdr.evaluate.lab.store import Store
+from dtdr.evaluate.lab.suite import PAPER_ORDER
+from dtdr.evaluate.lab.summary import mean_of, summarize
+from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.statistics import Proportion, proportion
+
+Place: TypeAlias = tuple[str, str]
+"""Data set and kind of split: what one table is about."""
+
+Methods: TypeAlias = Mapping[str, Sequence[Any]]
+"""By method, what each of its runs measured; they differ in their split only."""
+
+NOT_RUN = "it was not run yet"
+
+CITATION = (
+    "Patel, Belli, Jalalirad, Arnold, Ermolov, Major: Dynamic Tool Dependency Retrieval for "
+    "Lightweight Function Calling, arXiv 2512.17052"
+)
+
+WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
+
+SPECIAL = ("history", "demonstrations", "shift", "queries")
+"""What makes a run an ablation or a shift."""
+
+_PAPER_ROWS = (
+    *("none", "random", "bm25", "qts", "tgr", "less-is-more", "dr", "lr", "dtdr-c", "raw"),
+    *("dtdr-l", "dtdr-f"),
+)
+
+
+@cache
+def paper() -> Mapping[str, Any]:
+    """Figures of the paper, by the section that shows them, each with its table."""
+    text = resources.files("dtdr.evaluate.lab.report").joinpath("paper.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def paper_row(method: str) -> int:
+    """Where the paper's tables have a method."""
+    name = method.split(" ")[0]
+    return _PAPER_ROWS.index(name) if name in _PAPER_ROWS else len(_PAPER_ROWS)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell as a manifest lists it."""
+
+    key: str
+    spec: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """One of ``dtdr.evaluate.lab.kinds.KINDS``."""
+        return str(self.spec["kind"])
+
+    @property
+    def place(self) -> Place:
+        """Data set and kind of split: what one table is about."""
+        return str(self.spec["dataset"]), str(self.spec.get("split", ""))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is neither an ablation nor a shift."""
+        return not any(key in self.spec for key in SPECIAL)
+
+    @property
+    def method(self) -> str:
+        """What a row is called: the retriever and what is not its default."""
+        spec = self.spec
+        name = str(spec.get("retriever") or spec.get("peer") or spec.get("encoder", ""))
+        details = []
+        for key, value in spec.get("parameters", {}).items():
+            shown = f"{key} {value}"
+            details.append(str(value) if key == "recipe" else key if value is True else shown)
+        if "retriever" in spec and "encoder" in spec:
+            details.append(str(spec["encoder"]))
+        if "llm" in spec and "retriever" in spec and asks_llm(spec):
+            details.append(str(spec["llm"]))
+        return f"{name} ({', '.join(details)})" if details else name
+
+
+class Results:
+    """Everything a report is made of; a run is read once, and of its log the summary is kept."""
+
+    def __init__(self, store: Store, lab: str) -> None:
+        self._store = store
+        self.lab = lab
+        self.manifests = store.manifests(lab)
+        self._values: dict[str, Any] = {}
+        self._failures: dict[str, str] = {}
+
+    def runs(self, suite: str, kind: str | None = None) -> list[Run]:
+        """The runs of a suite that can be read."""
+        return [
+            run
+            for run in self._all_runs([suite])
+            if kind in (None, run.kind, OWN_RANKS.get(run.kind)) and self._is_readable(run)
+        ]
+
+    def by_place(
+        self, suite: str, kind: str | None = "rank", *, plain: bool = True
+    ) -> dict[Place, dict[str, list[Any]]]:
+        """What was measured, by place and by method.
+
+        Rankings are sorted by MRR, those of the paper's settings as in the paper.
+        """
+        places: dict[Place, dict[str, list[Any]]] = {}
+        for run in self.runs(suite, kind):
+            if run.is_plain or not plain:
+                methods = places.setdefault(run.place, {})
+                methods.setdefault(run.method, []).append(self.value(run))
+
+        def order(item: tuple[str, list[Any]]) -> float:
+            name, values = item
+            return paper_row(name) if suite in PAPER_ORDER else -mean_of(values, "mrr").value
+
+        if kind in (None, "rank"):
+            return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
+        return places
+
+    def log(self, run: Run) -> RunLog:
+        """The log of a run that ranks."""
+        return cast(RunLog, self._store.read(run.key))
+
+    def value(self, run: Run) -> Any:
+        """The summary of a run that ranks, a ``RunSummary``; the result of any other."""
+        self._is_readable(run)
+        return self._values[run.key]
+
+    def header(self, run: Run) -> Mapping[str, Any]:
+        """Versions, parameters and the number of plans learned from, where a run has them."""
+        if not self._is_readable(run):
+            return {"versions": {}}
+        value = self.value(run)
+        if run.kind not in RANKS:
+            return cast(Mapping[str, Any], value)
+        header = value.header
+        return {
+            "versions": header.versions,
+            "parameters": header.parameters,
+            "train": header.split["train"],
+        }
+
+    def all_runs(self) -> list[Run]:
+        """Every run of every suite, once."""
+        return list({run.key: run for run in self._all_runs(self.manifests)}.values())
+
+    def failures(self, suite: str | None = None) -> list[tuple[Run, str]]:
+        """Runs of one suite, or of all, that cannot be read, and why."""
+        runs = self.all_runs() if suite is None else self._all_runs([suite])
+        return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
+
+    def _all_runs(self, suites: Iterable[str]) -> list[Run]:
+        cells = [cell for name in suites for cell in self.manifests[name]["cells"]]
+        return [Run(cell["key"], cell["spec"]) for cell in cells]
+
+    def _is_readable(self, run: Run) -> bool:
+        key = run.key
+        if key not in self._values and key not in self._failures:
+            try:
+                value = self._store.read(key)
+                self._values[key] = summarize(cast(RunLog, value)) if run.kind in RANKS else value
+            except InputError as error:
+                reason = str(error) if self._store.path(key) else NOT_RUN
+                self._failures[key] = self._store.failure(key) or reason
+        return key in self._values
+
+    def few_plans(self) -> int | None:
+        """How many plans of each set were used; None where one was used whole."""
+        sizes = {run.spec.get("plans") for run in self.all_runs() if run.kind != "statistics"}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether the runs are enough to judge a method or a claim."""
+        is_quick = any(manifest["quick"] for manifest in self.manifests.values())
+        return not is_quick and self.few_plans() is None
+
+    def dataset(self, name: str) -> Mapping[str, Any]:
+        """What is known of a data set."""
+        for manifest in self.manifests.values():
+            if name in manifest["datasets"]:
+                dataset: Mapping[str, Any] = manifest["datasets"][name]
+                return dataset
+        return {"name": name, "title": name}
+
+    def title(self, name: str) -> str:
+        """A data set's title; synthetic ones say so."""
+        dataset = self.dataset(name)
+        title = str(dataset["title"])
+        hidden = dataset.get("synthetic") and "synthetic" not in title.lower()
+        return f"{title} (synthetic)" if hidden else title
+
+    def place_title(self, place: Place) -> str:
+        """A data set and its split."""
+        split = {"paper": "", "group": ", split by group"}.get(place[1], f", split {place[1]}")
+        return self.title(place[0]) + split
+
+    def dataset_summary(self, name: str) -> Mapping[str, Any]:
+        """Queries by plan and costs of tools of a data set; empty where they are not kept."""
+        summary = self._store.dataset_summary(str(self.dataset(name).get("sha256")))
+        return summary or {"queries": {}, "tokens": {}}
+
+
+def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+    """Runs by a key, in their order."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def share_of(records: Iterable[Mapping[str, Any]], key: str) -> Proportion:
+    """The share of records in which a key is true."""
+    return proportion(bool(record[key]) for record in records)

@@ -1,0 +1,305 @@
+"""From suites and a user's options to cells: what is there, what is left out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dtdr.errors import DtdrError, InputError, MissingExtraError, unknown_choice
+from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.download import download, is_here
+from dtdr.evaluate.datasets.source import canonical_name
+from dtdr.evaluate.lab import data
+from dtdr.evaluate.lab.cells import Cell, unique
+from dtdr.evaluate.lab.data import DataLocation
+from dtdr.evaluate.lab.kinds import NEEDS_LLM, short_name
+from dtdr.evaluate.lab.kinds.peer import adapter_sha256
+from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
+from dtdr.rankers import retriever_class
+from dtdr.text import encoders
+
+PAPER_SETS = (
+    "tinyagent",
+    "taskbench_dailylife",
+    "taskbench_huggingface",
+    "taskbench_multimedia",
+)
+
+PAPER_ENCODER = "sentence-transformers"
+"""Whose default model is the paper's, paraphrase-MiniLM-L6-v2."""
+
+NEAREST_ENCODERS = ("minilm", encoders.DEFAULT)
+"""What stands in its place where it is not here."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user chose besides the suites; None leaves the choices of the suite.
+
+    Attributes:
+        quick: the suites' small form.
+        file: a demonstrations.jsonl file that replaces every data set.
+        tools: its tools.
+        data_dir: the folder of published sets.
+        datasets: names of published sets.
+        seeds: how many splits.
+        retrievers: names, or ``module:Class``.
+        encoders: names.
+        llms: names of models.
+        plans: use only the first n plans of each set.
+        full: every held-out step and plan, and sets of the hub downloaded where they are not here.
+        skip_bad: leave out records that cannot be used.
+        only_known_tools: leave out plans that call a tool which their set does not describe.
+    """
+
+    quick: bool = False
+    file: Path | None = None
+    tools: Path | None = None
+    data_dir: Path | None = None
+    datasets: Sequence[str] | None = None
+    seeds: int | None = None
+    retrievers: Sequence[str] | None = None
+    encoders: Sequence[str] | None = None
+    llms: Sequence[str] = ()
+    plans: int | None = None
+    full: bool = False
+    skip_bad: bool = False
+    only_known_tools: bool = False
+
+
+@dataclass
+class ResolvedSuite:
+    """A suite, its cells, and what was left out of it, with the reason."""
+
+    suite: Suite
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+class DataLibrary:
+    """The data sets of a lab, each read and hashed once."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._hashes: dict[str, str] = {}
+        self.locations: dict[str, DataLocation] = {}
+        self.missing: dict[str, str] = {}
+
+    def get(self, name: str) -> Dataset | None:
+        """A set; None where a suite names one that is not there.
+
+        Raises:
+            InputError: the set was asked for by name, or cannot be read.
+        """
+        name = canonical_name(name)
+        if name in self.missing:
+            return None
+        options = self._options
+        folder = None if options.data_dir is None else str(options.data_dir)
+        location = DataLocation(name, data_dir=folder)
+        if options.file is not None and name == own_name(options.file):
+            tools = None if options.tools is None else str(options.tools)
+            location = DataLocation(name, str(options.file), tools)
+        elif name not in datasets.NAMES:
+            raise unknown_choice("dataset", name, datasets.NAMES)
+        location = replace(
+            location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
+        )
+        source = datasets.SOURCES.get(name)
+        if options.full and source is not None and source.hub and not is_here(source, folder):
+            download(source)
+        try:
+            dataset = data.load(location)
+        except InputError as error:
+            is_named = options.file or name in map(canonical_name, options.datasets or ())
+            if is_named or "was not found" not in str(error):
+                raise
+            self.missing[name] = f"dataset {name}: it is not here ({_where(name)})"
+            return None
+        self.locations[name] = location
+        return dataset
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Plans and tools of the sets that ``get`` gave."""
+        loaded = {name: data.load(location) for name, location in self.locations.items()}
+        return {name: (len(dataset), len(dataset.tools)) for name, dataset in loaded.items()}
+
+    def sha256(self, name: str) -> str:
+        """Content hash of a set that ``get`` gave."""
+        name = canonical_name(name)
+        if name not in self._hashes:
+            self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
+        return self._hashes[name]
+
+
+def own_name(file: Path) -> str:
+    """What a file of the user's own is called in tables."""
+    name = canonical_name(file.stem)
+    return f"{name}_file" if name in datasets.NAMES else name
+
+
+def resolve_suites(
+    asked: Sequence[str], options: Options, library: DataLibrary
+) -> list[ResolvedSuite]:
+    """The suites that were asked for, with their cells.
+
+    Raises:
+        InputError: a name is unknown, or nothing is left to run.
+    """
+    everything = ALL in asked
+    names = list(ORDER) if everything else []
+    names += [item for name in asked for item in (PAPER_ORDER if name == PAPER else [name])]
+    names = [name for name in dict.fromkeys(names) if name != ALL]
+    of_paper = PAPER in asked
+    stand_ins: list[str] = []
+    if not options.encoders and any(name in PAPER_ORDER for name in names):
+        options, stand_ins = _paper_encoder(options)
+    if of_paper and options.file is None and not options.datasets:
+        options, sentence = _paper_sets(options, library)
+        stand_ins += sentence
+    resolved = []
+    for name in names:
+        suite = read_suite(name, quick=options.quick)
+        if everything and (suite.is_optional or (suite.needs_llm and not options.llms)):
+            continue
+        if suite.needs_llm and not options.llms and not (of_paper and name in PAPER_ORDER):
+            raise InputError(
+                f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
+            )
+        chosen = _cells(_with_options(suite, options), options, library)
+        if name in PAPER_ORDER:
+            chosen.left_out = [*stand_ins, *chosen.left_out]
+        resolved.append(chosen)
+    if not any(item.cells for item in resolved):
+        reasons = "; ".join(dict.fromkeys(reason for item in resolved for reason in item.left_out))
+        raise InputError(f"there is nothing to run: {reasons or 'no suite has a run'}")
+    return resolved
+
+
+def _paper_encoder(options: Options) -> tuple[Options, list[str]]:
+    """The options with the nearest encoder that is here, where the paper's is not.
+
+    Raises:
+        InputError: everything is to be run, and the paper's encoder is not here.
+    """
+    reason = _cannot_encode(PAPER_ENCODER)
+    if not reason:
+        return options, []
+    if options.full:
+        raise InputError(
+            f"the paper's encoder cannot be used ({reason}); fix that, or name another with "
+            "--encoder"
+        )
+    other = next(name for name in NEAREST_ENCODERS if not _cannot_encode(name))
+    return replace(options, encoders=[other]), [
+        f"the paper's encoder, in whose place stands {other}: {reason}"
+    ]
+
+
+def _cannot_encode(name: str) -> str:
+    try:
+        encoders.create(name, cache=False).encode(["a text"])
+    except DtdrError as error:
+        return str(error)
+    return ""
+
+
+def _paper_sets(options: Options, library: DataLibrary) -> tuple[Options, list[str]]:
+    """The options with the synthetic set, where none of the paper's is here."""
+    if any(library.get(name) is not None for name in PAPER_SETS):
+        return options, []
+    return replace(options, datasets=[datasets.BUNDLED]), [
+        "every set of the paper, in whose place stands the synthetic one: none of them is here"
+    ]
+
+
+def _with_options(suite: Suite, options: Options) -> Suite:
+    own = None if options.file is None else [own_name(options.file)]
+    for name in options.retrievers or ():
+        retriever_class(name)
+    for name in options.encoders or ():
+        encoders.encoder_class(name)
+    if options.full:
+        suite = suite.without_samples()
+    return suite.with_choices(
+        dataset=own or options.datasets,
+        seed=None if options.seeds is None else list(range(options.seeds)),
+        retriever=options.retrievers,
+        encoder=options.encoders,
+        plans=None if options.plans is None else [options.plans],
+    )
+
+
+def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
+    left_out: dict[str, None] = {}
+    if suite.asks_llm and not options.llms:
+        left_out["the runs that ask an LLM: name one with --llm"] = None
+    cells: list[Cell] = []
+    for spec in _with_models(suite, options):
+        sets = [spec["dataset"], *([spec["queries"]] if "queries" in spec else [])]
+        missing = [name for name in sets if library.get(name) is None]
+        dataset = None if missing else library.get(spec["dataset"])
+        if dataset is None:
+            left_out[library.missing[canonical_name(missing[0])]] = None
+        elif reason := _cannot_run(spec, dataset):
+            left_out[reason] = None
+        elif spec.get("queries") != spec["dataset"] and _has_split(spec, dataset):
+            cells.append(Cell.of(_complete(spec, library)))
+    return ResolvedSuite(suite, unique(cells), list(left_out))
+
+
+def _with_models(suite: Suite, options: Options) -> Iterator[dict[str, Any]]:
+    for spec in suite.specs():
+        if spec["kind"] in NEEDS_LLM or (spec["kind"] == "prompts" and options.llms):
+            yield from ({**spec, "llm": short_name(name)} for name in options.llms)
+        else:
+            yield spec
+
+
+def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
+    """Why a run cannot be; empty where it can."""
+    if "retriever" in spec:
+        chosen = retriever_class(spec["retriever"])
+        if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
+            return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
+    if spec.get("encoder") == "endpoint":
+        return "encoder endpoint: it needs the address of a server"
+    try:
+        encoders.create(spec.get("encoder", encoders.DEFAULT), cache=False)
+    except MissingExtraError as error:
+        return str(error)
+    return ""
+
+
+def _has_split(spec: Mapping[str, Any], dataset: Dataset) -> bool:
+    is_grouped = len({item.group for item in dataset.demonstrations}) > 1
+    return spec.get("split") != "group" or is_grouped
+
+
+def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
+    """The spec with what a result depends on, and without what changes nothing."""
+    complete = {**spec, "dataset": canonical_name(spec["dataset"])}
+    complete["data"] = library.sha256(spec["dataset"])
+    if "queries" in spec:
+        complete["queries_data"] = library.sha256(spec["queries"])
+    if "retriever" in spec and "encoder" in spec:
+        chosen = retriever_class(spec["retriever"])
+        if not chosen.uses_encoder or spec["encoder"] == encoders.DEFAULT:
+            # One and the same run, whichever suite it is asked for in.
+            del complete["encoder"]
+    if not complete.get("parameters"):
+        complete.pop("parameters", None)
+    if spec["kind"] == "peer":
+        complete["adapter"] = adapter_sha256(str(spec["peer"]))
+    if spec["kind"] == "statistics":
+        complete.pop("split", None)
+        complete.pop("seed", None)
+    return complete
+
+
+def _where(name: str) -> str:
+    source = datasets.SOURCES.get(name)
+    return "" if source is None else f"get it from {source.origin}"

@@ -1,0 +1,260 @@
+"""Suites: small TOML files that say which runs there are; every list in one multiplies."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.evaluate.lab.kinds import KINDS, NEEDS_LLM
+from dtdr.llm.prompting import LAYOUTS
+
+ORDER = (
+    "retrieval",
+    "plan-length",
+    "whole-plans",
+    "ablations",
+    "thresholds",
+    "encoders",
+    "shifts",
+    "arguments",
+    "prompts",
+    "datasets",
+    "efficiency",
+    "downstream",
+    "icl",
+    "weights",
+    "peers",
+)
+"""The suites that come with the package, in the order of the report."""
+
+PAPER_ORDER = (
+    "paper-retrieval",
+    "paper-icl",
+    "paper-downstream",
+    "paper-prompts",
+    "paper-ablations",
+    "paper-plan-length",
+    "paper-datasets",
+    "paper-weights",
+)
+"""The suites of the paper's own settings, in the order of its tables and figures."""
+
+ALL = "all"
+PAPER = "paper"
+_GRID = {
+    "dataset": str,
+    "split": str,
+    "seed": int,
+    "retriever": str,
+    "encoder": str,
+    "parameters": dict,
+    "demonstrations": int,
+    "history": int,
+    "shift": str,
+    "queries": str,
+    "icl": str,
+    "select": str,
+    "top": int,
+    "threshold": float,
+    "mask": str,
+    "loop": str,
+    "layout": str,
+    "llm": str,
+    "steps": int,
+    "size": int,
+    "plans": int,
+    "peer": str,
+}
+"""Keys of a ``[[runs]]`` table and of what type each value, or each member of its list, is."""
+
+SPLITS = ("paper", "group")
+
+MASKS = ("paper",)
+"""Which tools count as retrieved where neither ``top`` nor ``threshold`` says so. ``paper``: for
+dtdr-c what followed, else what is above the α that is most accurate on held-out training plans."""
+
+LOOPS = ("own", "gold")
+"""What a step of a plan goes on after: the calls made so far, or those of the gold plan."""
+
+_NAMED = {"split": SPLITS, "mask": MASKS, "loop": LOOPS, "layout": LAYOUTS}
+
+SAMPLES = ("size", "steps")
+"""How many held-out steps or plans a run takes."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite.
+
+    Attributes:
+        name: what users type.
+        title: of its section in the report.
+        section: which part of the report shows it.
+        about: what is measured, and how.
+        differs: what differs from the paper.
+        runs: grids: each value is a list of choices, all of which are combined.
+    """
+
+    name: str
+    title: str
+    section: str
+    about: str
+    differs: str
+    runs: tuple[Mapping[str, tuple[Any, ...]], ...]
+
+    @property
+    def needs_llm(self) -> bool:
+        """Whether every run asks an LLM."""
+        return all(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
+
+    @property
+    def asks_llm(self) -> bool:
+        """Whether any run asks an LLM."""
+        return any(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
+
+    @property
+    def needs(self) -> str:
+        """What the suite needs apart from the package; empty where nothing."""
+        if self.needs_llm:
+            return "an LLM"
+        return "an LLM in part" if self.asks_llm else "the registry" if self.is_optional else ""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the suite installs packages of others; it is run when named only."""
+        return any("peer" in grid["kind"] for grid in self.runs)
+
+    def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
+        """The suite with other choices for keys that a grid has; None leaves them.
+
+        Retrievers take the place of those of a grid, but where the grid gives them parameters or
+        cuts their history: that is about its own, so only they are kept.
+        """
+        grids = []
+        for grid in self.runs:
+            changed = dict(grid)
+            for key, values in choices.items():
+                is_new = key == "plans" or (key == "encoder" and "retriever" in grid)
+                if values is None or not (key in grid or is_new):
+                    continue
+                if key == "retriever" and grid.keys() & {"parameters", "history"}:
+                    values = [value for value in grid[key] if value in values]
+                changed[key] = tuple(values)
+            if all(changed.values()):
+                grids.append(changed)
+        return replace(self, runs=tuple(grids))
+
+    def without_samples(self) -> Suite:
+        """The suite with every held-out step and plan."""
+        grids = [{k: v for k, v in grid.items() if k not in SAMPLES} for grid in self.runs]
+        return replace(self, runs=tuple(grids))
+
+    def specs(self) -> Iterator[dict[str, Any]]:
+        """Every combination, once; a retriever that uses no encoder is not repeated for each."""
+        for grid in self.runs:
+            for values in itertools.product(*grid.values()):
+                yield dict(zip(grid, values, strict=True))
+
+
+def names() -> list[str]:
+    """Every suite that comes with the package."""
+    return [*ORDER, *PAPER_ORDER]
+
+
+def read_suite(name: str, *, quick: bool = False) -> Suite:
+    """A suite by its name, or from a TOML file of the user's own.
+
+    Raises:
+        InputError: there is no such suite, or the file is not a suite.
+    """
+    if name in names():
+        text = (
+            resources.files("dtdr.evaluate.lab").joinpath(f"suites/{name}.toml").read_text("utf-8")
+        )
+        return _parse(text, name, f"suite {name!r}", quick)
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise unknown_choice("suite", name, (*names(), ALL, PAPER, "a file.toml"))
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8, so it is not a suite") from error
+    return _parse(text, path.stem, str(path), quick)
+
+
+def _parse(text: str, name: str, where: str, quick: bool) -> Suite:
+    try:
+        value = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{where} is not TOML ({reason})") from error
+    known = {"title", "section", "about", "differs", "runs", "quick"}
+    for key in value:
+        if key not in known:
+            raise InputError(f"{where} has an unknown key {key!r}; a suite has {_list(known)}")
+    grids = value.get("runs")
+    if not isinstance(grids, list) or not grids:
+        raise InputError(f"{where} has no [[runs]]; give at least one")
+    runs = tuple(_grid(grid, where) for grid in grids)
+    suite = Suite(
+        name,
+        str(value.get("title", name)),
+        str(value.get("section", "retrieval")),
+        " ".join(str(value.get("about", "")).split()),
+        " ".join(str(value.get("differs", "")).split()),
+        runs,
+    )
+    changes = value.get("quick")
+    if quick and isinstance(changes, dict):
+        choices = _grid(changes, where)
+        del choices["kind"]
+        suite = replace(suite, runs=tuple(_quick(grid, choices) for grid in runs))
+        suite = suite.with_choices(plans=choices.get("plans"))
+        suite = replace(suite, runs=tuple(grid for grid in suite.runs if all(grid.values())))
+    return suite
+
+
+def _quick(
+    grid: Mapping[str, tuple[Any, ...]], choices: Mapping[str, tuple[Any, ...]]
+) -> dict[str, tuple[Any, ...]]:
+    """A grid with fewer choices: of retrievers, those of the grid that are named."""
+    changed = dict(grid)
+    for key, values in choices.items():
+        if key == "retriever" and key in grid:
+            changed[key] = tuple(value for value in grid[key] if value in values)
+        elif key in grid:
+            changed[key] = values
+    return changed
+
+
+def _grid(grid: object, where: str) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(grid, dict):
+        raise InputError(f"{where}: 'runs' must be a list of tables: [[runs]]")
+    parsed: dict[str, tuple[Any, ...]] = {}
+    for key, value in {"kind": "rank", **grid}.items():
+        choices = tuple(value) if isinstance(value, list) else (value,)
+        if key == "kind":
+            for choice in choices:
+                if choice not in KINDS:
+                    raise unknown_choice(f"kind of run in {where}", str(choice), KINDS)
+        elif key not in _GRID:
+            raise InputError(f"{where} has an unknown key {key!r} in runs; it takes {_list(_GRID)}")
+        elif not choices or not all(type(choice) is _GRID[key] for choice in choices):
+            raise InputError(f"{where}: {key!r} must be one or more of {_GRID[key].__name__}")
+        for choice in choices if key in _NAMED else ():
+            if choice not in _NAMED[key]:
+                raise unknown_choice(f"{key} in {where}", choice, _NAMED[key])
+        parsed[key] = choices
+    return parsed
+
+
+def _list(names: Any) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,142 @@
+"""What tables and figures need of one run, and of several that differ in their split only."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtdr.errors import InputError
+from dtdr.evaluate import metrics
+from dtdr.evaluate.run_log import LOWEST, RunHeader, RunLog
+from dtdr.evaluate.statistics import (
+    FEWEST_SPLITS,
+    Floats,
+    Interval,
+    bootstrap_interval,
+    holm,
+    over_splits,
+    paired_p_value,
+)
+
+LEVEL = 0.05
+"""Of significance."""
+
+THRESHOLDS = (LOWEST, 0.1, 0.15, 0.2, 0.23, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Of the sweep; .2, .23 and .5 are the paper's."""
+
+UNSURE = (0.3, 0.4, 0.5)
+"""No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
+
+DEEPEST = 100
+"""Recall is computed for the first so many tools."""
+
+INTERVALS = (
+    "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "
+    "bootstrap's over plans)."
+)
+"""What ``mean_of`` gives."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, without its steps.
+
+    Attributes:
+        header: of the log.
+        steps: how many.
+        means: of the default metrics, over all steps.
+        by_plan: for each metric and plan, the mean over the plan's steps.
+        top1_by_length: by number of calls, top-1 accuracy and number of steps.
+        recall: shape (k,): mean share of the acceptable tools among the first 1, 2, ... k.
+        sweep: by threshold, ``(mean tools shown, share of steps that show an acceptable one)``.
+        unsure: by threshold, share of steps where no acceptable tool is above it.
+    """
+
+    header: RunHeader
+    steps: int
+    means: Mapping[str, float]
+    by_plan: Mapping[str, Mapping[str, float]]
+    top1_by_length: Mapping[int, metrics.Mean]
+    recall: Floats
+    sweep: Mapping[float, tuple[float, float]]
+    unsure: Mapping[float, float]
+
+
+def summarize(log: RunLog) -> RunSummary:
+    """The summary of a run.
+
+    Raises:
+        InputError: the log has no steps.
+    """
+    if not len(log):
+        raise InputError("the run log has no steps; run it again with an empty --cache")
+    depth = max(1, min(DEEPEST, len(log.header.tools)))
+    best = log.probabilities.max(axis=1, initial=0.0)
+    sweep = {}
+    for threshold in THRESHOLDS:
+        shown = np.maximum(1, (log.head_probabilities > threshold).sum(axis=1))
+        sweep[threshold] = (float(shown.mean()), float((log.first_rank <= shown).mean()))
+    return RunSummary(
+        log.header,
+        len(log),
+        {name: metrics.mean_score(log, name) for name in metrics.DEFAULT},
+        {
+            name: {plan: mean.value for plan, mean in metrics.by_plan(log, name).items()}
+            for name in metrics.DEFAULT
+        },
+        metrics.by_plan_length(log, "top1"),
+        _recall_curve(log, depth),
+        sweep,
+        {threshold: float((best <= threshold).mean()) for threshold in UNSURE},
+    )
+
+
+def _recall_curve(log: RunLog, depth: int) -> Floats:
+    """Shape (depth,): mean share of the acceptable tools among the first 1, 2, ... depth."""
+    shares = np.broadcast_to(1 / log.accepted[:, None], log.ranks.shape)
+    is_near = (log.ranks > 0) & (log.ranks <= depth)
+    sums = np.bincount(log.ranks[is_near].astype(np.int64), shares[is_near], depth + 1)
+    curve: Floats = sums[1:].cumsum() / len(log)
+    return curve
+
+
+def mean_of(runs: Sequence[RunSummary], metric: str) -> Interval:
+    """A metric's mean over runs that differ in their split only.
+
+    Fewer than three runs get the bootstrap interval over their plans.
+    """
+    mean = over_splits([run.means[metric] for run in runs])
+    values = np.array(list(plan_means(runs, metric).values()))
+    if len(runs) >= FEWEST_SPLITS or len(values) < 2:
+        return mean
+    low, high = bootstrap_interval(values - values.mean(), np.random.default_rng(0))
+    return Interval(mean.value, mean.value + low, mean.value + high)
+
+
+def plan_means(runs: Sequence[RunSummary], metric: str) -> dict[str, float]:
+    """Each plan's mean over its steps and over the splits in which it was held out."""
+    by_plan: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for plan, value in run.by_plan[metric].items():
+            by_plan[plan].append(value)
+    return {plan: math.fsum(values) / len(values) for plan, values in by_plan.items()}
+
+
+def against_best(
+    runs: Mapping[str, Sequence[RunSummary]], metric: str
+) -> tuple[str, dict[str, float]]:
+    """The method with the highest mean, and every other's Holm-adjusted p-value against it."""
+    best = max(runs, key=lambda name: metrics.mean(run.means[metric] for run in runs[name]))
+    means = plan_means(runs[best], metric)
+    p_values = {}
+    for name, others in runs.items():
+        if name == best:
+            continue
+        p_value = paired_p_value(plan_means(others, metric), means)
+        if p_value is not None:
+            p_values[name] = p_value
+    return best, holm(p_values)

@@ -1,0 +1,179 @@
+"""Metrics by the names that users type: ``mrr``, ``f1``, ``top1``, ``recall@5``, ``log_mrr``.
+
+Tools are right that are acceptable by dependency, as in the paper; for the metrics that begin with
+``log_``, those that the log called next.
+
+A metric is a function from a run log of n steps to scores from 0 to 1, shape (n,); 1 is best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.evaluate.run_log import Floats, Ints, RunLog
+
+Metric: TypeAlias = Callable[[RunLog], Floats]
+
+
+def reciprocal_rank(log: RunLog) -> Floats:
+    """One over the rank of the best acceptable tool (paper, Appendix "Metric Details")."""
+    return np.reciprocal(log.first_rank)
+
+
+def f1(log: RunLog) -> Floats:
+    """F1 of the top k tools, k the number of acceptable ones (paper, Appendix "Metric Details").
+
+    Where fewer than k tools are known, all of them count as retrieved.
+    """
+    hits = hits_at(log, log.accepted)
+    # Harmonic mean of hits / retrieved and hits / accepted.
+    retrieved = np.minimum(log.accepted, len(log.header.tools))
+    scores: Floats = 2 * hits / (retrieved + log.accepted)
+    return scores
+
+
+def top1(log: RunLog) -> Floats:
+    """Whether the best tool is acceptable (paper, Table "Top-1 tool retrieval accuracy")."""
+    return np.where(log.first_rank == 1, 1.0, 0.0)
+
+
+def log_reciprocal_rank(log: RunLog) -> Floats:
+    """One over the rank of the call that the log made next, the end of the plan included.
+
+    Of parallel calls, as far as their steps are known, the best ranked counts.
+    """
+    return np.reciprocal(log.log_rank)
+
+
+def log_top1(log: RunLog) -> Floats:
+    """Whether the best tool is what the log called next, the end of the plan included."""
+    return np.where(log.log_rank == 1, 1.0, 0.0)
+
+
+def recall_at(k: int) -> Metric:
+    """Share of the acceptable tools that are among the top k.
+
+    The divisor is the number of acceptable tools, as usual in retrieval, so a step with more than
+    k of them cannot reach 1; ``hit@k`` asks for one of them only.
+    """
+    return lambda log: hits_at(log, k) / log.accepted
+
+
+def hit_at(k: int) -> Metric:
+    """Whether an acceptable tool is among the top k: an agent shown those k can go on."""
+    return lambda log: np.where(log.first_rank <= k, 1.0, 0.0)
+
+
+def hits_at(log: RunLog, k: int | Ints) -> Ints:
+    """Shape (n,): how many acceptable tools are among the top k; ``k`` may differ by step."""
+    limit = np.broadcast_to(k, len(log))[:, None]
+    hits: Ints = ((log.ranks > 0) & (log.ranks <= limit)).sum(axis=1)
+    return hits
+
+
+# One line a metric: those that stand alone, and those that take a number of tools after an @.
+_METRICS: dict[str, Metric] = {
+    "mrr": reciprocal_rank,
+    "f1": f1,
+    "top1": top1,
+    "log_top1": log_top1,
+    "log_mrr": log_reciprocal_rank,
+}
+_METRICS_AT: dict[str, Callable[[int], Metric]] = {"recall": recall_at, "hit": hit_at}
+
+NAMES = (*_METRICS, *(f"{name}@k" for name in _METRICS_AT))
+
+DEFAULT = ("mrr", "f1", "top1", "recall@5", "log_top1", "log_mrr")
+"""The columns of the retrieval table: the paper's two, what a user of the top tools asks, and how
+often the ranking agrees with the log."""
+
+
+def metric(name: str) -> Metric:
+    """The metric behind a name such as ``"mrr"`` or ``"recall@5"``.
+
+    Raises:
+        InputError: no metric has that name, or k is not a whole number from 1.
+    """
+    if name in _METRICS:
+        return _METRICS[name]
+    base, at, k = name.partition("@")
+    if base not in _METRICS_AT or not at:
+        raise unknown_choice("metric", name, NAMES)
+    if not (k.isascii() and k.isdigit()) or int(k) < 1:
+        raise InputError(f"metric {name!r} needs a whole number from 1 after the @: {base}@5")
+    return _METRICS_AT[base](int(k))
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a metric over some steps."""
+
+    value: float
+    steps: int
+
+
+def mean_score(log: RunLog, name: str) -> float:
+    """Mean over all steps, end of plan included; NaN for a log without steps.
+
+    Raises:
+        InputError: no metric has that name.
+    """
+    return mean(metric(name)(log).tolist())
+
+
+def by_step(log: RunLog, name: str) -> dict[int, Mean]:
+    """Means by the number of calls made before the step."""
+    return _by_group(log, name, log.step)
+
+
+def by_plan_length(log: RunLog, name: str) -> dict[int, Mean]:
+    """Means by the number of calls of the whole plan (paper, Table "Top-1 … plan length")."""
+    return _by_group(log, name, log.plan_length)
+
+
+def by_plan(log: RunLog, name: str) -> dict[str, Mean]:
+    """Means by plan, in the order of the log; what the significance tests resample."""
+    means = _by_group(log, name, log.plan)
+    return {log.plan_ids[plan]: value for plan, value in means.items()}
+
+
+def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
+    """One row of the retrieval table, as ``dtdr evaluate --json`` prints it."""
+    header = log.header
+    speed = header.rank_microseconds_median
+    return {
+        "retriever": header.retriever,
+        "encoder": None if header.encoder is None else str(header.encoder.get("name")),
+        **{name: round(mean_score(log, name), 6) for name in names},
+        "steps": len(log),
+        "fit_seconds": round(header.fit_seconds, 4),
+        "rank_microseconds_median": None if speed is None else round(speed, 1),
+    }
+
+
+def mean(values: Iterable[float]) -> float:
+    """Mean that does not depend on the order of the values, as it is rounded once; NaN of none."""
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else math.nan
+
+
+def _by_group(log: RunLog, name: str, keys: Ints) -> dict[int, Mean]:
+    scores = metric(name)(log)
+    if not len(scores):
+        return {}
+    # Sums of the same scores in the same order, whatever the order of the steps.
+    order = np.lexsort((scores, keys))
+    groups, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    means = np.add.reduceat(scores[order], starts) / counts
+    return {
+        group: Mean(value, steps)
+        for group, value, steps in zip(
+            groups.tolist(), means.tolist(), counts.tolist(), strict=True
+        )
+    }

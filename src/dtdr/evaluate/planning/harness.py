@@ -1,0 +1,242 @@
+"""Run a planner on held-out demonstrations, step by step or plan by plan, into a run log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.progress import track
+from dtdr.errors import InputError
+from dtdr.evaluate.harness import rank_after_calls
+from dtdr.evaluate.planning.run_log import Kind, PlanningHeader, PlanningLog, PlanningLogWriter
+from dtdr.llm.planning import PlannedStep, Planner, PlanResult
+from dtdr.llm.prompting import LAYOUTS
+from dtdr.rankers.model_folder import versions
+
+
+def hold_out(
+    demonstrations: Iterable[Demonstration], share: float = 0.2, *, seed: int = 0
+) -> tuple[list[Demonstration], list[Demonstration]]:
+    """Two sides of what may be learned from: to fit a retriever on, and to choose settings on.
+
+    Args:
+        demonstrations: none of those that are tested.
+        share: of the demonstrations that is held out; in (0, 1).
+        seed: of the division.
+
+    Raises:
+        InputError: a side would be empty.
+    """
+    shuffled = list(demonstrations)
+    random.Random(seed).shuffle(shuffled)
+    cut = round(len(shuffled) * (1 - share))
+    if not 0 < cut < len(shuffled):
+        raise InputError(
+            f"{len(shuffled)} demonstrations are too few to hold out {share:.0%} of them"
+        )
+    return shuffled[:cut], shuffled[cut:]
+
+
+def choose_steps(
+    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+) -> list[tuple[Demonstration, int]]:
+    """Steps to run: all, or a random sample of that size, the same for the same seed.
+
+    A larger sample of the same seed contains the smaller one.
+    """
+    steps = [
+        (item, step)
+        for item in demonstrations
+        if item.outcome != "failure"
+        for step in range(len(item.plan) + 1)
+    ]
+    random.Random(seed).shuffle(steps)
+    return steps if size is None else steps[:size]
+
+
+def choose_plans(
+    demonstrations: Sequence[Demonstration], size: int | None = None, *, seed: int = 0
+) -> list[Demonstration]:
+    """Plans to run: all, or a random sample of that size, the same for the same seed."""
+    plans = [item for item in demonstrations if item.outcome != "failure"]
+    random.Random(seed).shuffle(plans)
+    return plans if size is None else plans[:size]
+
+
+def run_selections(
+    planner: Planner,
+    steps: Sequence[tuple[Demonstration, int]],
+    path: str | Path,
+    *,
+    dataset: str = "",
+    split_sha256: str = "",
+    seed: int = 0,
+) -> PlanningLog:
+    """Select one function at each step, teacher-forced: the calls before it are the gold plan's.
+
+    Args:
+        planner: its retriever was fitted on other demonstrations.
+        steps: what ``choose_steps`` gave.
+        path: the run log; one that is there already is continued.
+        dataset: its name, for the header.
+        split_sha256: of the split, for the header.
+        seed: of the examples in the prompt, for the header.
+
+    Raises:
+        InputError: the log is of another run.
+        LLMError: the LLM could not be asked; run again to go on from there.
+    """
+    names = [[item.id, step] for item, step in steps]
+    header = _header(planner, "selections", names, dataset, split_sha256, seed)
+    writer = PlanningLogWriter(path, header)
+    try:
+        for demonstration, step in track(steps, "Selecting", total=len(steps)):
+            if (demonstration.id, step) in writer.records:
+                continue
+            calls = list(demonstration.plan.calls[:step])
+            (ranking,) = rank_after_calls(planner.retriever, [(demonstration, step)])
+            made = planner.select(demonstration.query, calls, ranking)
+            chosen = made.selected
+            writer.add(
+                {
+                    "plan": demonstration.id,
+                    "step": step,
+                    "acceptable": sorted(demonstration.plan.acceptable_next(range(step))),
+                    "selected": chosen.tool,
+                    "outcome": chosen.outcome,
+                    "answer": chosen.answer,
+                    "best": ranking.best,
+                    "confidence": round(ranking.confidence, 6),
+                    "shown": list(made.shown),
+                    "candidates": list(chosen.candidates),
+                    "probabilities": [
+                        round(ranking.probability(name), 6) for name in chosen.candidates
+                    ],
+                    "likelihoods": [round(value, 6) for value in chosen.likelihoods],
+                    "constant_tokens": made.constant_tokens,
+                    "variable_tokens": made.variable_tokens,
+                    "llm_calls": made.llm_calls,
+                    "seconds": round(made.seconds["select"], 6),
+                }
+            )
+    finally:
+        writer.close()
+    return writer.log()
+
+
+def run_plans(
+    planner: Planner,
+    demonstrations: Sequence[Demonstration],
+    path: str | Path,
+    *,
+    dataset: str = "",
+    split_sha256: str = "",
+    seed: int = 0,
+    until_mistake: bool = False,
+    gold_history: bool = False,
+) -> PlanningLog:
+    """Plan each query from the start; further arguments as for ``run_selections``.
+
+    With ``until_mistake``, a plan is given up as soon as it calls a function more often than the
+    gold plan does. Success rates stay the same, since such a plan cannot become isomorphic, and
+    most of a weak model's time is saved.
+
+    With ``gold_history``, each step goes on after the gold calls (paper, Algorithms 1 and 2);
+    without it, after the plan's own (paper, Section 4).
+
+    Raises:
+        InputError: also where both are asked for.
+    """
+    if until_mistake and gold_history:
+        raise InputError("a plan along the gold plan is not given up; leave until_mistake out")
+    header = _header(
+        planner, "plans", [item.id for item in demonstrations], dataset, split_sha256, seed
+    )
+    if until_mistake:
+        header = replace(header, select={**header.select, "until_mistake": True})
+    if gold_history:
+        header = replace(header, select={**header.select, "gold_history": True})
+    writer = PlanningLogWriter(path, header)
+    try:
+        for demonstration in track(demonstrations, "Planning", total=len(demonstrations)):
+            if (demonstration.id, -1) in writer.records:
+                continue
+            if gold_history:
+                result = planner.plan_along(demonstration.query, demonstration.plan.calls)
+            else:
+                result = _plan_one(planner, demonstration, until_mistake)
+            gold = demonstration.to_dict()
+            writer.add(
+                {
+                    "plan": demonstration.id,
+                    "step": -1,
+                    "gold": {"calls": gold["calls"], "links": gold.get("links", [])},
+                    **{
+                        name: value
+                        for name, value in result.to_dict().items()
+                        if name in ("calls", "stopped", "steps")
+                    },
+                }
+            )
+    finally:
+        writer.close()
+    return writer.log()
+
+
+def _plan_one(planner: Planner, demonstration: Demonstration, until_mistake: bool) -> PlanResult:
+    if not until_mistake:
+        return planner.plan(demonstration.query)
+    left = Counter(demonstration.plan.tools)
+    steps: list[PlannedStep] = []
+    for step in planner.iter_steps(demonstration.query):
+        steps.append(step)
+        if step.call is not None:
+            left[step.call.tool] -= 1
+            if left[step.call.tool] < 0:
+                break
+    return planner.result_of(demonstration.query, steps)
+
+
+def _header(
+    planner: Planner,
+    kind: Kind,
+    names: Iterable[Any],
+    dataset: str,
+    split_sha256: str,
+    seed: int,
+) -> PlanningHeader:
+    listed = list(names)
+    selector, retriever = planner.selector, planner.retriever
+    name = "" if planner.llm is None else planner.llm.name
+    kind_of_llm, _, model = name.partition(":")
+    # A folder says nothing about the model, and is different on another machine.
+    llm = f"{kind_of_llm}:{Path(model).name}" if kind_of_llm in ("gguf", "replay") else name
+    return PlanningHeader(
+        kind=kind,
+        dataset=dataset,
+        split_sha256=split_sha256,
+        subset_sha256=hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
+        size=len(listed),
+        retriever={"name": retriever.name, "parameters": retriever.parameters()},
+        llm=llm,
+        icl=planner.prompts.method.name,
+        select={
+            "method": selector.method,
+            **asdict(selector.fusion),
+            "confidence": selector.confidence,
+            **({} if planner.layout == LAYOUTS[0] else {"layout": planner.layout}),
+        },
+        mask={"top_k": None, "threshold": None, "coverage": None} | planner.mask.bounds,
+        seed=seed,
+        versions=versions(),
+        examples_sha256=planner.examples.sha256,
+        max_steps=planner.max_steps if kind == "plans" else None,
+        fill=planner.filler.method if kind == "plans" else None,
+    )

@@ -1,0 +1,115 @@
+"""Downstream metrics, all computed from planning run logs (paper, Appendix on metrics)."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from dtdr.data.calls import is_reference
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.evaluate.metrics import mean
+from dtdr.evaluate.planning.run_log import PlanningLog
+from dtdr.evaluate.statistics import Proportion, proportion
+
+SIMILAR = 0.8
+"""Ratio from which two free texts count as the same: accepts another article, ending or
+punctuation; numbers and dates must be equal whatever the ratio, since one digit moves it little."""
+
+
+def function_selection_accuracy(log: PlanningLog) -> Proportion:
+    """FSA: how often the selected function is acceptable by the gold plan's DAG."""
+    return proportion(is_correct(record) for record in log)
+
+
+def is_correct(record: Mapping[str, Any]) -> bool:
+    """Whether the selection of one step is acceptable."""
+    return record["selected"] in record["acceptable"]
+
+
+def invalid_name_rate(log: PlanningLog) -> Proportion:
+    """How often the LLM named no listed function; a prompt that was too long counts apart."""
+    asked = [record for record in log if record["llm_calls"] and record["outcome"] != "too long"]
+    return proportion(record["selected"] is None for record in asked)
+
+
+def too_long_rate(log: PlanningLog) -> Proportion:
+    """How often the prompt exceeded the model's context."""
+    return proportion(record["outcome"] == "too long" for record in log)
+
+
+def costs(log: PlanningLog) -> dict[str, float]:
+    """What a step costs on average.
+
+    Returns:
+        ``constant_tokens`` and ``variable_tokens``, means of the prompts that were sent;
+        ``llm_calls``, the mean; ``seconds``, the median.
+    """
+    records = list(log)
+    sent = [record for record in records if record["llm_calls"]]
+    return {
+        "constant_tokens": mean(record["constant_tokens"] for record in sent),
+        "variable_tokens": mean(record["variable_tokens"] for record in sent),
+        "llm_calls": mean(record["llm_calls"] for record in records),
+        "seconds": statistics.median(record["seconds"] for record in records)
+        if records
+        else math.nan,
+    }
+
+
+def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:
+    """SR: how often the whole plan is isomorphic to the gold plan.
+
+    Args:
+        log: of whole plans.
+        arguments: ``names`` compares the functions and what depends on what; ``strict`` also
+            compares every argument (the paper's reading); ``similar`` compares arguments with
+            free text compared by ``similar_texts``.
+    """
+    compare: Any = {"names": False, "strict": True, "similar": similar_arguments}[arguments]
+    outcomes: list[bool] = []
+    for record in log:
+        gold = _plan(record["plan"], record["gold"])
+        made = _plan(record["plan"], {"calls": record["calls"]})
+        finished = record["stopped"] == "end"
+        outcomes.append(finished and made.is_isomorphic(gold, arguments=compare))
+    return proportion(outcomes)
+
+
+def similar_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether two calls' arguments agree; an empty optional value is as good as none."""
+    names = {*left, *right}
+    return all(similar_values(left.get(name), right.get(name)) for name in names)
+
+
+def similar_values(left: Any, right: Any) -> bool:
+    """Whether two values agree, with free text compared by ``similar_texts``."""
+    if left in (None, "", []) and right in (None, "", []):
+        return True
+    if isinstance(left, str) and isinstance(right, str):
+        return similar_texts(left, right)
+    if is_reference(left) or is_reference(right):
+        return bool(left == right)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(
+            similar_values(*pair) for pair in zip(left, right, strict=True)
+        )
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return similar_arguments(left, right)
+    return bool(left == right)
+
+
+def similar_texts(left: str, right: str) -> bool:
+    """Whether two texts are alike but for case, spacing and small differences in wording."""
+    first, second = (" ".join(text.casefold().split()) for text in (left, right))
+    if re.findall(r"\d+", first) != re.findall(r"\d+", second):
+        return False
+    return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio() >= SIMILAR
+
+
+def _plan(identifier: str, record: Mapping[str, Any]) -> Plan:
+    return Demonstration.from_dict({"id": identifier, "query": "-", **record}).plan

@@ -1,0 +1,157 @@
+"""What ``dtdr evaluate`` measured, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dtdr.evaluate.metrics import Mean
+from dtdr.evaluate.reliability import BINS, TARGETS
+from dtdr.evaluate.tables import Column, Table, count, duration, share
+
+if TYPE_CHECKING:
+    from dtdr.evaluate.call_accuracy import CallScores
+    from dtdr.evaluate.reliability import Reliability
+
+TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1", "log_top1": "Log top-1", "log_mrr": "Log MRR"}
+"""Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
+
+MOST_GROUPS = 9
+"""Columns that fit beside the names of a method and its encoder in 100 columns."""
+
+
+def metric_title(name: str) -> str:
+    """A metric's header."""
+    return TITLES.get(name, name.capitalize())
+
+
+def retrieval_table(
+    results: Sequence[Mapping[str, Any]], metrics: Sequence[str], *, title: str, caption: str
+) -> Table:
+    """Methods as rows, metrics as columns, like the paper's retrieval table.
+
+    Args:
+        results: what ``dtdr.evaluate.metrics.summary`` gives, one a run.
+        metrics: names of the metrics to show.
+        title: above the table.
+        caption: below it.
+    """
+    return Table(
+        [
+            Column("Retriever", "retriever"),
+            Column("Encoder", "encoder"),
+            *(Column(metric_title(name), name, share, True, True) for name in metrics),
+            Column("Fit s", "fit_seconds", duration, True),
+            Column("Rank µs", "rank_microseconds_median", count, True),
+        ],
+        results,
+        title,
+        caption,
+    )
+
+
+def reliability_table(
+    results: Sequence[Mapping[str, Any]], reliabilities: Sequence[Reliability], *, title: str
+) -> Table:
+    """Methods as rows: calibration error, and coverage and size of the prediction sets.
+
+    Args:
+        results: what ``dtdr.evaluate.metrics.summary`` gives, one a run.
+        reliabilities: the reliability of each run.
+        title: above the table.
+    """
+    rows = []
+    for result, item in zip(results, reliabilities, strict=True):
+        row = {
+            "retriever": result["retriever"],
+            "encoder": result["encoder"],
+            "ece": item.ece,
+            "unfamiliar": item.unfamiliar,
+        }
+        for one in item.coverages:
+            row |= {f"hits@{one.target}": one.hits, f"tools@{one.target}": one.tools}
+        rows.append(row)
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Encoder", "encoder"),
+        Column("ECE", "ece", share, True),
+    ]
+    for percent in TARGETS:
+        target = percent / 100
+        columns += [
+            Column(f"At {target:.2f}".replace("0.", "."), f"hits@{target}", share, True),
+            Column("Tools", f"tools@{target}", lambda value: f"{value:.1f}", True),
+        ]
+    columns.append(Column("Unfamiliar", "unfamiliar", share, True))
+    caption = (
+        f"ECE: calibration error of the confidence, {BINS} bins. At: share of steps whose set for "
+        "that coverage\nholds an acceptable tool, at least Top-1 as no set is empty; Tools: its "
+        "mean size. Unfamiliar: share\nof plans below the threshold."
+    )
+    return Table(columns, rows, title, caption)
+
+
+def breakdown_table(
+    groups: Sequence[tuple[Mapping[str, Any], Mapping[int, Mean]]], *, title: str
+) -> Table:
+    """Methods as rows, steps or plan lengths as columns, with the number of steps as footer.
+
+    Args:
+        groups: for each run its result and the means of one metric by step or by plan length.
+        title: above the table.
+    """
+    numbers = sorted({number for _, means in groups for number in means})
+    shown, left_out = numbers[:MOST_GROUPS], numbers[MOST_GROUPS:]
+    caption = f"Not shown: {left_out[0]} to {left_out[-1]} (see --json)." if left_out else ""
+    rows = [
+        {
+            "retriever": result["retriever"],
+            "encoder": result["encoder"],
+            **{str(number): means[number].value for number in shown if number in means},
+        }
+        for result, means in groups
+    ]
+    columns = [
+        Column("Retriever", "retriever"),
+        Column("Encoder", "encoder"),
+        *(Column(str(number), str(number), share, True, True) for number in shown),
+    ]
+    steps = groups[0][1] if groups else {}
+    footer = {str(number): count(steps[number].steps) for number in shown if number in steps}
+    return Table(columns, rows, title, caption, {"retriever": "steps", **footer})
+
+
+def calls_table(scores: CallScores, *, title: str) -> Table:
+    """How many calls are filled exactly: of all, of the sure ones, and by source."""
+    named = {
+        "calls exact": scores.exact,
+        "most sure half": scores.exact_most_sure_half,
+        "most sure quarter": scores.exact_most_sure_quarter,
+        "plans with all dependencies": scores.plans_dependencies,
+    }
+    for least, (covered, exact) in scores.coverage.items():
+        named[f"probability {least} and above ({covered:.0%} of calls)"] = exact
+    for kind, value in scores.slots.items():
+        named[f"arguments: {kind}"] = value
+    rows = [{"name": name, "share": value} for name, value in named.items()]
+    columns = [Column("Measure", "name"), Column("Share right", "share", share, True)]
+    caption = f"{scores.calls:,} calls, {scores.milliseconds_median:.1f} ms each (median)."
+    return Table(columns, rows, title=title, caption=caption)
+
+
+def lost_leaves_table(scores: CallScores, *, title: str) -> Table:
+    """The leaves of calls that were wrong most often, and why."""
+    rows = [
+        {
+            "name": name,
+            "count": sum(reasons.values()),
+            "reasons": ", ".join(f"{reason} {number}" for reason, number in reasons.items()),
+        }
+        for name, reasons in scores.lost.items()
+    ]
+    columns = [
+        Column("Leaf", "name"),
+        Column("Wrong", "count", count, True),
+        Column("Reasons", "reasons"),
+    ]
+    return Table(columns, rows, title=title)

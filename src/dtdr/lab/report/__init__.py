@@ -1,5 +1,0 @@
-"""The report: sections of text, tables and figures, as one HTML page and as Markdown."""
-
-from dtdr.lab.report.build import build_report, write_report
-
-__all__ = ["build_report", "write_report"]

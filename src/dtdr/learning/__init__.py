@@ -1,6 +1,0 @@
-"""One process that applies a log of feedback to a model which servers watch."""
-
-from dtdr.learning.trainer import LearnOptions, Outcome, Trainer
-from dtdr.learning.versions import Change, Versions
-
-__all__ = ["Change", "LearnOptions", "Outcome", "Trainer", "Versions"]

@@ -1,0 +1,1 @@
+"""Function calling with an LLM: backends, prompts and the planner."""

@@ -1,0 +1,90 @@
+"""LLM backends by the names that users type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from dtdr.data.registry import Registry
+from dtdr.errors import InputError
+from dtdr.llm.backends.backend import (
+    LLM,
+    CannotScoreError,
+    Completion,
+    Decoding,
+    LLMError,
+    PromptTooLongError,
+)
+
+# By the part of the name before the colon.
+_REGISTRY: Registry[LLM] = Registry(
+    "kind of LLM",
+    {
+        "gguf": ("dtdr.llm.backends.llama_cpp", "LlamaCpp"),
+        "hf": ("dtdr.llm.backends.transformers", "TransformersLLM"),
+        "openai": ("dtdr.llm.backends.server", "OpenAIServer"),
+        "replay": ("dtdr.llm.backends.replay", "Replay"),
+    },
+)
+
+KINDS = _REGISTRY.names
+"""Every kind of backend."""
+
+NAMES_HELP = "gguf:PATH, openai:NAME@URL, hf:NAME or replay:FILE"
+"""How a model is named, for help texts."""
+
+
+def create(name: str, *, record: str | Path | None = None, **parameters: Any) -> LLM:
+    """A backend from its name: ``gguf:``, ``openai:``, ``hf:`` or ``replay:`` and the rest.
+
+    Args:
+        name: kind and model; of ``hf:``, ``?dtype=float16`` or ``?device=cpu`` may follow.
+        record: a file that keeps the answers, for ``replay:`` later.
+        parameters: the backend's own, such as ``context`` or ``timeout``.
+
+    Raises:
+        InputError: the name is not of that form, or the backend does not take a parameter.
+        LLMError: the model cannot be loaded.
+    """
+    kind, colon, rest = name.partition(":")
+    if not colon or not rest:
+        raise InputError(f"{name!r} names no LLM; write {NAMES_HELP}")
+    arguments: tuple[str, ...] = (rest,)
+    if kind == "openai":
+        model, at, url = rest.partition("@")
+        if not at or not model or not url:
+            raise InputError(
+                f"{name!r} names no model and server; write openai:NAME@URL, such as "
+                "openai:qwen3@http://127.0.0.1:8080/v1"
+            )
+        arguments = (model, url)
+    elif kind == "hf" and "?" in rest:
+        model, _, written = rest.partition("?")
+        arguments = (model,)
+        options = dict(parse_qsl(written, keep_blank_values=True))
+        for option in options:
+            if option not in ("dtype", "device"):
+                raise InputError(
+                    f"{name!r} sets {option!r}; an hf: model takes dtype and device, such as "
+                    "hf:Qwen/Qwen3-0.6B?dtype=float16"
+                )
+        parameters = {**options, **parameters}
+    llm = _REGISTRY.create(kind, *arguments, **parameters)
+    if record is None:
+        return llm
+    from dtdr.llm.backends.replay import Recorder
+
+    return Recorder(llm, record)
+
+
+__all__ = [
+    "KINDS",
+    "LLM",
+    "CannotScoreError",
+    "Completion",
+    "Decoding",
+    "LLMError",
+    "PromptTooLongError",
+    "create",
+]

@@ -1,0 +1,164 @@
+"""What every LLM backend can do, and how it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+
+from dtdr.errors import DtdrError, InputError
+from dtdr.llm.prompting import AnswerForm, Prompt
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class LLMError(DtdrError):
+    """An LLM could not be loaded or reached, or its answer could not be used."""
+
+
+class PromptTooLongError(LLMError):
+    """The prompt exceeds the model's context."""
+
+
+class CannotScoreError(LLMError):
+    """The backend gives no log-likelihoods of given texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an LLM wrote.
+
+    Attributes:
+        text: the answer.
+        prompt_tokens: tokens of the whole prompt, chat template included; None where unknown.
+        cached_tokens: how many of them were not read again; None where unknown.
+        completion_tokens: tokens written; None where unknown.
+    """
+
+    text: str
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What an answer may be.
+
+    Attributes:
+        max_tokens: at most so many tokens are written.
+        choices: given, the answer is one of them, whatever ``max_tokens`` says.
+        stop: texts that end the answer and are left out of it.
+        form: what the answer must look like, where the backend can hold it to that.
+
+    Raises:
+        InputError: there is nothing to choose from, or an empty text.
+    """
+
+    max_tokens: int
+    choices: tuple[str, ...] | None = None
+    stop: tuple[str, ...] = ()
+    form: AnswerForm | None = None
+
+    def __post_init__(self) -> None:
+        if self.choices is not None and not (self.choices and all(self.choices)):
+            raise InputError("an LLM needs at least one choice, and none that is empty")
+
+
+def _in_pool(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Awaitable[Result]]:
+    """The method of the same name, run in the backend's threads."""
+
+    async def run(self: LLM, /, *args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="dtdr-llm")
+        work = functools.partial(getattr(self, method.__name__), *args, **keywords)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    run.__doc__ = f"As ``{method.__name__}``, without blocking the event loop."
+    return run
+
+
+class LLM(ABC):
+    """Base of every backend; thread-safe. Use it as a context manager, or call ``close``.
+
+    Attributes:
+        kind: the part of the name before the colon.
+        name: the name that users type.
+        counts_exactly: whether ``count_tokens`` uses the model's own tokenizer.
+        concurrency: how many calls run at a time; more wait their turn.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    counts_exactly: bool = True
+    concurrency: int = 1
+    _pool: ThreadPoolExecutor | None = None
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        choices: Sequence[str] | None = None,
+        stop: Sequence[str] = (),
+        form: AnswerForm | None = None,
+    ) -> Completion:
+        """The most probable continuation (temperature 0) of a prompt, as ``Decoding`` says.
+
+        Raises:
+            InputError: there is nothing to choose from, or an empty text.
+            PromptTooLongError: the prompt exceeds the model's context.
+            LLMError: there was no usable answer, after retries where they can help.
+        """
+        chosen = None if choices is None else tuple(choices)
+        return self._complete(prompt, Decoding(max_tokens, chosen, tuple(stop), form))
+
+    @abstractmethod
+    def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
+        """As ``complete``."""
+
+    @abstractmethod
+    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
+        """Natural logarithm of each text's probability as the whole answer, its end included.
+
+        A text that is less than e^-12 times as probable as the best may count as that
+        (``dtdr.llm.backends.tree.NEGLIGIBLE``).
+
+        Raises:
+            CannotScoreError: the backend cannot do this.
+            PromptTooLongError: the prompt exceeds the model's context.
+            LLMError: there was no usable answer, after retries where they can help.
+        """
+
+    @abstractmethod
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, without a chat template."""
+
+    @property
+    def can_score(self) -> bool:
+        """Whether ``score`` works."""
+        return True
+
+    def forget(self) -> None:  # noqa: B027  # a backend without a cache has nothing to forget
+        """Drop what is cached of earlier prompts, to time a step cold."""
+
+    def close(self) -> None:
+        """Free what the backend holds."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    acomplete = _in_pool(complete)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,22 @@
+"""Planning with an LLM: select the next function, fill its parameters, until the end of plan."""
+
+from dtdr.llm.planning.cache import CacheStatistics, PlanCache
+from dtdr.llm.planning.filling import FilledParameters, Filler, fill
+from dtdr.llm.planning.planner import Planner
+from dtdr.llm.planning.results import PlannedStep, PlanResult
+from dtdr.llm.planning.selector import METHODS, Fusion, Selected, Selector
+
+__all__ = [
+    "METHODS",
+    "CacheStatistics",
+    "FilledParameters",
+    "Filler",
+    "Fusion",
+    "PlanCache",
+    "PlanResult",
+    "PlannedStep",
+    "Planner",
+    "Selected",
+    "Selector",
+    "fill",
+]

@@ -1,0 +1,385 @@
+"""The agent of the paper: retrieve, select the next function, fill its parameters, go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from dtdr.data.calls import END, ToolCall, renumber_calls
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.errors import InputError, check_at_least
+from dtdr.llm.backends import LLM
+from dtdr.llm.planning.cache import PlanCache
+from dtdr.llm.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
+from dtdr.llm.planning.results import PlannedStep, PlanResult, Stopped
+from dtdr.llm.planning.selector import DEFAULT as DEFAULT_SELECT
+from dtdr.llm.planning.selector import Selected, Selector
+from dtdr.llm.prompting import DEFAULT as DEFAULT_ICL
+from dtdr.llm.prompting import (
+    LAYOUTS,
+    Examples,
+    FillingPrompts,
+    PlanFillingPrompts,
+    SelectionPrompts,
+)
+from dtdr.predict.model import Model
+from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.predict.session import NO_PLANS, Session
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import Selection
+
+MAX_STEPS = 20
+"""Calls of one plan at most; the longest of TinyAgent, T-Eval, TRAJECT-Bench and UltraTool has
+19."""
+
+MAX_REPEATS = 4
+"""So many calls of one function with the same arguments are a loop: the same published plans hold
+three of them in 0.2 % of the cases, and four in none. Where parameters are not filled, calls
+of one function look alike, and 6 % of the plans of T-Eval have four: nothing is a loop then."""
+
+
+class Planner:
+    """Plans how to answer a query; no tool is executed.
+
+    Args:
+        retriever: fitted; its tools are the tools there are.
+        llm: may be None: then the retriever selects, and parameters are filled as learned.
+            With ``select="plan"`` it is asked once, for what is unknown in the whole plan.
+        icl: how the ranking is written into the prompt; see ``dtdr.llm.prompting.METHODS``.
+        layout: of the prompts; see ``dtdr.llm.prompting.LAYOUTS``.
+        select: a selection method's name, or a ``Selector``. Default: ``constrained`` with an LLM,
+            without one ``plan`` where whole plans were learned, else ``retriever``.
+        mask: which tools count as retrieved.
+        demonstrations: for the example in each prompt; without them there is none.
+        fill: who fills parameters, one of ``dtdr.llm.planning.filling.METHODS``; see ``Filler``.
+            Default: ``both`` where arguments were learned and there is an LLM, ``learned`` or
+            ``llm`` where there is one of them, ``none`` without either.
+        min_probability: of a learned value that ``both`` takes over without asking the LLM.
+        cache: asked first: where it has a plan for the query, that is followed as by ``plan``, and
+            ``select`` is for the other queries. Put runs into it once they turned out right.
+        max_steps: calls of one plan at most.
+        seed: of the choice of the example.
+
+    Raises:
+        InputError: an unknown method, no LLM where one is needed, or the retriever is not fitted.
+    """
+
+    def __init__(
+        self,
+        retriever: Model,
+        llm: LLM | None = None,
+        *,
+        icl: str = DEFAULT_ICL,
+        layout: str = LAYOUTS[0],
+        select: str | Selector | None = None,
+        mask: Selection | None = None,
+        demonstrations: Iterable[Demonstration] = (),
+        fill: str | None = None,
+        min_probability: float = MIN_PROBABILITY,
+        cache: PlanCache | None = None,
+        max_steps: int = MAX_STEPS,
+        seed: int = 0,
+    ) -> None:
+        check_at_least(1, max_steps=max_steps)
+        self.cache = cache
+        self.retriever = retriever
+        self.llm = llm
+        if select is None:
+            alone = "retriever" if retriever.plans_ is None else "plan"
+            select = alone if llm is None else DEFAULT_SELECT
+        self.selector = select if isinstance(select, Selector) else Selector(select)
+        if llm is None and self.selector.method not in ("retriever", "plan"):
+            raise InputError(
+                f"select {self.selector.method!r} asks an LLM; give one, or select retriever"
+            )
+        if self.selector.method == "plan" and retriever.plans_ is None:
+            raise InputError(NO_PLANS)
+        self.mask = mask or Selection()
+        self.layout = layout
+        self.max_steps = max_steps
+        retriever.index(END)  # says so where the retriever is not fitted
+        tools = retriever.tools_
+        self.examples = Examples(demonstrations, seed=seed)
+        self.prompts = SelectionPrompts(tools, icl=icl, examples=self.examples, layout=layout)
+        self.filler = Filler(
+            tools,
+            fill,
+            llm=llm,
+            prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
+            plan_prompts=PlanFillingPrompts(tools, examples=self.examples),
+            is_learned=retriever.arguments_ is not None,
+            min_probability=min_probability,
+        )
+        self._constant_tokens: dict[str, int] = {}
+
+    def plan(self, query: str | Run, *, cancelled: Callable[[], bool] | None = None) -> PlanResult:
+        """Plan until the end of plan, or until something else stops it; see ``PlanResult``.
+
+        Args:
+            query: what the user asked for, or a run with what came before and was called and
+                returned so far: the plan goes on after it, and its calls are the plan's first.
+            cancelled: asked before each step; True stops with the plan as it is.
+
+        Raises:
+            LLMError: the LLM could not be asked; nothing of the plan is lost to a caller of
+                ``iter_steps``.
+        """
+        run = _Run(self, query)
+        while not run.stopped:
+            if cancelled is not None and cancelled():
+                run.stopped = "cancelled"
+                break
+            self._step(run)
+        return run.result()
+
+    def plan_along(self, query: str, calls: Sequence[ToolCall]) -> PlanResult:
+        """As ``plan``, but every step goes on after the given calls, not after the plan's own.
+
+        This is the loop of the paper's Algorithms 1 and 2, which give each step the gold history;
+        ``plan`` is that of its Section 4. There are at most as many steps as calls, and one for the
+        end.
+
+        Args:
+            query: what the user asked for.
+            calls: of the gold plan, in its order.
+
+        Raises:
+            LLMError: the LLM could not be asked.
+        """
+        run = _GoldRun(self, query, gold=renumber_calls(calls))
+        while not run.stopped:
+            self._step(run)
+        return run.result()
+
+    def iter_steps(self, query: str | Run) -> Iterator[PlannedStep]:
+        """Yield each step as it is made; closing the iterator stops the planning."""
+        run = _Run(self, query)
+        while not run.stopped:
+            yield self._step(run)
+
+    async def aplan(self, query: str | Run) -> PlanResult:
+        """As ``plan``, without blocking the event loop; cancel the task to stop."""
+        run = _Run(self, query)
+        while not run.stopped:
+            await asyncio.to_thread(self._step, run)
+        return run.result()
+
+    async def aiter_steps(self, query: str | Run) -> AsyncIterator[PlannedStep]:
+        """As ``iter_steps``, without blocking the event loop."""
+        run = _Run(self, query)
+        while not run.stopped:
+            yield await asyncio.to_thread(self._step, run)
+
+    def result_of(self, query: str | Run, steps: Iterable[PlannedStep]) -> PlanResult:
+        """The result that the steps of ``iter_steps`` amount to."""
+        run = _Run(self, query)
+        for step in steps:
+            run.add(step, self.max_steps)
+        run.stopped = run.stopped or "cancelled"
+        return run.result()
+
+    def select(self, query: str, calls: list[ToolCall], ranking: Ranking) -> PlannedStep:
+        """One selection after the given calls, without filling: a teacher-forced step.
+
+        Raises:
+            LLMError: the LLM could not be asked.
+        """
+        started = time.perf_counter()
+        shown = ranking.select(self.mask)
+        prompt = self.prompts.prompt(query, calls, shown)
+        selected = self.selector.select(self.llm, self.prompts, prompt, ranking, shown)
+        seconds = time.perf_counter() - started
+        constant = variable = 0
+        if selected.llm_calls and self.llm is not None:
+            constant = self._count_constant(self.llm, prompt.constant)
+            variable = self.llm.count_tokens(prompt.varying)
+        return PlannedStep(
+            ranking,
+            shown.tools,
+            selected,
+            None,
+            FilledParameters({}),
+            constant,
+            variable,
+            {"select": seconds},
+        )
+
+    def _step(self, run: _Run) -> PlannedStep:
+        started = time.perf_counter()
+        ranking = run.session.rank()
+        seconds = {"rank": time.perf_counter() - started}
+        if self.selector.method == "plan" or self.cache is not None:
+            planned = self._follow_plan(run, ranking, seconds)
+            if planned is not None:
+                run.add(planned, self.max_steps)
+                return planned
+        step = self.select(run.query, run.calls, ranking)
+        seconds |= step.seconds
+        tool = step.selected.tool
+        call: ToolCall | None = None
+        filled = FilledParameters({})
+        if tool is not None and tool != END:
+            started = time.perf_counter()
+            prediction = run.session.fill(tool) if self.filler.uses_learned else None
+            filled = self.filler.fill(run.query, run.calls, tool, prediction)
+            seconds["fill"] = time.perf_counter() - started
+            call = ToolCall(run.free_id, tool, filled.arguments)
+        made = replace(step, call=call, filled=filled, seconds=seconds)
+        run.add(made, self.max_steps)
+        return made
+
+    def _follow_plan(
+        self, run: _Run, ranking: Ranking, seconds: dict[str, float]
+    ) -> PlannedStep | None:
+        """The next step of the whole plan; None where the run is to go on by steps."""
+        if run.planned is None:
+            started = time.perf_counter()
+            run.planned = self._plan_ahead(run)
+            seconds["fill"] = time.perf_counter() - started
+        if run.goes_by_steps:
+            return None
+        call, filled = run.planned.pop(0) if run.planned else (None, FilledParameters({}))
+        tool = END if call is None else call.tool
+        selected = Selected(tool, "plan", candidates=(tool,))
+        return PlannedStep(ranking, (tool,), selected, call, filled, 0, 0, seconds)
+
+    def _plan_ahead(self, run: _Run) -> list[tuple[ToolCall, FilledParameters]]:
+        """The calls of the most probable plan, filled; none where there is no such plan."""
+        plan = self._find_plan(run)
+        if plan is None:
+            run.goes_by_steps = True
+            return []
+        if self.filler.uses_learned:
+            made = self.filler.fill_plan(
+                run.query, run.calls, list(zip(plan.ids, plan.calls, strict=True))
+            )
+        else:
+            made = []
+            calls = list(run.calls)
+            for id, call in zip(plan.ids, plan.calls, strict=True):
+                made.append(self.filler.fill(run.query, calls, call.tool))
+                calls.append(ToolCall(id, call.tool, made[-1].arguments))
+        return [
+            (ToolCall(id, call.tool, filled.arguments), filled)
+            for id, call, filled in zip(plan.ids, plan.calls, made, strict=True)
+        ]
+
+    def _find_plan(self, run: _Run) -> PlanPrediction | None:
+        """That of the cache, else the most probable one where plans are followed."""
+        if self.cache is not None and not run.calls:
+            plan = self.cache.get(run.session.run)
+            if plan is not None or self.selector.method != "plan":
+                return plan
+        last = run.calls[-1] if run.calls else None
+        # A plan takes for granted that its calls return what is needed.
+        is_contradicted = last is not None and last.status in ("error", "empty")
+        if is_contradicted or self.selector.method != "plan":
+            return None
+        return next(iter(run.session.plans(1)), None)
+
+    def _count_constant(self, llm: LLM, text: str) -> int:
+        if text not in self._constant_tokens:
+            self._constant_tokens[text] = llm.count_tokens(text)
+        return self._constant_tokens[text]
+
+
+@dataclass
+class _Run:
+    """A plan in the making."""
+
+    planner: Planner
+    asked: str | Run
+    steps: list[PlannedStep] = field(default_factory=list)
+    stopped: Stopped | None = None
+
+    def __post_init__(self) -> None:
+        run = self.asked if isinstance(self.asked, Run) else Run(self.asked)
+        self.query = run.query
+        if not self.query.strip():
+            raise InputError("the query is empty; say what the plan is for")
+        self.calls: list[ToolCall] = list(run.calls)
+        self.earlier = run.earlier
+        self._ids = {call.id for call in (*run.earlier, *run.calls)}
+        self.session: Session = self.planner.retriever.session(run)
+        self._made: Counter[str] = Counter()
+        self.planned: list[tuple[ToolCall, FilledParameters]] | None = None
+        self.goes_by_steps = False
+
+    @property
+    def free_id(self) -> str:
+        """Names the next call: its number in the plan, or the next that is free."""
+        number = len(self.calls) + 1
+        while str(number) in self._ids:
+            number += 1
+        return str(number)
+
+    def add(self, step: PlannedStep, max_steps: int) -> None:
+        """Append a step, and decide whether the plan goes on."""
+        self.steps.append(step)
+        if step.call is None:
+            if step.selected.tool == END:
+                self.stopped = "end"
+            elif step.selected.outcome == "too long":
+                self.stopped = "prompt too long"
+            else:
+                self.stopped = "no usable answer"
+            return
+        self._follow(step.call)
+        key = json.dumps([step.call.tool, step.call.arguments], sort_keys=True)
+        self._made[key] += 1
+        if self._made[key] >= MAX_REPEATS and self.planner.filler.method != "none":
+            self.stopped = "loop"
+        elif len(self.calls) >= max_steps:
+            self.stopped = "step limit"
+
+    def _follow(self, call: ToolCall) -> None:
+        """The next step goes on after this call."""
+        self.calls.append(call)
+        self._ids.add(call.id)
+        if self.planner.filler.uses_learned:
+            self.session.call(call.tool, call.arguments, id=call.id)
+        else:  # rankings, and with them recorded prompts, stay those by names
+            self.session.call(call.tool)
+
+    def result(self) -> PlanResult:
+        return PlanResult(
+            self.query,
+            Plan(tuple(self.calls), earlier=self.earlier),
+            tuple(self.steps),
+            self.stopped or "cancelled",
+        )
+
+
+@dataclass
+class _GoldRun(_Run):
+    """A plan in the making whose history is the gold plan's."""
+
+    gold: Sequence[ToolCall] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._planned: list[ToolCall] = []
+
+    def add(self, step: PlannedStep, max_steps: int) -> None:
+        """Keep what was planned, and go on after the gold call that stands in its place."""
+        if step.call is None:
+            super().add(step, max_steps)
+            return
+        self.steps.append(step)
+        self._planned.append(step.call)
+        if len(self.calls) == len(self.gold):
+            self.stopped = "step limit"  # it went on where the gold plan ends
+            return
+        gold = self.gold[len(self.calls)]
+        self._follow(gold)
+
+    def result(self) -> PlanResult:
+        return PlanResult(
+            self.query, Plan(tuple(self._planned)), tuple(self.steps), self.stopped or "cancelled"
+        )

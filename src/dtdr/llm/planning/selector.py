@@ -1,0 +1,187 @@
+"""Selecting the next function: by the LLM, by the retriever, or by both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dtdr.errors import InputError, unknown_choice
+from dtdr.llm.backends import LLM, PromptTooLongError
+from dtdr.llm.prompting import Prompt, SelectionPrompts
+from dtdr.llm.prompting.choice import read_choice
+from dtdr.rankers.ranking import Ranking
+
+METHODS = ("greedy", "constrained", "fused", "retriever", "auto", "plan")
+"""Selection methods by the names that users type."""
+
+DEFAULT = "constrained"
+
+Outcome = Literal[
+    "exact",
+    "cleaned",
+    "embedded",
+    "unlisted",
+    "invalid",
+    "empty",
+    "scored",
+    "single",
+    "retriever",
+    "plan",
+    "too long",
+]
+"""How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), or that
+candidates were scored, that there was but one, that the retriever or a whole plan of its decided,
+or that the prompt exceeded the context."""
+
+LOWEST_PROBABILITY = 1e-6
+"""Stands for the retriever's probability 0 in ``fused``: what a run log's decimals tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How LLM and retriever are added up (``fused``).
+
+    A candidate's score is its log-likelihood under the LLM divided by ``temperature``, plus
+    ``weight`` (λ) times its log-probability under the retriever. Choose both with
+    ``dtdr.evaluate.planning.tune`` on held-out training plans.
+    """
+
+    weight: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0 or not self.temperature > 0:
+            raise InputError("a fusion needs a weight of at least 0 and a temperature above 0")
+
+    def scores(self, likelihoods: Sequence[float], probabilities: Sequence[float]) -> list[float]:
+        """One score a candidate."""
+        return [
+            likelihood / self.temperature
+            + self.weight * math.log(max(probability, LOWEST_PROBABILITY))
+            for likelihood, probability in zip(likelihoods, probabilities, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One selection.
+
+    Attributes:
+        tool: the selected tool, end of plan included; None where the answer cannot be used.
+        outcome: how it came about.
+        answer: what the LLM wrote, or an empty text.
+        candidates: names it could choose from.
+        likelihoods: log-likelihood of each candidate, where they were scored; 0 of the only one.
+        llm_calls: selections for which the LLM was asked: 0 or 1.
+        prompt_tokens: tokens of the prompt as the backend counts them; None where not told.
+    """
+
+    tool: str | None
+    outcome: Outcome
+    answer: str = ""
+    candidates: tuple[str, ...] = ()
+    likelihoods: tuple[float, ...] = ()
+    llm_calls: int = 0
+    prompt_tokens: int | None = None
+
+
+class Selector:
+    """Selects the next function with one of the methods.
+
+    - ``greedy`` (the paper): the LLM writes freely, at most as long as the longest tool name; a
+      name that is not listed is wrong.
+    - ``constrained``: the answer is always a listed tool.
+    - ``fused``: see ``Fusion``; the backend must score texts.
+    - ``retriever``: the best of the ranking; the LLM is not asked.
+    - ``plan``: the calls of the most probable whole plan, one after the other (the planner follows
+      it); as ``retriever`` at single steps.
+    - ``auto``: the ranking's best where its confidence is at least ``confidence``, else ``fused``,
+      or ``constrained`` where the backend cannot score.
+
+    Where only one tool may be chosen, only ``greedy`` asks the LLM.
+
+    Args:
+        method: its name.
+        fusion: for ``fused`` and ``auto``.
+        confidence: for ``auto``; ``dtdr.evaluate.planning.confidence_for`` chooses it for a
+            budget of LLM calls.
+
+    Raises:
+        InputError: there is no such method, or the confidence is outside [0, 1].
+    """
+
+    def __init__(
+        self, method: str = DEFAULT, *, fusion: Fusion | None = None, confidence: float = 0.9
+    ) -> None:
+        if method not in METHODS:
+            raise unknown_choice("selection method", method, METHODS)
+        if not 0 <= confidence <= 1:
+            raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
+        self.method = method
+        self.fusion = fusion or Fusion()
+        self.confidence = confidence
+        self._tokens: dict[str, int] = {}
+
+    def asks(self, ranking: Ranking) -> bool:
+        """Whether the LLM is asked about this ranking."""
+        if self.method == "auto":
+            return ranking.confidence < self.confidence
+        return self.method not in ("retriever", "plan")
+
+    def select(
+        self,
+        llm: LLM | None,
+        prompts: SelectionPrompts,
+        prompt: Prompt,
+        ranking: Ranking,
+        shown: Ranking,
+    ) -> Selected:
+        """Select the next function.
+
+        Args:
+            llm: may be None where it is not asked.
+            prompts: the writer of the prompt, for its names.
+            prompt: what the LLM reads.
+            ranking: every tool.
+            shown: the tools that the prompt shows as retrieved.
+
+        Raises:
+            InputError: the LLM is needed and there is none.
+            LLMError: the LLM gave no usable answer at all.
+        """
+        if not self.asks(ranking):
+            return Selected(ranking.best, "retriever", candidates=shown.tools)
+        if llm is None:
+            raise InputError(f"select {self.method!r} asks an LLM; give one, or select retriever")
+        choices = prompts.choices(shown)
+        candidates = tuple(map(prompts.names.name, choices))
+        if len(candidates) == 1 and self.method != "greedy":
+            return Selected(candidates[0], "single", "", candidates, (0.0,))
+        try:
+            if self.method == "fused" or (self.method == "auto" and llm.can_score):
+                likelihoods = llm.score(prompt, choices)
+                scores = self.fusion.scores(
+                    likelihoods, [ranking.probability(name) for name in candidates]
+                )
+                best = max(range(len(scores)), key=scores.__getitem__)
+                return Selected(candidates[best], "scored", "", candidates, tuple(likelihoods), 1)
+            longest = self._longest(llm, choices)
+            if self.method == "greedy":
+                answer = llm.complete(prompt, max_tokens=longest, stop=["\n"])
+            else:
+                answer = llm.complete(prompt, max_tokens=longest, choices=choices)
+        except PromptTooLongError:
+            return Selected(None, "too long", candidates=candidates, llm_calls=1)
+        known = [prompts.names.show(tool.name) for tool in prompts.tools]
+        choice = read_choice(answer.text, choices, known)
+        name = None if choice.name is None else prompts.names.name(choice.name)
+        return Selected(name, choice.clarity, answer.text, candidates, (), 1, answer.prompt_tokens)
+
+    def _longest(self, llm: LLM, choices: Sequence[str]) -> int:
+        """Tokens of the longest name, and one more for the end or a leading space."""
+        for choice in choices:
+            if choice not in self._tokens:
+                self._tokens[choice] = llm.count_tokens(choice)
+        return max(self._tokens[choice] for choice in choices) + 1

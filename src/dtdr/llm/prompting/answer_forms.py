@@ -1,0 +1,128 @@
+"""What a filling answer may look like: a grammar for llama.cpp, a JSON schema for other servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.data.json_codec import safe
+from dtdr.data.tools import Parameter
+from dtdr.llm.prompting.values import kind_of_type
+
+_VALUES = r"""
+text ::= "'" ([^'\\\n{] | part)* "'" | "\"" ([^"\\\n{] | part)* "\""
+integer ::= "-"? [0-9]{1,15}
+number ::= integer ("." [0-9]{1,15})?
+boolean ::= "True" | "False"
+list ::= "[" (item (", " item)*)? "]"
+object ::= "{" (text ": " item (", " text ": " item)*)? "}"
+item ::= text | number | boolean | list | object
+""".strip()
+"""GBNF rules of what a value is made of."""
+
+_SCHEMA_TYPES = {
+    "text": "string",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer must look like.
+
+    Attributes:
+        grammar: GBNF of ``name='value', other=out_1``.
+        schema: JSON schema of the same as an object, where the output of a call is its name.
+    """
+
+    grammar: str
+    schema: Mapping[str, Any]
+
+
+def filling_form(parameters: Sequence[Parameter], outputs: int) -> AnswerForm:
+    """The form of an answer that fills parameters, each with a value of its type.
+
+    Optional ones may be left out; any value may be the output of a call.
+
+    Args:
+        parameters: those that are asked for, at least one.
+        outputs: how many calls there are to refer to.
+    """
+    rules = [*_value_rules(outputs), *_pair_rules("", parameters, outputs), "root ::= first-0"]
+    return AnswerForm("\n".join(rules), _schema(parameters))
+
+
+def plan_filling_form(asked: Mapping[int, Sequence[Parameter]], outputs: int) -> AnswerForm:
+    """The same for several calls: a line ``out_2: name='value'`` for each.
+
+    Args:
+        asked: parameters by the number of their call, in the order of the calls.
+        outputs: how many calls there are to refer to.
+    """
+    rules = _value_rules(outputs)
+    lines: list[str] = []
+    for number, parameters in asked.items():
+        rules += _pair_rules(f"{number}-", parameters, outputs)
+        lines.append(f'"out_{number}: " first-{number}-0')
+    root = ' "\\n" '.join(lines)
+    schemas = {f"out_{number}": _schema(parameters) for number, parameters in asked.items()}
+    return AnswerForm("\n".join([*rules, f"root ::= {root}"]), _object(schemas))
+
+
+def _value_rules(outputs: int) -> list[str]:
+    # A brace in a text begins an output that there is, or anything but the name of one.
+    part = r'part ::= "\\" [^\n] | "{" [^o{"\x27\\\n]'
+    if not outputs:
+        return [_VALUES, part]
+    numbers = " | ".join(json.dumps(str(number)) for number in range(1, outputs + 1))
+    output = f'output ::= "out_" ({numbers}) ("/" [A-Za-z0-9_.~-]+)*'
+    return [f"{_VALUES} | output", f'{part} | "{{" output "}}"', output]
+
+
+def _pair_rules(prefix: str, parameters: Sequence[Parameter], outputs: int) -> list[str]:
+    """Rules of one call's pairs, which begin with ``first-0``, the prefix before the number."""
+    rules: list[str] = []
+    for number, parameter in enumerate(parameters):
+        name = json.dumps(f"{safe(parameter.name)}=", ensure_ascii=False)
+        kind = kind_of_type(parameter.type)
+        value = f"({kind}{' | output' if outputs else ''})" if kind else "item"
+        pair, following = f"pair-{prefix}{number}", f"later-{prefix}{number + 1}"
+        rules.append(f"{pair} ::= {name} {value}")
+        # What may follow where nothing stands before, and where something does.
+        first, later = f"{pair} {following}", f'", " {pair} {following}'
+        if not parameter.required:
+            first, later = f"{first} | first-{prefix}{number + 1}", f"{later} | {following}"
+        rules += [f"first-{prefix}{number} ::= {first}", f"later-{prefix}{number} ::= {later}"]
+    count = len(parameters)
+    return [*rules, f'first-{prefix}{count} ::= ""', f'later-{prefix}{count} ::= ""']
+
+
+def _schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
+    return _object({safe(item.name): _value_schema(item) for item in parameters})
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """One that a strict server takes: it wants every key, so what is left out is null."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _value_schema(parameter: Parameter) -> dict[str, Any]:
+    kind = _SCHEMA_TYPES.get(kind_of_type(parameter.type))
+    options: list[dict[str, Any]] = [{"type": "string"}]
+    if kind is None:  # a list, an object, or anything
+        scalars: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+        options = [scalars, {"type": "array", "items": scalars}]
+    elif kind != "string":
+        options.append({"type": kind})
+    if not parameter.required:
+        options.append({"type": "null"})
+    return options[0] if len(options) == 1 else {"anyOf": options}

@@ -1,0 +1,154 @@
+"""Sessions of Claude Code: its transcripts, and what ``--output-format stream-json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from dtdr.data import json_codec
+from dtdr.errors import InputError
+from dtdr.logs.log_format import (
+    Trace,
+    TracedCall,
+    TraceFormat,
+    UserMessage,
+    arguments_of,
+    first_of,
+    nest,
+)
+from dtdr.logs.messages import Item, ToolCallRequest, conversation, items_of
+
+_NAMING_ARGUMENTS = {
+    "Skill": ("skill", ("skill", "command")),
+    "Task": ("agent", ("subagent_type",)),
+    "Agent": ("agent", ("subagent_type",)),
+}
+"""Tools that stand for many, with the prefix of the names they are given and the arguments that
+say which: ``Skill`` with ``{"skill": "pdf"}`` is ``skill:pdf``."""
+
+_SPOKEN = ("user", "assistant")
+
+
+class ClaudeCode(TraceFormat):
+    """Lines of sessions, each with one message; a sub-agent's in the same file or in its own.
+
+    A sub-agent belongs to the call that its lines name (``parent_tool_use_id``), whose result names
+    it (``agentId``), or whose prompt it began with. One that belongs to none is a run by itself.
+    """
+
+    name: ClassVar[str] = "claude-code"
+    title: ClassVar[str] = "Claude Code sessions (transcripts or stream-json)"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it is a message of a session."""
+        return (
+            isinstance(record, dict)
+            and record.get("type") in _SPOKEN
+            and isinstance(record.get("message"), dict)
+            and ("sessionId" in record or "parent_tool_use_id" in record)
+        )
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a line with its session; lines that hold no message are passed over."""
+        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+            raise InputError("not a line of a session: it has no 'type'")
+        if record["type"] not in (*_SPOKEN, "result"):
+            return
+        session = record.get("sessionId") or record.get("session_id")
+        if not isinstance(session, str):
+            raise InputError("not a line of a session: it has no 'sessionId' or 'session_id'")
+        self.window.append(session, raw, place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The session, with its sub-agents in the calls that began them."""
+        session = _Session([json_codec.loads(payload) for payload in payloads])
+        for trace in session.traces(key):
+            trace.group = key
+            yield trace
+
+
+class _Session:
+    """The lines of a session by thread: the user's own is named by an empty id."""
+
+    def __init__(self, lines: list[Mapping[str, Any]]) -> None:
+        self.threads: dict[str, list[tuple[int, Item]]] = {"": []}
+        self.called_by: dict[str, str] = {}
+        self.failed = False
+        self._thread_of: dict[str, str] = {}
+        self._positions: dict[str, int] = {}
+        for position, line in enumerate(lines):
+            if line["type"] == "result":
+                self.failed = line.get("is_error") is True
+                continue
+            name = line.get("uuid")
+            if isinstance(name, str) and name in self._thread_of:
+                continue  # a session that is resumed may repeat its lines
+            thread = self._find_thread(line, position)
+            if isinstance(name, str):
+                self._thread_of[name] = thread
+            if line.get("isMeta") is not True and line.get("isCompactSummary") is not True:
+                self._read(line, position, self.threads.setdefault(thread, []))
+
+    def traces(self, session: str) -> Iterator[Trace]:
+        """The user's thread, then those of sub-agents that no call is known to have begun."""
+        traces = {name: conversation(items) for name, items in self.threads.items()}
+        calls: dict[str, tuple[str, TracedCall]] = {}
+        prompts: dict[str, tuple[str, TracedCall]] = {}
+        for name, trace in traces.items():
+            for event in trace.events:
+                if isinstance(event, TracedCall):
+                    calls.setdefault(event.id, (name, event))
+                    prompt = arguments_of(event.arguments).get("prompt")
+                    if isinstance(prompt, str):
+                        prompts.setdefault(prompt.strip(), (name, event))
+        main = traces.pop("")
+        main.id, main.failed = session, self.failed
+        alone = []
+        for name, trace in traces.items():
+            first = next((e.text for e in trace.events if isinstance(e, UserMessage)), "").strip()
+            known = calls.get(name) or calls.get(self.called_by.get(name, "")) or prompts.get(first)
+            if known is not None and known[0] != name:
+                nest(known[1], trace, f"{session}/{name}")
+            else:
+                trace.id = f"{session}/{name}"
+                alone.append(trace)
+        yield main
+        yield from alone
+
+    def _find_thread(self, line: Mapping[str, Any], position: int) -> str:
+        parent = line.get("parent_tool_use_id")
+        if isinstance(parent, str):
+            return parent
+        if line.get("isSidechain") is not True:
+            return ""
+        agent, above = line.get("agentId"), line.get("parentUuid")
+        if isinstance(agent, str):
+            return agent
+        return self._thread_of.get(above if isinstance(above, str) else "") or f"agent-{position}"
+
+    def _read(self, line: Mapping[str, Any], position: int, items: list[tuple[int, Item]]) -> None:
+        message = line["message"]
+        # One answer of the model may be written block by block; its calls are of one step.
+        name = message.get("id")
+        if isinstance(name, str):
+            position = self._positions.setdefault(name, position)
+        agent = first_of(line.get("toolUseResult"), "agentId")
+        told = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
+        for item in items_of(told):
+            if isinstance(item, ToolCallRequest):
+                item = replace(item, tool=_full_name(item))
+            elif isinstance(agent, str) and not isinstance(item, UserMessage):
+                self.called_by.setdefault(agent, getattr(item, "id", ""))
+            items.append((position, item))
+
+
+def _full_name(request: ToolCallRequest) -> str:
+    """The tool's name, with the skill or sub-agent that its arguments ask for."""
+    prefix, keys = _NAMING_ARGUMENTS.get(request.tool, ("", ()))
+    arguments = arguments_of(request.arguments)
+    for key in keys:
+        if isinstance(value := arguments.get(key), str) and value.strip():
+            return f"{prefix}:{value.strip()}"
+    return request.tool

@@ -1,0 +1,198 @@
+"""One large JSON document, an array or an object around one: its records one by one."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from dtdr.data import json_codec
+from dtdr.data.jsonl import longest_line, too_long
+from dtdr.errors import InputError
+
+HEAD_BYTES = 32_000_000
+"""Bytes of a first line that are looked at; a longer one is taken for a document."""
+
+CHUNK = 1 << 16
+_UNSURE = 16
+"""Characters at the end of what was read that may be half a number, a name or an escape."""
+
+
+def is_document(head: list[bytes]) -> bool:
+    """Whether a file is one JSON value instead of one value a line, by its first two lines."""
+    if not head or head[0][:1] not in (b"[", b"{"):
+        return False
+    first = head[0]
+    if len(first) >= HEAD_BYTES - 2 or first in (b"[", b"{", b"[{"):
+        return True
+    if _is_json(first):
+        return len(head) == 1
+    # A broken first line of JSON lines, or the first line of a document over several lines?
+    return len(head) == 1 or not _is_json(head[1])
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        return isinstance(json_codec.loads(text), (dict, list))
+    except (ValueError, RecursionError):
+        return False
+
+
+def iter_items(path: Path, stream: IO[bytes], wrappers: Mapping[str, str]) -> Iterator[Any]:
+    """The records of a JSON document, in constant memory.
+
+    Args:
+        path: names the document in errors.
+        stream: the document, at its beginning.
+        wrappers: keys under which an object may have its list of records, with the path of the
+            records from the root. An object with none of these keys is one record.
+
+    Raises:
+        InputError: the document is not JSON, or a record is larger than a line may be.
+    """
+    document = _Document(path, stream)
+    if document.peek() == "[":
+        yield from document.walk(("item",))
+    else:
+        record: dict[str, Any] | None = {}
+        for key in document.members("{"):
+            if record is None:
+                document.skip()
+            elif key in wrappers and document.peek() == "[":
+                record = None
+                yield from document.walk(wrappers[key].split(".")[1:])
+            else:
+                record[key] = document.value()
+        if record is not None:
+            yield record
+    document.end()
+
+
+def first_items(
+    path: Path, stream: IO[bytes], wrappers: Mapping[str, str], count: int
+) -> list[Any]:
+    """A JSON document that is one record, and the first of those that it may contain."""
+    document = _Document(path, stream)
+    if document.peek() == "{":
+        try:
+            value = document.value()
+        except _TooLargeError:
+            pass
+        else:
+            lists = (value[key] for key in wrappers if isinstance(value.get(key), list))
+            return [value, *itertools.islice(itertools.chain.from_iterable(lists), count)]
+    stream.seek(0)
+    return list(itertools.islice(iter_items(path, stream, wrappers), count))
+
+
+class _TooLargeError(InputError):
+    """A record has more bytes than a line may have."""
+
+
+class _Document:
+    """Reads a JSON document from left to right, and keeps only the text of the current record."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        self._path = path
+        self._stream = stream
+        self._limit = longest_line()
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._record = self._position = 0  # where the current record begins, and the next token
+        self._is_whole = False
+
+    def walk(self, path: Sequence[str]) -> Iterator[Any]:
+        """The values under a path: ``item`` leads into a list, any other step into an object."""
+        opening = "[" if path and path[0] == "item" else "{"
+        if not path:
+            yield self.skip()
+        elif self.peek() != opening:
+            self.skip()
+        else:
+            for key in self.members(opening):
+                if key == path[0]:
+                    yield from self.walk(path[1:])
+                else:
+                    self.skip()
+
+    def members(self, opening: str) -> Iterator[str]:
+        """The keys of an object, or ``item`` for each element; the caller reads the value."""
+        closing = "]" if opening == "[" else "}"
+        self._expect(opening)
+        while self.peek() != closing:
+            key = "item"
+            if opening == "{":
+                if self.peek() != '"':
+                    self._fail("a key is missing")
+                key = self.value()
+                self._expect(":")
+            yield key
+            if self.peek() != closing:
+                self._expect(",")
+        self._expect(closing)
+
+    def skip(self) -> Any:
+        """The next value, which is a record by itself: the text before it is dropped."""
+        self._record = self._position
+        return self.value()
+
+    def end(self) -> None:
+        """Check that nothing follows."""
+        if self.peek():
+            self._fail("extra data")
+
+    def peek(self) -> str:
+        """The next character that is not a space; empty at the end."""
+        while True:
+            while self._text[self._position : self._position + 1].isspace():
+                self._position += 1
+            if self._position < len(self._text) or self._is_whole:
+                return self._text[self._position : self._position + 1]
+            self._read_on()
+
+    def value(self) -> Any:
+        """The next JSON value."""
+        self.peek()
+        while True:
+            try:
+                value, end = json_codec.decode_at(self._text, self._position)
+            except json.JSONDecodeError as error:
+                is_half = error.pos > len(self._text) - _UNSURE or "Unterminated" in error.msg
+                if self._is_whole or not is_half:
+                    self._fail(error.msg)
+            except RecursionError:
+                self._fail("nested too deeply")
+            else:
+                is_closed = isinstance(value, (str, list, dict))
+                if is_closed or self._is_whole or end + _UNSURE < len(self._text):
+                    self._position = end
+                    return value
+            self._read_on()
+
+    def _expect(self, character: str) -> None:
+        if self.peek() != character:
+            self._fail(f"expecting {character!r}")
+        self._position += 1
+
+    def _read_on(self) -> None:
+        size = len(self._text) - self._record
+        if size > self._limit:
+            raise _TooLargeError(
+                f"{self._path}: a record is too large: {too_long(self._limit)}, or export the log "
+                "as JSON lines"
+            )
+        data = self._stream.read(max(CHUNK, size))  # twice as much each time, for linear cost
+        self._is_whole = not data
+        try:
+            more = self._decoder.decode(data, self._is_whole)
+        except UnicodeDecodeError as error:
+            self._fail(json_codec.explain(error))
+        self._text = self._text[self._record :] + more
+        self._position -= self._record
+        self._record = 0
+
+    def _fail(self, reason: str) -> NoReturn:
+        raise InputError(f"{self._path} is not JSON ({reason})")

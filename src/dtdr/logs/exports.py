@@ -1,0 +1,226 @@
+"""Exports of LangSmith (runs, also as trees) and Langfuse (observations, also in their traces)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from dtdr.errors import InputError
+from dtdr.logs.log_format import (
+    as_list,
+    as_mapping,
+    as_text,
+    decode_json,
+    first_of,
+    nanoseconds,
+    run_failed,
+)
+from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question
+
+
+class LangSmith(SpanFormat):
+    """Runs with ``run_type``, ``inputs`` and ``outputs``; ``llm`` and ``tool`` runs matter.
+
+    ``inputs`` and ``outputs`` may be objects or JSON texts, messages LangChain's own or a
+    provider's. Runs without a start time are put in the order of ``dotted_order``.
+    """
+
+    name: ClassVar[str] = "langsmith"
+    title: ClassVar[str] = "LangSmith runs (JSON lines, list, or run trees)"
+    wrappers: ClassVar[Mapping[str, str]] = {"runs": "runs.item", "data": "data.item"}
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it has a ``run_type``."""
+        return isinstance(record, dict) and isinstance(record.get("run_type"), str)
+
+    def spans(self, record: Any) -> Iterator[Span]:
+        """A run, and the runs below it; see ``SpanFormat.spans``."""
+        if not self.recognizes(record):
+            raise InputError("not a LangSmith run: it has no 'run_type'")
+        yield from self._tree(record, "", str(record.get("trace_id") or record.get("id") or ""))
+
+    def _tree(self, run: Mapping[str, Any], parent: str, trace: str) -> Iterator[Span]:
+        span = self._span(run, parent, trace)
+        yield span
+        for child in as_list(run.get("child_runs")):
+            if isinstance(child, dict):
+                yield from self._tree(child, span.id, trace)
+
+    def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
+        start = nanoseconds(run.get("start_time")) or _read_dotted_order(run.get("dotted_order"))
+        span = Span(
+            trace,
+            str(run.get("id", "")),
+            str(run.get("parent_run_id") or parent),
+            start=start,
+            end=nanoseconds(run.get("end_time")),
+            failed=bool(run.get("error")) or run.get("status") == "error",
+        )
+        inputs, outputs = decode_json(run.get("inputs")), decode_json(run.get("outputs"))
+        extra = as_mapping(run.get("extra"))
+        if not span.parent:
+            span.failed = span.failed or run_failed(run) or run_failed(extra)
+        span.group = _group(extra, run)
+        kind = run["run_type"]
+        if kind == "tool":
+            span.kind = "tool"
+            span.tool = str(run.get("name", ""))
+            span.arguments = _arguments(inputs)
+            span.call_id = _call_id(outputs, extra)
+            is_wrapped = isinstance(outputs, dict) and outputs.keys() == {"output"}
+            read_output(span, outputs["output"] if is_wrapped else outputs)
+        elif kind == "llm":
+            span.kind = "llm"
+            if isinstance(inputs, dict):
+                span.inputs = message_list(inputs.get("messages", inputs.get("input")))
+                self.tools.add(inputs.get("tools"))
+                if isinstance(prompts := inputs.get("prompts"), list) and not span.inputs:
+                    span.inputs = [{"role": "user", "content": text} for text in prompts[:1]]
+            span.outputs = _replies(outputs)
+            self.tools.add(first_of(extra.get("invocation_params"), "tools", "functions"))
+        else:
+            read_question(span, inputs)
+        return span
+
+
+def _read_dotted_order(value: object) -> int:
+    """Start time out of ``20240501T120000000000Z<id>.20240501T120001000000Z<id>``."""
+    if not isinstance(value, str):
+        return 0
+    moment = value.rsplit(".", 1)[-1].split("Z", 1)[0]
+    if len(moment) < 15:
+        return 0
+    return nanoseconds(f"{moment[:15]}.{moment[15:] or '0'}+00:00")
+
+
+def _group(extra: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    # A run's own session_id is the project, which is not a conversation.
+    keys = ("thread_id", "conversation_id")
+    metadata = extra.get("metadata")
+    return as_text(first_of(metadata, *keys, "session_id") or first_of(run, *keys))
+
+
+def _arguments(inputs: Any) -> Any:
+    """Arguments; LangChain writes those of a tool as the text of a Python object."""
+    if isinstance(inputs, dict) and inputs.keys() == {"input"}:
+        inner = inputs["input"]
+        value = decode_json(inner)
+        if isinstance(value, str) and value[:1] == "{" and len(value) < 1_000_000:
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                return inputs
+        return value if isinstance(value, dict) else inputs
+    return inputs
+
+
+def _call_id(outputs: Any, extra: Mapping[str, Any]) -> str:
+    output = first_of(outputs, "output")
+    parts = (output, first_of(output, "kwargs"), extra)
+    return next(filter(None, (as_text(first_of(part, "tool_call_id")) for part in parts)), "")
+
+
+def _replies(outputs: Any) -> list[Any]:
+    if not isinstance(outputs, dict):
+        return message_list(outputs)
+    if isinstance(generations := outputs.get("generations"), list):
+        return [item["message"] for item in message_list(generations) if "message" in item][:1]
+    if choices := as_list(outputs.get("choices")):
+        return message_list(first_of(choices[0], "message"))
+    for key in ("messages", "message", "output"):
+        if isinstance(outputs.get(key), (list, dict)):
+            return message_list(outputs[key])
+    return message_list(dict(outputs)) if "role" in outputs or "content" in outputs else []
+
+
+class Langfuse(SpanFormat):
+    """Observations: ``GENERATION`` with its messages, ``TOOL`` with its arguments and result.
+
+    Keys may be written ``traceId`` (API, export from the UI) or ``trace_id`` (export to blob
+    storage). A ``SPAN`` that is named as a tool which a generation of the trace asked for counts as
+    that tool, since tools had no type of their own before 2025.
+    """
+
+    name: ClassVar[str] = "langfuse"
+    title: ClassVar[str] = "Langfuse observations or traces (export or API)"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it is an observation, or holds a list of them."""
+        if not isinstance(record, dict):
+            return False
+        is_one = bool(first_of(record, "traceId", "trace_id")) and "type" in record
+        return is_one or isinstance(record.get("observations"), list)
+
+    def spans(self, record: Any) -> Iterator[Span]:
+        """An observation, or those of a trace; see ``SpanFormat.spans``."""
+        if not isinstance(record, dict):
+            raise InputError("an observation must be a JSON object")
+        observations = record.get("observations")
+        if isinstance(observations, list):
+            trace = as_mapping(record.get("trace")) or record
+            identifier = str(trace.get("id") or "")
+            top = Span(identifier, f"trace:{identifier}", failed=run_failed(trace))
+            top.group = str(trace.get("sessionId") or "")
+            top.start = nanoseconds(trace.get("timestamp"))
+            read_question(top, trace.get("input"))
+            yield top
+            for item in observations:
+                if isinstance(item, dict):
+                    span = self._span(item, identifier)
+                    span.parent = span.parent or top.id
+                    yield span
+        elif first_of(record, "traceId", "trace_id") and "type" in record:
+            yield self._span(record, "")
+        else:
+            raise InputError("not a Langfuse observation: it lacks 'traceId' or 'type'")
+
+    def _span(self, item: Mapping[str, Any], trace: str) -> Span:
+        kind = str(item.get("type", "")).upper()
+        span = Span(
+            trace or str(first_of(item, "traceId", "trace_id") or ""),
+            str(item.get("id", "")),
+            str(first_of(item, "parentObservationId", "parent_observation_id") or ""),
+            start=nanoseconds(first_of(item, "startTime", "start_time")),
+            end=nanoseconds(first_of(item, "endTime", "end_time")),
+            failed=str(item.get("level", "")).upper() == "ERROR",
+            group=str(first_of(item, "sessionId", "session_id") or ""),
+        )
+        entered, left = decode_json(item.get("input")), decode_json(item.get("output"))
+        if kind == "GENERATION":
+            span.kind = "llm"
+            if isinstance(entered, dict) and "messages" in entered:
+                self.tools.add(entered.get("tools"))
+                entered = entered["messages"]
+            if isinstance(entered, str):
+                entered = [{"role": "user", "content": entered}]
+            span.inputs = message_list(entered)
+            # Some integrations write tool definitions among the messages, as role "tool".
+            self.tools.add([i["content"] for i in span.inputs if _is_definition(i)])
+            span.inputs = [i for i in span.inputs if not _is_definition(i)]
+            span.outputs = message_list(left)
+            return span
+        if kind == "EVENT":
+            return span
+        span.tool = str(item.get("name") or "")
+        read_output(span, left)
+        names = (
+            first_of(part, "tool_call_id") for part in (as_mapping(item.get("metadata")), left)
+        )
+        span.call_id = next(filter(None, map(as_text, names)), "")
+        if kind == "TOOL":
+            span.kind = "tool"
+        else:
+            span.kind = "agent" if kind == "AGENT" and span.tool else ""
+            read_question(span, entered)
+        span.arguments = entered
+        return span
+
+
+def _is_definition(message: Any) -> bool:
+    if not isinstance(message, dict) or message.get("role") != "tool":
+        return False
+    content = message.get("content")
+    return isinstance(content, dict) and content.get("type") == "function"

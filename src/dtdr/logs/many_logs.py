@@ -1,0 +1,168 @@
+"""Imports many logs side by side, each into a Parquet file of one folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data import parquet
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.engines import Engine
+from dtdr.data.files import replace_file, replace_folder
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError, OutputError
+from dtdr.logs.importer import Importer, ImportOptions
+from dtdr.logs.log_format import TraceFormat, digest
+from dtdr.logs.redaction import Redactor
+from dtdr.logs.redaction_rules import Rule
+from dtdr.logs.streams import is_pipe
+
+TOOLS = "tools.json"
+
+
+@dataclass(frozen=True)
+class ImportTask:
+    """How each log is imported.
+
+    Attributes:
+        fmt: the class of the format.
+        options: how logs are read.
+        rules: what is scrubbed; None leaves all as it is.
+        skip_bad: whether records that cannot be used are left out and counted.
+    """
+
+    fmt: type[TraceFormat]
+    options: ImportOptions
+    rules: tuple[Rule, ...] | None
+    skip_bad: bool
+
+
+@dataclass(frozen=True)
+class ImportedLog:
+    """What became of one log.
+
+    Attributes:
+        file: what was written.
+        summary: as ``Importer.summary`` gives it.
+        tools: definitions in the log.
+        bad: records that were left out.
+        ids: shape (demonstrations,): a hash of each id.
+    """
+
+    file: Path
+    summary: dict[str, Any]
+    tools: list[Tool]
+    bad: BadRecords
+    ids: npt.NDArray[np.uint64]
+
+
+def import_log(item: tuple[Path, Path], task: ImportTask) -> ImportedLog:
+    """Import one log; done again, it writes the same file.
+
+    Args:
+        item: the log, and the Parquet file to write.
+        task: how.
+
+    Raises:
+        InputError: a record cannot be used, and bad records are not skipped.
+        OutputError: the file cannot be written.
+    """
+    log, file = item
+    redactor = None if task.rules is None else Redactor(task.rules)
+    bad = BadRecords() if task.skip_bad else None
+    importer = Importer(task.fmt, [log], task.options, redactor=redactor, bad=bad)
+    ids: list[int] = []
+
+    def note_each() -> Any:
+        for demonstration in importer.demonstrations():
+            ids.append(_hash_id(demonstration))
+            yield demonstration
+
+    try:
+        save_demonstrations(file, note_each(), force=True)
+    finally:
+        importer.close()
+    numbers = np.array(ids, np.uint64)
+    return ImportedLog(file, importer.summary(), importer.tools(), bad or BadRecords(), numbers)
+
+
+def import_logs(
+    logs: Sequence[Path], output: Path, task: ImportTask, engine: Engine, *, force: bool = False
+) -> tuple[dict[str, Any], list[Tool], BadRecords]:
+    """Import logs into a folder, one Parquet file a log, with the ``tools.json`` of all.
+
+    A conversation has to stand in one log. A demonstration that several logs hold is kept where
+    it comes first, so that the same logs in the same order give the same bytes on any engine. The
+    folder takes its name when all is there.
+
+    Returns:
+        What was read, kept and left out; the definitions of tools; and bad records.
+
+    Raises:
+        InputError: a log cannot be read, a record cannot be used, or nothing was kept.
+        OutputError: the folder exists and ``force`` is False, or it cannot be written.
+    """
+    if any(map(is_pipe, logs)):
+        raise InputError("a pipe is read by one process; leave --workers and --engine out")
+    if output.exists() and not (force and (output / TOOLS).is_file()):
+        remedy = "pass --force to replace it" if output.is_dir() else "name a new folder"
+        raise OutputError(f"{output} exists; {remedy}")
+    with replace_folder(output) as folder:
+        files = [folder / f"part-{place:05}{parquet.SUFFIX}" for place in range(len(logs))]
+        pairs = list(zip(logs, files, strict=True))
+        done = list(engine.map(import_log, pairs, task, label="Importing"))
+        repeats = _drop_repeats(done)
+        summary = _add_up([one.summary for one in done])
+        summary["kept"] -= repeats
+        if repeats:
+            summary["dropped"]["held by another log"] = repeats
+        if not summary["kept"]:
+            raise InputError(f"nothing was kept of {summary['runs']:,} runs in {len(logs):,} logs")
+        by_name = {tool.name: tool for one in reversed(done) for tool in one.tools}
+        tools = sorted(by_name.values(), key=lambda tool: tool.name)
+        summary["tools"] = len(tools)
+        save_tools(folder / TOOLS, tools)
+        bad = BadRecords()
+        for one in done:
+            bad.update(one.bad)
+    return summary, tools, bad
+
+
+def _hash_id(demonstration: Demonstration) -> int:
+    return int(digest([demonstration.id], size=8), 16)
+
+
+def _drop_repeats(done: Sequence[ImportedLog]) -> int:
+    """Take what an earlier log holds out of the files, and files that hold nothing away."""
+    sizes = [len(one.ids) for one in done]
+    _, first = np.unique(np.concatenate([one.ids for one in done]), return_index=True)
+    keep = np.zeros(sum(sizes), np.bool_)
+    keep[first] = True
+    for one, end, size in zip(done, accumulate(sizes), sizes, strict=True):
+        own = keep[end - size : end]
+        if not own.any():
+            one.file.unlink()
+        elif not own.all():
+            with one.file.open("rb") as source, replace_file(one.file) as stream:
+                parquet.copy_rows(source, stream.buffer, own.tolist())
+    return int(np.count_nonzero(~keep))
+
+
+def _add_up(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = dict(summaries[0])
+    for summary in summaries[1:]:
+        for key, value in summary.items():
+            if isinstance(value, dict):
+                total[key] = dict(sorted((Counter(total[key]) + Counter(value)).items()))
+            elif isinstance(value, int):
+                total[key] += value
+    return total

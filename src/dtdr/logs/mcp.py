@@ -1,0 +1,218 @@
+"""MCP session logs: JSON-RPC messages between a client and its servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dtdr.data import json_codec
+from dtdr.errors import InputError
+from dtdr.logs.log_format import (
+    Event,
+    Trace,
+    TracedCall,
+    TraceFormat,
+    UserMessage,
+    Window,
+    as_mapping,
+    first_of,
+    nanoseconds,
+)
+from dtdr.logs.messages import output_of
+
+_ENVELOPES = ("message", "msg", "payload", "data", "body", "rpc", "jsonrpc_message", "raw")
+_TIMES = ("timestamp", "time", "ts", "at", "date")
+_SESSIONS = ("session_id", "sessionId", "session", "mcp-session-id", "conversation_id")
+_SERVERS = ("server", "server_name", "serverName", "upstream")
+_QUERIES = ("query", "user_query", "prompt")
+_TEXT_LINE = re.compile(
+    rb"^\s*(?P<time>\S+)\s+\[(?P<server>[^\]]*)\].*?"
+    rb"Message from (?:client|server):\s*(?P<json>\{.*)"
+)
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    """The open run of a session: its key, the time of its latest message, and its query."""
+
+    key: str
+    at: int
+    query: str
+
+
+class MCP(TraceFormat):
+    """JSON-RPC messages one a line: bare, in an envelope with a time, or as Claude Desktop logs.
+
+    ``tools/call`` requests are the calls, responses with the same id (and server) their results.
+    MCP knows no user, so there is no query unless the envelope names one (``query``). A new run
+    begins with a new session id, with ``initialize``, with another query, or after a pause of
+    ``idle_gap`` seconds.
+    """
+
+    name: ClassVar[str] = "mcp"
+    title: ClassVar[str] = "MCP JSON-RPC session logs"
+    wrappers: ClassVar[Mapping[str, str]] = {"messages": "messages.item", "data": "data.item"}
+    default_query: ClassVar[str] = "(the log holds no query)"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether it is, or holds, a JSON-RPC message."""
+        return _open_envelope(record)[0] is not None
+
+    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+        super().__init__(window, idle_gap=idle_gap)
+        window.on_leave = self._leave
+        self._runs: dict[str, _OpenRun] = {}
+
+    def decode(self, line: bytes) -> Any:
+        """The message of a line; None for the servers' own output in between."""
+        record = read_line(line)
+        self.counts["other lines"] += record is None
+        return record
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a message with its session; see ``TraceFormat.add``."""
+        if isinstance(record, list):
+            for item in record:
+                self.add(item, raw, place)
+            return
+        message, envelope = _open_envelope(record)
+        if message is None:
+            raise InputError(
+                "not a JSON-RPC message: it has neither 'method' nor 'result' or 'error'"
+            )
+        method = message.get("method")
+        result = message.get("result")
+        if isinstance(result, dict):
+            self.tools.add(result.get("tools"))
+        is_call = method == "tools/call"
+        if not is_call and ("id" not in message or (method and method != "initialize")):
+            return
+        session = f"{place[0]}/{_name(envelope, _SESSIONS)}"
+        server = _name(envelope, _SERVERS)
+        at = nanoseconds(first_of(envelope, *_TIMES))
+        if method == "initialize":
+            # Every server of a session is initialised; only the same one again is a new session.
+            self._end(session, server)
+            return
+        if not is_call and session not in self._runs:
+            return
+        query = _name(envelope, _QUERIES)
+        if is_call:
+            self._begin(session, query, at, place)
+        run = self._runs[session]
+        run.at = max(at, run.at)
+        packed = [at, server, message.get("id"), query, message if is_call else _result(message)]
+        self.window.append(run.key, json_codec.dumps(packed), place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The calls of a session in the order they were made."""
+        messages = [json_codec.loads(payload) for payload in payloads]
+        timed = all(at for at, *_ in messages)
+        if timed:
+            messages.sort(key=lambda message: message[0])
+        events: list[Event] = []
+        unmatched = 0
+        waiting: dict[tuple[str, str], TracedCall] = {}
+        for position, (at, server, identifier, query, message) in enumerate(messages):
+            moment = at if timed else position
+            known = (server, str(identifier))
+            if message.get("method") == "tools/call":
+                parameters = as_mapping(message.get("params"))
+                name = parameters.get("name")
+                if not isinstance(name, str) or not name:
+                    raise InputError("a tools/call request has no tool name")
+                if query and not events:
+                    events.append(UserMessage(query))
+                call = TracedCall(name, parameters.get("arguments"), moment, id=str(identifier))
+                events.append(call)
+                waiting[known] = call
+            elif known in waiting:
+                answered = waiting.pop(known)
+                answered.ended = moment
+                answered.failed = "error" in message or message.get("isError") is True
+                answered.output = output_of(message.get("error", message))
+            else:
+                unmatched += 1
+        if events:
+            session = key.split("/", 1)[1].rsplit("/", 1)[0]
+            yield Trace("", events, group=session, salt=key, unmatched=unmatched, at=messages[0][0])
+
+    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+        """Put a session back; see ``TraceFormat.readmit``."""
+        messages = [json_codec.loads(payload) for payload in payloads]
+        query = next((message[3] for message in messages if message[3]), "")
+        latest = max(message[0] for message in messages)
+        self._runs[key.rsplit("/", 1)[0]] = _OpenRun(key, latest, query)
+        self.window.put(key, payloads, place)
+
+    def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> None:
+        """Open a run where none is open, or where this call cannot belong to the open one."""
+        run = self._runs.get(session)
+        if run is not None:
+            has_paused = at and run.at and at - run.at > self.idle_gap * 1e9
+            if has_paused or (query and query != run.query):
+                self.window.finish(run.key)
+                run = None
+        if run is None:
+            self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
+
+    def _end(self, session: str, server: str) -> None:
+        run = self._runs.get(session)
+        if run is not None and (not server or self._spoke(run.key, server)):
+            self.window.finish(run.key)
+
+    def _spoke(self, key: str, server: str) -> bool:
+        return any(json_codec.loads(item)[1] == server for item in self.window.payloads(key))
+
+    def _leave(self, key: str) -> None:
+        session = key.rsplit("/", 1)[0]
+        if session in self._runs and self._runs[session].key == key:
+            del self._runs[session]
+
+
+def read_line(line: bytes) -> Any:
+    """A line of JSON, or a line of Claude Desktop's logs as an envelope; None for any other.
+
+    Raises:
+        ValueError: what looks like JSON is not.
+    """
+    if line.lstrip()[:1] in (b"{", b"["):
+        return json_codec.loads(line)
+    match = _TEXT_LINE.match(line)
+    if match is None:
+        return None
+    return {
+        "timestamp": match["time"].decode("utf-8", "replace"),
+        "server": match["server"].decode("utf-8", "replace"),
+        "message": json_codec.loads(match["json"]),
+    }
+
+
+def _open_envelope(record: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """The JSON-RPC message of a record, and what its envelope says."""
+    if not isinstance(record, dict):
+        return None, {}
+    if "jsonrpc" in record and not record.keys().isdisjoint(("method", "result", "error")):
+        return record, record
+    for key in _ENVELOPES:
+        inner = as_mapping(record.get(key))
+        if "jsonrpc" in inner or "method" in inner:
+            return inner, record
+    return None, {}
+
+
+def _result(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A response reduced to what a call returned."""
+    if "error" in message:
+        return {"error": message["error"]}
+    result = message.get("result")
+    return result if isinstance(result, dict) else {"content": result}
+
+
+def _name(envelope: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    values = (envelope.get(key) for key in keys)
+    known = (v for v in values if isinstance(v, (str, int)) and not isinstance(v, bool))
+    return str(next(known, ""))

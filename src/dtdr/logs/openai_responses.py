@@ -1,0 +1,152 @@
+"""OpenAI responses logs: requests with their responses, chained or repeating the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from dtdr.data import json_codec
+from dtdr.logs.conversations import ConversationFormat, find_request, find_response
+from dtdr.logs.log_format import Trace, Window, as_text
+from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, conversation, items_of, output_of
+
+_ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
+
+
+class OpenAIResponses(ConversationFormat):
+    """One request a record: ``{"input": …, "tools": […]}`` beside its response.
+
+    A response that names its predecessor (``previous_response_id``) goes on with that one's
+    conversation; other requests are compared by their ``input``, as chat logs are.
+    """
+
+    name: ClassVar[str] = "openai-responses"
+    title: ClassVar[str] = "OpenAI responses requests and responses"
+    request_key: ClassVar[str] = "input"
+    response_key: ClassVar[str] = "output"
+
+    @classmethod
+    def recognizes(cls, record: Any) -> bool:
+        """Whether input or output are items, or it names the response before."""
+        request, response = find_request(record, "input"), find_response(record, "output")
+        if "previous_response_id" in request or response.get("object") == "response":
+            return True
+        items = [
+            item
+            for value in (request.get("input"), response.get("output"))
+            for item in (value if isinstance(value, list) else ())
+            if isinstance(item, dict)
+        ]
+        return any(str(item.get("type", "")).endswith(("_call", "_call_output")) for item in items)
+
+    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
+        super().__init__(window, idle_gap=idle_gap)
+        self._heads: dict[str, tuple[str, int]] = {}
+        self._responses: dict[str, list[str]] = {}
+        window.on_leave = self._leave
+
+    def replies(self, response: Any) -> list[Any]:
+        """The output items."""
+        return response if isinstance(response, list) else []
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File a request with the conversation that it names or repeats."""
+        former, current = self._names(record)
+        known = self._heads.get(former)
+        if not former or known is None:
+            super().add(record, raw, place)
+            if current and self._filed:
+                self._name(self._filed, [current])
+            return
+        exchange = self.exchange(record)
+        self.tools.add(exchange.tools)
+        self.counts["truncated streams"] += exchange.is_truncated
+        key, position = known
+        chain = self.window.payloads(key)[: position + 1]
+        names = self._responses[key][: position + 1]
+        if position + 1 < len(self._responses[key]):
+            key = f"{self._next}"  # a second answer to the same response: another conversation
+            self._next += 1
+        self.counts["superseded requests"] += 1
+        self.window.put(key, [*chain, raw], place)
+        self._name(key, [*names, current])
+
+    def conversation(self, messages: list[Any], system: Any) -> Trace:
+        """The trace that items tell."""
+        return conversation(positioned_items(messages), system)
+
+    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
+        """Put a conversation back and learn its messages and names again."""
+        records = [json_codec.loads(payload) for payload in payloads]
+        if len(records) == 1:
+            super().readmit(key, payloads, place)
+        else:
+            self._next = max(self._next, int(key) + 1)
+            self.window.put(key, payloads, place)
+        names = [self._names(record)[1] for record in records]
+        if any(names):
+            self._name(key, names)
+
+    def _names(self, record: Any) -> tuple[str, str]:
+        """Ids of the response that came before, and of the record's own."""
+        response = find_response(record, "output")
+        request = find_request(record, "input")
+        former = request.get("previous_response_id") or response.get("previous_response_id")
+        current = response.get("id")
+        return as_text(former), as_text(current)
+
+    def _name(self, key: str, names: list[str]) -> None:
+        self._responses[key] = names
+        for position, name in enumerate(names):
+            own = position == len(names) - 1 or self._heads.get(name, (key,))[0] == key
+            if name and own:
+                self._heads[name] = (key, position)
+
+    def _leave(self, key: str) -> None:
+        self._forget(key)
+        for name in self._responses.pop(key, ()):
+            if self._heads.get(name, ("",))[0] == key:
+                del self._heads[name]
+
+
+def positioned_items(records: Iterable[Any]) -> Iterator[tuple[int, Item]]:
+    """What items or messages hold, with positions; calls that stand together are of one."""
+    position, together = 0, False
+    for record in records:
+        items = list(_items(record))
+        if not items:
+            continue  # reasoning between two calls does not part them
+        only_call = len(items) == 1 and isinstance(items[0], ToolCallRequest)
+        if not (together and only_call):
+            position += 1
+        together = only_call
+        for item in items:
+            yield position, item
+
+
+def _items(record: Any) -> Iterator[Item]:
+    """What one input or output item holds; built-in tools are calls named after their item."""
+    if not isinstance(record, dict):
+        return
+    kind = str(record.get("type", "message"))
+    if kind == "message" or "role" in record:
+        yield from items_of({**record, "type": "message"})
+        return
+    identifier = str(record.get("call_id") or record.get("id") or "")
+    # A function's output cannot be marked as an error; the items of built-in tools can.
+    failed = record.get("status") in ("failed", "incomplete") or bool(record.get("error"))
+    if kind.endswith("_call_output") or kind == "tool_search_output":
+        output = output_of(record.get("output", record.get("tools")))
+        yield ToolResult(identifier, output, failed=failed or None)
+    elif kind.endswith("_call"):
+        named = record.get("name")
+        tool = named if isinstance(named, str) and named else kind.removesuffix("_call")
+        arguments = next((record[key] for key in _ARGUMENT_KEYS if record.get(key)), None)
+        if kind not in ("function_call", "custom_tool_call", "mcp_call") and arguments is not None:
+            arguments = arguments if isinstance(arguments, dict) else {"input": arguments}
+        yield ToolCallRequest(identifier, tool, arguments)
+        output = record.get("output", record.get("results"))
+        if record.get("error") or output is not None:
+            yield ToolResult(identifier, output_of(output), failed=failed)
+    else:
+        yield from items_of(record)  # a message of another API, or nothing

@@ -1,0 +1,245 @@
+"""Scrubs secrets and personal data by rule, before anything is written.
+
+How much is searched is bounded, and what is beyond the bound is replaced without being looked at.
+"""
+
+# ruff: noqa: SIM905 (lists of words are read more easily as text)
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dtdr.data import json_codec
+from dtdr.data.calls import is_reference
+from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule
+from dtdr.logs.secret_formats import Secrecy, secrecy
+
+MAX_TEXT = 100_000
+"""Characters of one text that are searched: at most 0.15 s, in which no other thread runs."""
+
+MAX_VALUE = 1_000_000
+"""Characters of one JSON value that are searched, with ``_VALUE_COST`` for each value in it."""
+
+_VALUE_COST = 8
+_BORDER = 400
+"""Characters before the bound that are replaced too: a secret may have begun there. Those that are
+longer are known by less."""
+_LONG = "long-text"
+_PLACEHOLDER = re.compile(r"\[[\w-]+\]")
+_LABELS = frozenset("name Name key Key field header label variable parameter id type k".split())
+_CONTENTS = tuple("value Value val content data default text v".split())
+_SCHEMA_TYPES = ("string", "integer", "number", "boolean", "array", "object")
+_PRIVATE_PARTS = ("d", "p", "q", "dp", "dq", "qi", "k")  # of a JSON web key
+# A name that is a value, or that an object or a list stands under; others need no decoding.
+_STRING = re.compile(r'"([\w.$-]{1,80})\\*"(?!\s*:\s*[^\s{\[])')
+_IS_JSON = re.compile(r"\s*+[\[{\"]")
+_PROSE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz \n,.;!?'\"()")
+_IS_PROSE = re.compile(r"[A-Za-z \n,.;!?'\"()]*+\Z")
+
+
+class _Budget:
+    """What may still be searched in one call."""
+
+    def __init__(self, characters: int) -> None:
+        self.left = characters
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= 0
+
+
+class Redactor:
+    """Replaces secrets in texts and JSON values, and counts what it replaced by rule.
+
+    Of one text ``MAX_TEXT`` characters are searched, of one value ``MAX_VALUE``; what is beyond is
+    replaced by ``[long-text]``.
+    """
+
+    def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
+        self.rules = tuple(rules)
+        self._by_field = any(rule.name == "secret" for rule in rules)
+        self._on_prose = tuple(r for r in rules if not r.needs or r.needs & _PROSE)
+        self.counts: Counter[str] = Counter()
+        self._clean: set[str] = set()
+
+    def text(self, text: str) -> str:
+        """The text with every match replaced by the rule's name in brackets."""
+        return self._text(text, _Budget(MAX_TEXT))
+
+    def _text(self, text: str, budget: _Budget, name: str = "") -> str:
+        if text in self._clean:
+            return text
+        most = max(0, min(MAX_TEXT, budget.left))
+        budget.left -= len(text)
+        if len(text) <= most:
+            return self._search(text, budget, name)
+        self.counts[_LONG] += 1
+        return f"{self._search(text[:most], budget, name)[:-_BORDER]}[{_LONG}]"
+
+    def _search(self, text: str, budget: _Budget, field: str) -> str:
+        # Most rules need a digit or a mark, which most words and sentences do not have.
+        if _IS_PROSE.match(text):
+            rules, characters = self._on_prose, _PROSE
+        else:
+            rules, characters = self.rules, frozenset(text)
+        before, small = text, text.lower()
+        hinted = any(map(small.__contains__, HINTS))
+        if hinted and self._by_field and _IS_JSON.match(text) and _has_secret_name(text):
+            text = self._decoded(text, budget)
+        for rule in rules:
+            if rule.needs and rule.needs.isdisjoint(characters):
+                continue
+            if rule.hints == HINTS:
+                if not hinted:
+                    continue
+            elif rule.hints and not any(map(small.__contains__, rule.hints)):
+                continue
+            text = self._apply(rule, text, field)
+        is_short = text == before and len(text) <= 40 and len(self._clean) < 50_000
+        # Keys and words come again and again. What digits mean depends on the field.
+        if is_short and not any(map(str.isdigit, text)):
+            self._clean.add(text)
+        return text
+
+    def _decoded(self, text: str, budget: _Budget) -> str:
+        """A text that is JSON, with the value in it scrubbed."""
+        try:
+            value = json_codec.loads(text)
+            scrubbed = self._value(value, budget)
+        except (ValueError, RecursionError):
+            return text
+        if scrubbed == value:
+            return text
+        separators = None if '": ' in text else (",", ":")
+        return json.dumps(scrubbed, ensure_ascii=False, separators=separators)
+
+    def _apply(self, rule: Rule, text: str, field: str) -> str:
+        pieces: list[str] = []
+        end = 0
+        for match in rule.pattern.finditer(text):
+            span = rule.find(match, field) if match.start() >= end else None
+            if span is None or span[0] == span[1] or _PLACEHOLDER.fullmatch(text, *span):
+                continue
+            pieces += text[end : span[0]], f"[{rule.name}]"
+            end = span[1]
+            self.counts[rule.name] += 1
+        return "".join(pieces) + text[end:] if pieces else text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with its texts, keys and long numbers scrubbed; references stay.
+
+        Whatever stands under a key such as ``password`` or ``apiKey``, or after an option such as
+        ``--password`` in a list, is replaced; of objects and lists every text and number in them.
+        """
+        return self._value(value, _Budget(MAX_VALUE))
+
+    def _value(self, value: Any, budget: _Budget) -> Any:
+        budget.left -= _VALUE_COST
+        if isinstance(value, str):
+            return self._text(value, budget)
+        if isinstance(value, dict):
+            if is_reference(value):
+                return self._reference(value, budget)
+            told = _fields(value) if self._by_field else {}
+            scrubbed: dict[str, Any] = {}
+            for key, item in value.items():
+                if budget.is_spent:
+                    scrubbed[self._find_unused(self._mark_long(), scrubbed)] = None
+                    break
+                name = self._find_unused(self._text(key, budget), scrubbed)
+                scrubbed[name] = self._under(self._secrecy(name, item, told), item, budget, key)
+            return scrubbed
+        if isinstance(value, list):
+            items: list[Any] = []
+            for item in value:
+                if budget.is_spent:
+                    items.append(self._mark_long())
+                    break
+                found = _after(value, len(items)) if self._by_field else Secrecy.NONE
+                items.append(self._under(found, item, budget))
+            return items
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**11:
+            text = self._text(str(value), budget)
+            return value if text == str(value) else text
+        return value
+
+    def _secrecy(self, key: str, value: Any, told: Mapping[str, Secrecy]) -> Secrecy:
+        if not self._by_field:
+            return Secrecy.NONE
+        if isinstance(value, str) and key.casefold() == "pass":
+            return Secrecy.SURE
+        return max(secrecy(_PLACEHOLDER.sub("", key)), told.get(key, Secrecy.NONE))
+
+    def _mark_long(self) -> str:
+        self.counts[_LONG] += 1
+        return f"[{_LONG}]"
+
+    def _reference(self, value: Mapping[str, Any], budget: _Budget) -> Mapping[str, Any]:
+        """A reference; without its path where that names a key that is scrubbed."""
+        keys = str(value.get("path", "")).split("/")
+        if all(self._text(key, budget) == key for key in keys):
+            return value
+        return {"$ref": value["$ref"]}
+
+    def _under(self, found: Secrecy, value: Any, budget: _Budget, key: str = "") -> Any:
+        """A value under a name, with every secret text and number in it replaced."""
+        if isinstance(value, str) and not found.covers(value):
+            return self._text(value, budget, key)
+        if found is Secrecy.NONE or value is None or isinstance(value, (bool, float)):
+            return self._value(value, budget)
+        if isinstance(value, list):
+            return [self._under(found, item, budget) for item in value]
+        if isinstance(value, dict):
+            is_schema = value.get("type") in _SCHEMA_TYPES  # a parameter, not its value
+            if is_reference(value) or is_schema or found is not Secrecy.SURE:
+                return self._value(value, budget)
+            return {self._text(k, budget): self._under(found, v, budget) for k, v in value.items()}
+        if not found.covers(str(value)):
+            return self._value(value, budget)
+        self.counts["secret"] += 1
+        return "[secret]"
+
+    def _find_unused(self, name: str, taken: Mapping[str, Any]) -> str:
+        candidate, number = name, 2
+        while candidate in taken:
+            candidate, number = f"{name}-{number}", number + 1
+        return candidate
+
+
+def _has_secret_name(text: str) -> bool:
+    names = set(_STRING.findall(text))
+    return "kty" in text or any(secrecy(name) > Secrecy.RANDOM for name in names)
+
+
+def _fields(value: Mapping[str, Any]) -> dict[str, Secrecy]:
+    """What a field of an object says of other fields: ``{"name": "password", "value": "x"}``."""
+    found = dict.fromkeys(_PRIVATE_PARTS if "kty" in value else (), Secrecy.SURE)
+    if value.get("kind") == "Secret":  # of Kubernetes
+        found = dict.fromkeys(("data", "stringData"), Secrecy.SURE)
+    labels = [value[key] for key in _LABELS.intersection(value)]
+    told = max((secrecy(label) for label in labels if isinstance(label, str)), default=0)
+    return {**dict.fromkeys(_CONTENTS, Secrecy(told)), **found} if told else found
+
+
+def _after(items: Sequence[Any], index: int) -> Secrecy:
+    """What an item of a list says of the next: ``["--password", "x"]``, ``["password", "x"]``."""
+    former, item = items[index - 1], items[index]
+    if not index or not isinstance(former, str) or not isinstance(item, str):
+        return Secrecy.NONE
+    found = secrecy(former)
+    if former[:1] == "-" and found > Secrecy.RANDOM:
+        return Secrecy.SURE
+    if len(items) == 2 and found:
+        is_word = former.isidentifier() and former.islower() and item.isidentifier()
+        plain = found is not Secrecy.SURE or is_word
+        return min(found, Secrecy.MIXED) if plain else found
+    if "-" in (former[:1], item[:1]) and isinstance(items[0], str):
+        words = [items[0], *map(str, items[max(1, index - 6) : index]), item]
+        command = " ".join(word[:200] for word in words)
+        ends = [match.end() for match in COMMAND.finditer(command)]
+        if ends and len(command) - len(item[:200]) <= ends[-1] < len(command):
+            return Secrecy.SURE
+    return Secrecy.NONE

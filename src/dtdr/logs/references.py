@@ -1,0 +1,338 @@
+"""Finds which arguments of a call were outputs of earlier calls, by matching values.
+
+Logs do not say where an argument came from. A value counts as taken from an output when it is
+distinctive, when that output was there before the call was made, and when nothing else can have
+been its source: not the user, not the instructions, and not an earlier call that the agent gave the
+same value to. Of several outputs that hold it, the earliest is the source; the others repeat it. Of
+several places in that output, the first is named.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from dtdr.data import json_codec
+from dtdr.data.calls import is_reference
+from dtdr.data.outputs import to_pointer
+from dtdr.logs.log_format import TracedCall, decode_json
+
+COMMON_WORDS = frozenset(
+    """
+    true false none null nil yes no on off ok okay done success successful succeeded completed
+    complete failed failure error errors default unknown pending active inactive open closed all
+    any new old high medium low normal text string number integer boolean object array list
+    result results output input value values data name title message content status type user
+    json html xml csv markdown plain utf-8 english today tomorrow yesterday
+    """.split()  # noqa: SIM905  # readable as prose, not as seventy quoted lines
+)
+"""Words that outputs and arguments share by chance."""
+
+MAX_LEAVES = 20_000
+MAX_TEXT = 1_000_000
+"""Characters of an output that are searched for identifiers; 1 MB takes some 50 µs a value."""
+
+MAX_BUCKET = 256
+_TOKEN = re.compile(r"[\w@.+/:#-]*\w")
+_IDENTIFIER = re.compile(r"(?=\S*[\d@/_:#.-])\S{6,}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRules:
+    """What is distinctive enough to be taken for a reference.
+
+    Attributes:
+        find: False leaves every argument as it is.
+        min_length: characters of a text that is a whole argument.
+        min_embedded: characters of an output inside a longer argument.
+        min_digits: digits of a number, or of a text of digits only; years and counts have fewer.
+    """
+
+    find: bool = True
+    min_length: int = 4
+    min_embedded: int = 8
+    min_digits: int = 5
+
+
+_Place = tuple[Any, str | int]
+"""Where a part of an output stands: the place above it (None at the top), and its key there."""
+
+
+@dataclass(slots=True, eq=False)
+class _Output:
+    """What one call returned, and when."""
+
+    value: Any
+    id: str
+    ended: float
+    text: str = ""
+
+
+class ReferenceFinder:
+    """Rewrites the arguments of a conversation's calls, one call after the other.
+
+    Args:
+        rules: what counts.
+        scrub: takes secrets out of a text; a pointer that would name one is left out.
+    """
+
+    def __init__(self, rules: ReferenceRules, scrub: Callable[[str], str] | None = None) -> None:
+        self.rules = rules
+        self._scrub = scrub
+        self._given: list[str] = []
+        self._own: set[str] = set()
+        # What was returned and not looked at yet; then, in the order of time, what was. Values,
+        # objects and lists, and beginnings of texts lead to the earliest output that holds them.
+        self._waiting: list[_Output] = []
+        self._outputs: list[_Output] = []
+        self._values: dict[str, tuple[_Output, _Place | None]] = {}
+        self._structures: dict[int, list[tuple[_Output, Any, _Place | None]]] = {}
+        self._starts: dict[str, list[tuple[float, int, str]]] = {}
+
+    def give(self, text: str) -> None:
+        """Tell a text whose contents the agent knows from elsewhere, such as the user's words."""
+        if text:
+            self._given.append(text.casefold())
+
+    def resolve(
+        self,
+        call: TracedCall,
+        arguments: dict[str, Any],
+        scrub: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> dict[str, Any]:
+        """The arguments with references in the place of earlier outputs.
+
+        Args:
+            call: whose arguments they are.
+            arguments: without references of their own.
+            scrub: takes secrets away. It comes between the two searches: a whole argument may be a
+                reference although it is a secret, since then it is not written; inside a longer
+                text the secrets go first, since a reference to a part of one would leave the rest.
+        """
+        if not self.rules.find:
+            return arguments if scrub is None else scrub(arguments)
+        self._look(call.started)
+        has_sources = bool(self._outputs) and self._outputs[0].ended <= call.started
+        if has_sources:
+            arguments = {k: self._whole(value, call.started) for k, value in arguments.items()}
+        self._remember(arguments)
+        if scrub is not None:
+            arguments = scrub(arguments)
+        if has_sources:
+            arguments = {
+                k: self._replace_embedded(value, call.started) for k, value in arguments.items()
+            }
+        return arguments
+
+    def add_output(self, call: TracedCall, call_id: str) -> None:
+        """Make a call's output a possible source; a failed call's is none."""
+        if not self.rules.find or call.failed or call.output is None or call.ended is None:
+            return
+        self._waiting.append(_Output(call.output, call_id, call.ended))
+
+    def _look(self, until: float) -> None:
+        """Look at the outputs that were there by then."""
+        ready = [output for output in self._waiting if output.ended <= until]
+        if ready:
+            self._waiting = [output for output in self._waiting if output.ended > until]
+            for output in sorted(ready, key=attrgetter("ended")):
+                self._index(output)
+                bisect.insort(self._outputs, output, key=attrgetter("ended"))
+
+    def _index(self, output: _Output) -> None:
+        raw = output.value
+        value = decode_json(raw.strip() if isinstance(raw, str) else raw)
+        pending: list[tuple[Any, _Place | None]] = [(value, None)]
+        leaves = 0
+        texts: list[str] = []
+        while pending and leaves < MAX_LEAVES:
+            item, place = pending.pop()
+            if isinstance(item, (dict, list)):
+                parts = item.items() if isinstance(item, dict) else enumerate(item)
+                pending += [(part, (place, key)) for key, part in parts][::-1]
+                if len(item) > 1:
+                    self._structures.setdefault(_structure(item), []).append((output, item, place))
+            elif item is not None and not isinstance(item, bool):
+                leaves += 1
+                key = _key(item)
+                if isinstance(item, str):
+                    texts.append(item)
+                known = self._values.get(key)
+                if known is not None and known[0].ended <= output.ended:
+                    continue
+                self._values[key] = (output, place)
+                if len(key) >= self.rules.min_embedded and (head := _TOKEN.match(key)):
+                    bucket = self._starts.setdefault(head.group(), [])
+                    if len(bucket) < MAX_BUCKET:
+                        bisect.insort(bucket, (output.ended, -len(key), key))
+        text = raw if isinstance(raw, str) and raw is value else "\n".join(texts)
+        output.text, output.value = text[:MAX_TEXT], None
+
+    def _whole(self, value: Any, until: float) -> Any:
+        """The value with references for all values in it that are outputs as they stand."""
+        if isinstance(value, (dict, list)):
+            if len(value) > 1 and (source := self._same_structure(value, until)):
+                return self._reference(*source)
+            if isinstance(value, list):
+                return [self._whole(item, until) for item in value]
+            return {key: self._whole(item, until) for key, item in value.items()}
+        if value is None or isinstance(value, bool):
+            return value
+        key = _key(value)
+        if self._is_distinctive(value, key):
+            source = self._source(key, until)
+            if source is not None and self._is_new(key):
+                return self._reference(*source)
+        return value
+
+    def _source(self, key: str, until: float) -> tuple[_Output, _Place | None] | None:
+        """The earliest output that holds a value as it stands, or as a word in its text."""
+        known = self._values.get(key)
+        if known is not None and known[0].ended > until:
+            known = None
+        if _IDENTIFIER.fullmatch(key):
+            for output in self._outputs:
+                if output.ended > until or (known is not None and output is known[0]):
+                    break
+                if _holds_word(output.text, key):
+                    return output, None
+        return known
+
+    def _same_structure(self, value: Any, until: float) -> tuple[_Output, _Place | None] | None:
+        """The output that is, or holds, an object or list equal to the value, numbers included."""
+        for output, known, place in self._structures.get(_structure(value), ()):
+            if output.ended <= until and value == known:
+                return output, place
+        return None
+
+    def _replace_embedded(self, value: Any, until: float) -> Any:
+        """The value with references for outputs inside its longer texts."""
+        if isinstance(value, dict):
+            if is_reference(value):
+                return value
+            return {key: self._replace_embedded(item, until) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._replace_embedded(item, until) for item in value]
+        if isinstance(value, str) and len(value) > self.rules.min_embedded:
+            return self._rewrite_text(value, until)
+        return value
+
+    def _rewrite_text(self, text: str, until: float) -> Any:
+        """A text with outputs inside as ``$join``; found from word to word, in linear time."""
+        parts: list[Any] = []
+        taken = 0
+        for token in _TOKEN.finditer(text):
+            start = token.start()
+            if start < taken or token.group() not in self._starts:
+                continue
+            leaf = self._leaf_at(text, start, token.group(), until)
+            if leaf is not None:
+                if start > taken:
+                    parts.append(text[taken:start])
+                parts.append(self._reference(*self._values[leaf]))
+                taken = start + len(leaf)
+        if not parts:
+            return text
+        if taken < len(text):
+            parts.append(text[taken:])
+        return parts[0] if len(parts) == 1 else {"$join": parts}
+
+    def _leaf_at(self, text: str, start: int, head: str, until: float) -> str | None:
+        for ended, _, leaf in self._starts[head]:
+            end = start + len(leaf)
+            if (
+                ended <= until
+                and text.startswith(leaf, start)
+                and not (end < len(text) and text[end].isalnum() and leaf[-1].isalnum())
+                and self._is_distinctive(leaf, leaf)
+                and self._is_new(leaf)
+            ):
+                return leaf
+        return None
+
+    def _is_distinctive(self, value: Any, key: str) -> bool:
+        if isinstance(value, (int, float)):
+            return sum(map(str.isdigit, key)) >= self.rules.min_digits
+        if len(key) < self.rules.min_length or key.casefold() in COMMON_WORDS:
+            return False
+        if key.isdigit():
+            return len(key) >= self.rules.min_digits
+        return any(map(str.isalnum, key))
+
+    def _is_new(self, key: str) -> bool:
+        """Whether the agent can have had the value from an output only."""
+        folded = key.casefold()
+        return key not in self._own and not any(folded in text for text in self._given)
+
+    def _remember(self, value: Any) -> None:
+        if isinstance(value, dict):
+            if is_reference(value):
+                return
+            for item in value.values():
+                self._remember(item)
+        elif isinstance(value, list):
+            for item in value:
+                self._remember(item)
+        elif value is not None and not isinstance(value, bool):
+            self._own.add(_key(value))
+
+    def _reference(self, output: _Output, place: _Place | None) -> dict[str, str]:
+        reference = {"$ref": output.id}
+        if place is not None:
+            keys = _keys(place)
+            scrub = self._scrub
+            if scrub is None or all(scrub(str(key)) == str(key) for key in keys):
+                reference["path"] = to_pointer(keys)
+        return reference
+
+
+def _keys(place: _Place | None) -> list[str | int]:
+    keys: list[str | int] = []
+    while place is not None:
+        place, key = place
+        keys.append(key)
+    return keys[::-1]
+
+
+def escape(value: Any) -> Any:
+    """A JSON value whose own ``$ref`` and ``$join`` keys cannot be taken for references.
+
+    They are written ``$$ref`` and ``$$join``. Numbers that JSON does not have become texts.
+    """
+    if isinstance(value, dict):
+        return {
+            f"${key}" if key in ("$ref", "$join") else key: escape(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [escape(item) for item in value]
+    return json_codec.finite(value) if isinstance(value, float) else value
+
+
+def _key(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else str(value)
+
+
+def _structure(value: dict[str, Any] | list[Any]) -> int:
+    """What two equal objects or lists have in common, and most others do not."""
+    if isinstance(value, dict):
+        return hash(frozenset(value))
+    first = value[0]
+    return hash((len(value), first if isinstance(first, str) else ""))
+
+
+def _holds_word(text: str, key: str) -> bool:
+    """Whether a text holds the value as a word of its own."""
+    start = text.find(key)
+    while start >= 0:
+        end = start + len(key)
+        before = text[start - 1] if start else " "
+        after = text[end] if end < len(text) else " "
+        if not (before.isalnum() or before in "_-") and not (after.isalnum() or after in "_-"):
+            return True
+        start = text.find(key, start + 1)
+    return False

@@ -1,0 +1,119 @@
+"""Demonstrations as they are written: outputs cut to a length, secrets taken out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Literal
+
+from dtdr.data.calls import ToolCall, is_text
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.outputs import bound_output, output_shape
+from dtdr.data.plan import Plan
+from dtdr.logs.cut_options import CutOptions, Outputs
+from dtdr.logs.log_format import digest
+from dtdr.logs.redaction import Redactor
+
+AHEAD = 4000
+"""Characters scrubbed beyond the length that is kept, so that no secret is cut in half."""
+
+
+class Scrubber:
+    """Rewrites what is kept of a log.
+
+    Args:
+        options: what is kept of outputs, and how much.
+        redactor: replaces secrets; None leaves them.
+        counts: outputs that were cut are counted here, as ``cut outputs``.
+    """
+
+    def __init__(
+        self, options: CutOptions, redactor: Redactor | None, counts: Counter[str] | None = None
+    ) -> None:
+        self.options = options
+        self.redactor = redactor
+        self.counts: Counter[str] = Counter() if counts is None else counts
+
+    def demonstration(self, demonstration: Demonstration) -> Demonstration:
+        """A demonstration that needs no cutting into turns."""
+        before = tuple(
+            self._call(item)
+            if isinstance(item, ToolCall)
+            else self.message(item.role, item.content)
+            for item in demonstration.before
+        )
+        earlier = tuple(item for item in before if isinstance(item, ToolCall))
+        parent = demonstration.parent
+        if parent is not None:
+            parent = replace(parent, id=self._known_identifier(parent.id))
+        calls = tuple(map(self._call, demonstration.plan.calls))
+        return replace(
+            demonstration,
+            id=self._known_identifier(demonstration.id),
+            query=self.text(demonstration.query),
+            plan=Plan(calls, demonstration.plan.links, earlier),
+            source=self.text(demonstration.source),
+            group=self._known_identifier(demonstration.group),
+            before=before,
+            parent=parent,
+        )
+
+    def _known_identifier(self, name: str) -> str:
+        return self.identifier(name, 0, digest([name]))
+
+    def identifier(self, name: str, number: int, mark: str) -> str:
+        """A readable id where the log has one that holds no secret, else a digest.
+
+        Args:
+            name: what the log says; empty where it says nothing.
+            number: which turn of it, from 1; 0 where it is not cut into turns.
+            mark: the digest.
+        """
+        if not name:
+            return mark if number else ""
+        if self.text(name) != name or not is_text(name):
+            return mark
+        return f"{name}-{number}" if number else name
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        output, length = self.output(call.output)
+        if output is not None and call.output_length is not None:
+            length = call.output_length
+        arguments = call.arguments if self.redactor is None else self.redactor.value(call.arguments)
+        return replace(call, arguments=arguments, output=output, output_length=length)
+
+    def text(self, text: str) -> str:
+        """A text without secrets, in its whole length."""
+        return text if self.redactor is None else self.redactor.text(text)
+
+    def message(self, role: Literal["user", "assistant"], text: str) -> Message:
+        """A message before the query."""
+        return Message(role, self.output(text, messages=True)[0])
+
+    def output(
+        self, output: Any, whole_length: int | None = None, *, messages: bool = False
+    ) -> tuple[Any, int | None]:
+        """An output as it is written, and its whole length where it was cut.
+
+        Args:
+            output: JSON or text; None where there is none.
+            whole_length: characters of the text that it was read from.
+            messages: whether it is a message, of which neither shape nor nothing is kept instead.
+        """
+        options = self.options
+        if output is None or (options.outputs is Outputs.NONE and not messages):
+            return None, None
+        length, whole = options.output_length, None
+        if self.redactor is not None and isinstance(output, str):
+            if len(output) > length + AHEAD:
+                output, whole = output[: length + AHEAD], len(output)
+            output = self.redactor.text(output)
+        bounded, cut = bound_output(output, length, whole_length=whole_length)
+        if self.redactor is not None and not isinstance(bounded, str):
+            bounded = self.redactor.value(bounded)
+        if whole is not None or cut is not None:
+            self.counts["cut outputs"] += not messages
+            whole = whole or cut
+        if options.outputs is Outputs.SHAPE and not messages:
+            bounded = output_shape(bounded)
+        return bounded, whole

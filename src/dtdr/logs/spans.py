@@ -1,0 +1,386 @@
+"""Traces that are recorded as spans: model calls with their messages, and executions of tools."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+
+from dtdr.data import json_codec
+from dtdr.data.outputs import is_marked
+from dtdr.errors import InputError
+from dtdr.logs.log_format import (
+    AssistantMessage,
+    Event,
+    Trace,
+    TracedCall,
+    TraceFormat,
+    UserMessage,
+    as_text,
+    decode_json,
+    nest,
+)
+from dtdr.logs.messages import (
+    Item,
+    SystemMessage,
+    ToolCallRequest,
+    ToolResult,
+    conversation,
+    items_of,
+    output_of,
+)
+
+
+class Span(msgspec.Struct):
+    """What a span says about queries and calls, whatever convention it follows.
+
+    Attributes:
+        kind: ``llm``, ``tool``, ``agent`` (one that the log names), ``event`` (messages that belong
+            to the span with that id), or empty for any other.
+        start: in nanoseconds; 0 where the log has no time.
+        inputs: messages that went into the model.
+        outputs: messages that came out of it.
+        tool: name of the tool or agent.
+        text: what an agent or chain was asked, where that is a plain text.
+        group: id of the conversation or session.
+    """
+
+    trace: str
+    id: str
+    parent: str = ""
+    kind: str = ""
+    start: int = 0
+    end: int = 0
+    tool: str = ""
+    call_id: str = ""
+    arguments: Any = None
+    output: Any = None
+    failed: bool = False
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    text: str = ""
+    group: str = ""
+
+
+class SpanFormat(TraceFormat):
+    """Files spans by their trace, and reads query and calls off the finished trace.
+
+    Executions of tools are the calls. Where a run has none, the calls that the model asked for
+    are. What runs inside a tool is a run of its own, nested in that call. So is an agent that runs
+    inside another one, which called it by the name ``agent:NAME``. Only model calls of the
+    conversation that a run begins with are looked at for queries, so that a sub-agent's
+    instructions are not taken for the user's words.
+    """
+
+    @abstractmethod
+    def spans(self, record: Any) -> Iterator[Span]:
+        """The spans of a record.
+
+        Raises:
+            InputError: it is not a record of this format.
+        """
+
+    def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
+        """File the spans of a record; see ``TraceFormat.add``."""
+        for span in self.spans(record):
+            if not span.trace:
+                raise InputError("a span has no trace id")
+            packed = json_codec.dumps(msgspec.structs.astuple(span))
+            self.window.append(span.trace, packed, place)
+
+    def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
+        """The trace that a group of spans tells.
+
+        Where no span is a tool, spans named as a tool that a model asked for are taken for it.
+        """
+        spans = [Span(*json_codec.loads(payload)) for payload in payloads]
+        if not any(span.kind == "tool" for span in spans):
+            items = (i for span in spans for message in span.outputs for i in items_of(message))
+            tools = {item.tool for item in items if isinstance(item, ToolCallRequest)}
+            for span in spans:
+                if not span.kind and span.tool in tools:
+                    span.kind = "tool"
+        yield _Tree(spans).trace()
+
+
+_DEEPEST = 50
+"""Runs within runs that are read; each takes some frames of Python's stack, which has 1,000."""
+
+
+class _Tree:
+    """The spans of one trace, and which run each belongs to.
+
+    A run is the trace itself, named by an empty id, or what is inside a tool or a sub-agent.
+    """
+
+    def __init__(self, spans: list[Span]) -> None:
+        self.by_id: dict[str, Span] = {}
+        for span in spans:
+            if span.kind != "event":
+                self.by_id[span.id] = span  # exported twice: the later one is the finished one
+        spans.sort(key=attrgetter("start"))
+        for span in spans:
+            owner = self.by_id.get(span.id)
+            if owner is not None and span.kind == "event":
+                owner.inputs += span.inputs
+                owner.outputs += span.outputs
+        self._places: dict[str, tuple[str, bool]] = {}
+        self.runs: dict[str, list[Span]] = {}
+        for span in sorted(self.by_id.values(), key=attrgetter("start")):
+            self.runs.setdefault(self._place(span)[0], []).append(span)
+
+    def is_sub_agent(self, span: Span) -> bool:
+        """Whether an agent ran inside another one, as one of its calls."""
+        return span.kind == "agent" and self._place(span)[1]
+
+    def trace(self) -> Trace:
+        """The run of the whole trace, with those nested in it."""
+        return _Assembly(self, self.runs.get("", [])).trace()
+
+    def nest(self, call: TracedCall, span: Span, depth: int) -> TracedCall:
+        """The call with what ran inside it, where that called something."""
+        spans = self.runs.get(span.id)
+        if spans and depth <= _DEEPEST:
+            trace = _Assembly(self, spans, span, depth).trace()
+            calls = [event for event in trace.events if isinstance(event, TracedCall)]
+            # One call of the same tool is one execution, recorded by the agent and by the server.
+            if calls and (len(calls) > 1 or calls[0].tool != call.tool):
+                nest(call, trace, f"{span.trace}/{span.id}")
+        return call
+
+    def _place(self, span: Span) -> tuple[str, bool]:
+        """The run that a span belongs to, and whether it is inside an agent of that run."""
+        chain, seen = [], set()
+        while span.id not in self._places and span.id not in seen:
+            seen.add(span.id)
+            chain.append(span)
+            above = self.by_id.get(span.parent)
+            if above is None:
+                break
+            span = above
+        for item in reversed(chain):
+            above = self.by_id.get(item.parent)
+            place = self._places.get(item.parent, ("", False))
+            if above is None or item.parent not in self._places:
+                place = ("", False)
+            elif above.kind == "tool":
+                place = (above.id, False)
+            elif above.kind == "agent":
+                place = (above.id, True) if place[1] else (place[0], True)
+            self._places[item.id] = place
+        return self._places[chain[0].id if chain else span.id]
+
+
+class _Assembly:
+    """One run: its spans in the order they began, and the call it is nested in."""
+
+    def __init__(
+        self, tree: _Tree, spans: list[Span], inside: Span | None = None, depth: int = 0
+    ) -> None:
+        self.tree = tree
+        self.depth = depth
+        self.spans = spans
+        self.inside = inside
+        self.models = [span for span in spans if span.kind == "llm"]
+        self.inputs = {s.id: [i for m in s.inputs for i in items_of(m)] for s in self.models}
+        self.outputs = {s.id: [i for m in s.outputs for i in items_of(m)] for s in self.models}
+        self.models = self._main_conversation()
+
+    def trace(self) -> Trace:
+        tools = [s for s in self.spans if s.kind == "tool" and s.tool]
+        calls = self._match_executions(tools) if tools else list(self._iter_requested())
+        calls += map(self._agent_call, filter(self.tree.is_sub_agent, self.spans))
+        messages = list(self._iter_messages())
+        has_query = any(isinstance(message, UserMessage) for _, message in messages)
+        if not has_query and (text := self._root_text()):
+            begin = min((int(call.started) for call in calls), default=0)
+            messages.insert(0, (begin, UserMessage(text, at=self.spans[0].start)))
+        events: list[tuple[int, int, Event]] = [(int(at), 0, message) for at, message in messages]
+        events += [(int(call.started), 1, call) for call in calls]
+        events.sort(key=itemgetter(0, 1))
+        first = self.spans[0] if self.spans else None
+        root = self._root()
+        before = conversation(enumerate(self._before()))
+        return Trace(
+            id=first.trace if first else "",
+            events=[event for _, _, event in events],
+            earlier=before.events,
+            group=next((span.group for span in self.spans if span.group), ""),
+            given=before.given,
+            failed=root is not None and root.failed,
+            at=first.start if first else 0,
+        )
+
+    def _agent_call(self, span: Span) -> TracedCall:
+        arguments = {"input": span.text} if span.text else {}
+        name, ended = f"agent:{span.tool}", span.end or None
+        call = TracedCall(name, arguments, span.start, ended, "", span.output, span.failed)
+        return self.tree.nest(call, span, self.depth + 1)
+
+    def _main_conversation(self) -> list[Span]:
+        main, opening = [], None
+        for span in self.models:
+            first = next((i.text for i in self.inputs[span.id] if isinstance(i, UserMessage)), None)
+            if opening is None:
+                opening = first
+            if first is None or first == opening:
+                main.append(span)
+        return main
+
+    def _iter_messages(self) -> Iterator[tuple[int, UserMessage | AssistantMessage]]:
+        """Messages: the user's at the model call that first saw them, the agent's at its end."""
+        known, last = 0, None
+        for span in self.models:
+            texts = _texts(self.inputs[span.id])
+            if texts and (len(texts) > known or texts[-1] != last):
+                new = texts[known:] if known and len(texts) > known else texts[-1:]
+                for text in new:
+                    yield span.start, UserMessage(text, at=span.start)
+                last = texts[-1]
+            known = len(texts) or known
+            for item in self.outputs[span.id]:
+                if isinstance(item, AssistantMessage):
+                    yield max(span.start, span.end), item
+
+    def _before(self) -> list[Item]:
+        """What the conversation held before this trace: all before the user's last message."""
+        for span in self.models:
+            items = self.inputs[span.id]
+            queries = [i for i, item in enumerate(items) if isinstance(item, UserMessage)]
+            if queries:
+                rest = [item for item in items[queries[-1] :] if isinstance(item, SystemMessage)]
+                return [*items[: queries[-1]], *rest]
+        return [i for s in self.models[:1] for i in self.inputs[s.id]]
+
+    def _match_executions(self, tools: list[Span]) -> list[TracedCall]:
+        """Calls from executions, completed by what the model's messages say about them."""
+        asked: dict[str, tuple[ToolCallRequest, int, int]] = {}  # with its step and time
+        answers: dict[str, ToolResult] = {}
+        step = 0
+        for span in self.models:
+            for items in (self.inputs[span.id], self.outputs[span.id]):
+                step += 1
+                for item in items:
+                    if isinstance(item, ToolCallRequest) and item.id:
+                        asked.setdefault(item.id, (item, step, span.start))
+                    elif isinstance(item, ToolResult):
+                        step += 1
+                        answers.setdefault(item.id, item)
+        calls = []
+        unnamed = asked.keys() - {span.call_id for span in tools}
+        for span in tools:
+            if not span.call_id:  # the first that was asked for by then, of the same tool
+                fitting = (
+                    name
+                    for name, (item, _, at) in asked.items()
+                    if item.tool == span.tool and name in unnamed and at <= span.start
+                )
+                span.call_id = next(fitting, "")
+                unnamed.discard(span.call_id)
+            request = asked.get(span.call_id)
+            call = TracedCall(span.tool, span.arguments, span.start, span.end or None, span.call_id)
+            call.output, call.failed = span.output, span.failed
+            if request is not None:
+                call.step = request[1]
+                if call.arguments is None:
+                    call.arguments = request[0].arguments
+            if (answer := answers.get(span.call_id)) is not None:
+                call.failed = call.failed or answer.failed is True
+                if call.output is None:
+                    call.output = answer.output
+            calls.append(self.tree.nest(call, span, self.depth + 1))
+        return calls
+
+    def _iter_requested(self) -> Iterator[TracedCall]:
+        """Calls that the model asked for, where nothing recorded their execution."""
+        first = self.inputs[self.models[0].id] if self.models else []
+        before = {item.id for item in first if isinstance(item, ToolCallRequest) and item.id}
+        waiting: dict[str, TracedCall] = {}
+        ended = step = 0
+        for span in self.models:
+            step += 1
+            for item in self.inputs[span.id]:
+                if isinstance(item, ToolResult):
+                    step += 1
+                    if item.id in waiting:
+                        call = waiting.pop(item.id)
+                        call.output, call.ended = item.output, span.start
+                        call.failed = item.has_failed
+                elif isinstance(item, ToolCallRequest) and item.id and item.id not in before:
+                    before.add(item.id)
+                    yield TracedCall(item.tool, item.arguments, ended, id=item.id, step=step)
+            ended = max(span.end, span.start)
+            step += 1
+            for item in self.outputs[span.id]:
+                if isinstance(item, ToolCallRequest) and item.tool and item.id not in before:
+                    call = TracedCall(item.tool, item.arguments, ended, id=item.id, step=step)
+                    if item.id:
+                        before.add(item.id)
+                        waiting[item.id] = call
+                    yield call
+
+    def _root(self) -> Span | None:
+        top = "" if self.inside is None else self.inside.id
+        tops = (s for s in self.spans if s.parent == top or s.parent not in self.tree.by_id)
+        return next(tops, None)
+
+    def _root_text(self) -> str:
+        inside = self.inside
+        if inside is not None and inside.kind == "agent" and inside.text.strip():
+            return inside.text
+        for span in self.spans:
+            if span.kind in ("llm", "tool") or self.tree.is_sub_agent(span):
+                continue
+            texts = _texts([item for message in span.inputs for item in items_of(message)])
+            if texts:
+                return texts[-1]
+            if span.text.strip():
+                return span.text
+        return ""
+
+
+def _texts(items: list[Item]) -> list[str]:
+    return [item.text for item in items if isinstance(item, UserMessage)]
+
+
+def message_list(value: Any) -> list[Any]:
+    """Messages however they are nested: one, a list, or LangChain's list of lists."""
+    if isinstance(value, dict):
+        return [value]
+    if isinstance(value, list):
+        if value and all(isinstance(item, list) for item in value):
+            return [message for batch in value for message in batch]
+        return value
+    return []
+
+
+_QUESTIONS = ("input", "question", "query", "prompt", "text", "inputs")
+
+
+def read_question(span: Span, value: Any) -> None:
+    """What an agent, chain or trace was asked: a text, messages, or an object around them."""
+    value = decode_json(value)
+    if isinstance(value, dict):
+        span.inputs += message_list(value.get("messages"))
+        span.text = next(filter(None, (as_text(value.get(key)) for key in _QUESTIONS)), "")
+        inner = decode_json(value.get("inputs", value.get("input")))
+        if isinstance(inner, dict):
+            read_question(span, inner)
+    elif isinstance(value, list):
+        span.inputs += value
+    elif isinstance(value, str):
+        span.text = value
+
+
+def read_output(span: Span, value: Any) -> None:
+    """A tool's output, taken out of the message it is wrapped in, with that message's mark."""
+    value = decode_json(value)
+    span.failed = span.failed or is_marked(value)
+    for item in items_of(value) if isinstance(value, dict) else ():
+        if isinstance(item, ToolResult) and item.output is not None:
+            span.output, span.failed = item.output, span.failed or item.failed is True
+            return
+    span.output = output_of(value)

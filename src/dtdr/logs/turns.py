@@ -1,0 +1,314 @@
+"""Cuts traces into demonstrations: query, plan, and what came before, for each turn of the user."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dtdr.data import json_codec
+from dtdr.data.calls import END, ToolCall, check_text, without_references
+from dtdr.data.demonstrations import Demonstration, Message, Parent
+from dtdr.data.outputs import status_of
+from dtdr.data.plan import Plan
+from dtdr.logs.cut_options import CutOptions, Failed, Order, Turns
+from dtdr.logs.injected import remove_blocks
+from dtdr.logs.left_out import unresolved_tools
+from dtdr.logs.log_format import (
+    AssistantMessage,
+    Event,
+    Trace,
+    TracedCall,
+    UserMessage,
+    arguments_of,
+    as_moment,
+    decode_json,
+    digest,
+)
+from dtdr.logs.redaction import Redactor
+from dtdr.logs.references import ReferenceFinder, escape
+from dtdr.logs.scrubbing import Scrubber
+
+Role = Literal["user", "assistant"]
+
+MAX_DECODED = 8_000_000
+"""Characters of an output up to which JSON in it is parsed; a longer one is kept as a text."""
+
+OUTPUTS_BEFORE = 20
+"""Outputs kept of the calls before a query, the latest; each turn repeats what came before, and
+older outputs stand in the demonstration of their own turn."""
+
+_NOT_JSON = re.compile("NaN|Infinity")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What a user said, when, and everything that happened until the next message."""
+
+    texts: list[str]
+    events: list[Event]
+    at: int = 0
+
+    def calls(self) -> list[TracedCall]:
+        return [event for event in self.events if isinstance(event, TracedCall)]
+
+
+class Cutter:
+    """Turns traces into demonstrations and counts what it keeps and leaves out.
+
+    ``counts`` has ``runs``, ``failed calls``, ``dropped calls``, ``cut outputs`` and ``unmatched
+    results``; ``dropped`` has the reasons for runs that were left out.
+    """
+
+    def __init__(self, options: CutOptions, redactor: Redactor | None, source: str) -> None:
+        self.options = options
+        self.source = source
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.scrubber = Scrubber(options, redactor, self.counts)
+
+    def cut(self, trace: Trace, parent: Parent | None = None) -> Iterator[Demonstration]:
+        """The demonstrations of a trace; what cannot be one is counted under ``dropped``.
+
+        What ran inside a call comes after the demonstration that made the call, in the same group.
+
+        Args:
+            trace: a conversation or run.
+            parent: the call that it ran inside of.
+        """
+        self.counts["unmatched results"] += trace.unmatched
+        if trace.demonstration is not None:
+            self.counts["runs"] += 1
+            yield self.scrubber.demonstration(trace.demonstration)
+            return
+        if not trace.group and any(e.nested for e in trace.events if isinstance(e, TracedCall)):
+            trace.group = trace.id
+        tags = self.options.leave_out
+        earlier, turns = list(_turns(trace.earlier, tags)), list(_turns(trace.events, tags))
+        if self.options.turns is Turns.WHOLE_QUERY and turns:
+            texts = [text for turn in turns for text in turn.texts]
+            events = [event for turn in turns for event in turn.events]
+            earlier, turns = [], [_Turn(texts, events, turns[0].at)]
+        conversation = _Conversation(self, trace)
+        for turn in earlier:
+            conversation.add(turn)
+        number = 0
+        for turn in turns:
+            conversation.add(turn)
+            if turn.texts or turn.calls():  # else the agent spoke first
+                number += 1
+                self.counts["runs"] += 1
+                result = self._demonstration(conversation, number, parent)
+                demonstration = None if isinstance(result, str) else result
+                if demonstration is not None:
+                    yield demonstration
+                else:
+                    self.dropped[str(result)] += 1
+                yield from self._cut_nested(conversation, demonstration)
+
+    def _cut_nested(
+        self, conversation: _Conversation, demonstration: Demonstration | None
+    ) -> Iterator[Demonstration]:
+        """What ran inside a turn's calls; a call that was dropped leaves no trace in ``parent``."""
+        if not self.options.nested:
+            return
+        kept = () if demonstration is None else {call.id for call in demonstration.plan.calls}
+        for call in conversation.turn.calls():
+            parent = None
+            identifier = conversation.calls[id(call)].id
+            if demonstration is not None:
+                parent = Parent(demonstration.id, identifier if identifier in kept else "")
+            for number, nested in enumerate(call.nested, start=1):
+                nested.group = conversation.trace.group
+                if demonstration is not None and not nested.id:
+                    nested.salt = f"{demonstration.id}/{identifier}/{number}"
+                yield from self.cut(nested, parent)
+
+    def _demonstration(
+        self, conversation: _Conversation, number: int, parent: Parent | None
+    ) -> Demonstration | str:
+        """The demonstration of the latest turn, or the reason why it has none."""
+        trace, turn = conversation.trace, conversation.turn
+        options = self.options
+        texts = list(turn.texts)
+        if options.turns is Turns.CONTEXT:
+            texts = [*conversation.texts, *texts]
+        query = "\n".join(texts).strip() or options.query
+        if not query:
+            return "no query in the log"
+        calls = turn.calls()
+        failed = sum(call.failed for call in calls)
+        self.counts["failed calls"] += failed
+        unresolved = unresolved_tools(conversation.calls[id(call)] for call in calls)
+        kept = [call for call in calls if not self._drops(call, unresolved)]
+        self.counts["dropped calls"] += len(calls) - len(kept)
+        if not kept:
+            if failed:
+                return "every call failed"
+            if not options.empty:
+                return "no tool was called"
+        if any(call.tool == END for call in kept):
+            return f"a tool is named {END!r}, which is reserved"
+        steps = number_steps(kept) if options.order is Order.MESSAGES else [None] * len(kept)
+        plan_calls = tuple(
+            replace(conversation.calls[id(call)], step=step)
+            for call, step in zip(kept, steps, strict=True)
+        )
+        query = self.scrubber.text(query)
+        marks = options.failed in (Failed.DROP_RETRIED, Failed.MARK_RUN)
+        written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
+        mark = digest([trace.salt, query, written, [call.id for call in kept]])
+        before = conversation.before()
+        return Demonstration(
+            id=self.scrubber.identifier(trace.id, number, mark),
+            query=query,
+            plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
+            source=self.source,
+            outcome="failure" if trace.failed or (marks and unresolved) else "success",
+            group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
+            before=before,
+            parent=parent,
+            time=as_moment(turn.at or trace.at),
+        )
+
+    def _drops(self, call: TracedCall, unresolved: list[str]) -> bool:
+        if not call.failed:
+            return False
+        if self.options.failed is Failed.DROP_RETRIED:
+            return call.tool not in unresolved
+        return self.options.failed is Failed.DROP_CALL
+
+
+class _Conversation:
+    """What was said and called so far, as demonstrations hold it."""
+
+    def __init__(self, cutter: Cutter, trace: Trace) -> None:
+        self.scrubber = cutter.scrubber
+        redactor = self.scrubber.redactor
+        self.finder = ReferenceFinder(
+            cutter.options.references, None if redactor is None else redactor.text
+        )
+        for text in trace.given:
+            self.finder.give(text)
+        self.texts: list[str] = []
+        self.calls: dict[int, ToolCall] = {}
+        self._count = 0
+        self.trace = trace
+        self.turn = _Turn([], [])
+        self._before: list[Message | ToolCall] = []
+        self._with_output: deque[int] = deque()
+        self._pending: list[UserMessage | AssistantMessage | ToolCall] = []
+
+    def add(self, turn: _Turn) -> None:
+        """Take a turn's calls; the turn before becomes what happened before this one.
+
+        Ids go on from turn to turn, so that they stay unique.
+        """
+        self._finish(self.turn)
+        self.turn = turn
+        for text in turn.texts:
+            self.finder.give(text)
+        self.calls.clear()
+        for call in turn.calls():
+            self._count += 1
+            self.calls[id(call)] = self._call(call, str(self._count))
+
+    def before(self) -> tuple[Message | ToolCall, ...]:
+        """What happened before the turn that was added last."""
+        for event in self._pending:
+            if isinstance(event, ToolCall):
+                self._before.append(event)
+                if event.output is not None:
+                    self._with_output.append(len(self._before) - 1)
+            else:
+                role: Role = "user" if isinstance(event, UserMessage) else "assistant"
+                self._before.append(self.scrubber.message(role, event.text))
+        self._pending.clear()
+        while len(self._with_output) > OUTPUTS_BEFORE:
+            place = self._with_output.popleft()
+            self._before[place] = _without_output(self._before[place])
+        return tuple(self._before)
+
+    def _finish(self, turn: _Turn) -> None:
+        self.texts += turn.texts
+        self._pending += [UserMessage(text) for text in turn.texts]
+        self._pending += [
+            self.calls[id(event)] if isinstance(event, TracedCall) else event
+            for event in turn.events
+        ]
+
+    def _call(self, call: TracedCall, identifier: str) -> ToolCall:
+        redactor = self.scrubber.redactor
+        check_text(call.tool, "the tool name")
+        length = None
+        if isinstance(call.output, str) and len(call.output) <= MAX_DECODED:
+            text = call.output.strip()
+            call.output = decode_json(text)
+            plain = text.count("[") + text.count("{") < 50 and not _NOT_JSON.search(text)
+            if plain and not isinstance(call.output, str):
+                length = len(text)
+        arguments = escape(arguments_of(call.arguments))
+        scrub = None if redactor is None else redactor.value
+        arguments = self.finder.resolve(call, arguments, scrub)
+        self.finder.add_output(call, identifier)
+        status = status_of(call.output, failed=call.failed, ended=call.ended is not None)
+        output, length = self.scrubber.output(call.output, length)
+        return ToolCall(identifier, call.tool, arguments, output, status, output_length=length)
+
+
+def _without_output(call: Message | ToolCall) -> Message | ToolCall:
+    """A call that says of its output only how long it was."""
+    if not isinstance(call, ToolCall):
+        return call
+    length = call.output_length
+    if length is None:
+        text = isinstance(call.output, str)
+        length = len(call.output if text else json_codec.dumps(call.output))
+    return replace(call, output=None, output_length=length)
+
+
+def number_steps(calls: Sequence[TracedCall]) -> list[int | None]:
+    """Numbers of the steps that calls were made in, from 1; None where nothing tells.
+
+    Where the log does not say which message made a call, it is a new step when everything that
+    was called before had ended by then.
+    """
+    by_message = all(call.step is not None for call in calls)
+    if not by_message and len(calls) > 1 and len({call.started for call in calls}) == 1:
+        return [None] * len(calls)
+    steps: list[int | None] = []
+    number, ended = 0, float("-inf")
+    latest: float | None = None
+    for call in calls:
+        if by_message:
+            is_new = latest is None or (call.step or 0) > latest
+            latest = call.step if is_new else latest
+        else:
+            is_new = latest is None or (call.started > latest and call.started >= ended)
+            ended = float("-inf") if is_new else ended
+            latest = call.started
+            ended = max(ended, call.started if call.ended is None else call.ended)
+        number += is_new
+        steps.append(number)
+    return steps
+
+
+def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
+    turn = _Turn([], [])
+    for event in events:
+        if not isinstance(event, UserMessage):
+            turn.events.append(event)
+            continue
+        text = remove_blocks(event.text, leave_out)
+        if event.text and not text:
+            continue  # a program's message, which begins no turn
+        if event.joins and not turn.events:
+            turn.texts.append(text)
+        else:
+            if turn.texts or turn.events:
+                yield turn
+            turn = _Turn([text], [], event.at)
+    if turn.texts or turn.events:
+        yield turn

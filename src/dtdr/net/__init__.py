@@ -1,0 +1,1 @@
+"""Everything that goes over a wire: transport, limits, origins, Redis."""

@@ -1,0 +1,61 @@
+"""The body of an HTTP request, within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dtdr.net.limits import Limits
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+
+class BodyError(Exception):
+    """A body that is not read.
+
+    Attributes:
+        status: of HTTP.
+        reason: one sentence.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> bytes:
+    """The body of a request.
+
+    Args:
+        receive: of ASGI.
+        limits: see there.
+        drained: bytes of a body that is too large that are read and dropped, so that its sender
+            reads the reason.
+
+    Raises:
+        BodyError: it is too large (413), took too long (408), or did not end (400).
+    """
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise BodyError(400, "the connection was closed within the body")
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size <= limits.body_bytes:
+                    chunks.append(chunk)
+                elif size > drained:
+                    break
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        reason = f"the body did not arrive within {limits.body_seconds:g} s"
+        raise BodyError(408, reason) from None
+    if size > limits.body_bytes:
+        raise BodyError(413, f"the body is larger than {limits.body_bytes} bytes, the limit")
+    return b"".join(chunks)

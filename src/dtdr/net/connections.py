@@ -1,0 +1,317 @@
+"""HTTP connections with limits on what they may hold and for how long; uvicorn has none.
+
+uvicorn takes the class of its connections as the setting ``http``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, cast
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from dtdr.net.limits import Limits
+from dtdr.net.server_logs import Tally
+from dtdr.net.turns import Turns
+
+_LINGER_SECONDS = 1.0
+"""A refused connection is closed so much later, so that its sender reads the reason: when it is
+closed at once, the kernel drops what was sent."""
+
+_PIECE = 256
+"""Bytes of heads that are read at a time. The requests that end in them begin one after the other
+without another turn, and there are few."""
+
+_BODY_PIECE = 4_096
+
+_TURN_SECONDS = 0.02
+"""After which a request that waits, as a call that another server has to answer, counts no more."""
+
+_LAST_SECONDS = 0.05
+"""For requests that were sent before the server stops; uvicorn waits for them 0.1 s at least."""
+
+_LARGE_BODY = 65_536
+"""Bytes of a body that uvicorn keeps before it waits for them to be taken."""
+
+_MOST_UNREAD = 1 << 20
+"""Bytes after a request that is under way; some more of them are read whenever it is waited for."""
+
+
+class Connections:
+    """The connections of one server.
+
+    Args:
+        limits: see there.
+        refusal: the body of a refusal with this status and reason; JSON or plain text.
+        count: called with the reason of each connection that was refused.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        refusal: Callable[[int, str], bytes],
+        count: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.limits = limits
+        self.refusal = refusal
+        self.waiting: dict[LimitedProtocol, None] = {}
+        """Those without a request under way, in the order in which they began to wait."""
+        self.turns = Turns()
+        self._count = count
+        self._tally = Tally("connections refused")
+
+    @property
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What uvicorn makes a connection of."""
+        return cast(type[asyncio.Protocol], partial(LimitedProtocol, shared=self))
+
+    def count_refused(self, reason: str) -> None:
+        """Count a connection that was refused."""
+        self._count(reason)
+        self._tally.add(reason)
+
+
+class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """One connection: uvicorn's, which is ended when it passes a limit.
+
+    A timer runs while the head of a request is expected, and while a client does not read what was
+    sent to it or does not end a body that is not read. What arrives is read when it is this
+    client's turn, and what follows a request when that is answered.
+    """
+
+    def __init__(self, *given: Any, shared: Connections, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._shared = shared
+        self._limits = shared.limits
+        self._timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._is_head_complete = False
+        self._is_refused = False
+        self._unread = bytearray()
+        self._is_queued = False
+        self._turn: asyncio.TimerHandle | None = None
+
+    # -- the transport's side ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; where too many are open, in the place of one that waits, or not at all."""
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.connections:
+            oldest = next(iter(self._shared.waiting), None)
+            if oldest is None:
+                self._refuse(503, "too many connections are open; try again in a moment", "full")
+                return
+            self._shared.count_refused("idle")
+            oldest.end()
+        self._wait(self._limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._unread.clear()
+        self._end_turn()
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Have what arrived read in turn."""
+        if self._is_refused:
+            return
+        self._unread += data
+        if len(self._unread) > _MOST_UNREAD:
+            self._shared.count_refused("unread requests")
+            self.end()
+            return
+        self._ask_turn()
+        if self._unread:
+            self.flow.pause_reading()
+
+    def read_piece(self) -> None:
+        """Read some of what arrived."""
+        self._is_queued = False
+        if self._is_refused or self.transport.is_closing():
+            self._unread.clear()
+            return
+        before = self.cycle
+        is_body = before is not None and before.more_body
+        size = _BODY_PIECE if is_body else _PIECE
+        piece = bytes(self._unread[:size])
+        del self._unread[:size]
+        self._take(piece)
+        if self._has_request and (self.cycle is not before or is_body):
+            self._begin_turn()
+        if self._unread:
+            self._ask_turn()
+        elif self.cycle is None or len(self.cycle.body) <= _LARGE_BODY:
+            self.flow.resume_reading()
+
+    def _take(self, data: bytes) -> None:
+        """Give the parser a piece, unless that is more than a head may have."""
+        cycle = self.cycle
+        was_in_head = cycle is None or not cycle.more_body
+        super().data_received(data)
+        if self.transport.is_closing() or self._is_refused:
+            return
+        if self.cycle is not cycle:
+            self._head_bytes = 0
+            self._stop_waiting()
+            if self.cycle.more_body:
+                # What reads the body may have an answer to one that does not arrive; else this.
+                self._set_timer(self._limits.body_seconds + self._limits.head_seconds)
+        elif was_in_head:
+            self._head_bytes += len(data)
+            limit = self._limits.head_bytes
+            if self._head_bytes > limit:
+                self._refuse(431, f"the head is larger than {limit} bytes, the limit", "head")
+            elif self._head_bytes == len(data) and (cycle is None or cycle.response_complete):
+                self._set_timer(self._limits.head_seconds)
+        elif not self.cycle.more_body:
+            self._stop_timer()
+            if self.cycle.response_complete:
+                self._wait(self._limits.idle_seconds)
+
+    def pause_writing(self) -> None:
+        """Wait only so long for a client that does not read."""
+        super().pause_writing()
+        self._set_timer(self._limits.body_seconds)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self._stop_timer()
+
+    @property
+    def _has_request(self) -> bool:
+        """Whether a request has arrived and is not answered."""
+        return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
+
+    def _ask_turn(self) -> None:
+        if not (self._is_queued or self._has_request):
+            self._is_queued = True
+            self._shared.turns.ask(self.client[0] if self.client else "", self)
+
+    def _begin_turn(self) -> None:
+        if self._turn is None:
+            self._shared.turns.hold()
+            self._turn = self.loop.call_later(_TURN_SECONDS, self._end_turn)
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+            self._shared.turns.release()
+
+    # -- the parser's side ---------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._is_head_complete = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """A head ended."""
+        super().on_headers_complete()
+        self._is_head_complete = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one behind a chunked body came after the request was checked."""
+        if not self._is_head_complete:
+            super().on_header(name, value)
+
+    # -- the server's side ---------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if self._unread:
+            self.flow.pause_reading()
+        if self.transport.is_closing() or not self.cycle.response_complete:
+            return
+        self._end_turn()
+        if self.cycle.more_body:
+            self._set_timer(self._limits.body_seconds)
+        else:
+            self._wait(self._limits.head_seconds if self._head_bytes else self._limits.idle_seconds)
+        if self._unread:
+            self._ask_turn()
+
+    def shutdown(self) -> None:
+        """Close when the server stops, once what has arrived was read and answered."""
+        self.loop.call_later(_LAST_SECONDS, self._shut_down)
+
+    def _shut_down(self) -> None:
+        if self._is_queued:
+            self.shutdown()
+        elif not self.transport.is_closing():
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection that was not used again."""
+        self.end()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        self._refuse(400, "this is not an HTTP request that can be read", "malformed")
+
+    def end(self) -> None:
+        """Close, without waiting for a client that does not read."""
+        self._stop_waiting()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        self._shared.waiting[self] = None
+        self._set_timer(seconds)
+
+    def _stop_waiting(self) -> None:
+        self._shared.waiting.pop(self, None)
+        self._stop_timer()
+
+    def _set_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if self._is_queued:  # it is this server that is late
+            self._set_timer(self._limits.head_seconds)
+        elif self.transport.get_write_buffer_size() and not self._is_refused:
+            self._shared.count_refused("unread")
+            self.end()
+        elif self._head_bytes and not self._is_refused:
+            seconds = self._limits.head_seconds
+            self._refuse(408, f"the head did not arrive within {seconds:g} s", "slow")
+        else:
+            self.end()
+
+    def _refuse(self, status: int, reason: str, kind: str) -> None:
+        """Answer without looking at a request, and close."""
+        self._shared.count_refused(kind)
+        self._stop_waiting()
+        self._is_refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.end()  # a refusal would stand where the answer is expected
+            return
+        body = self._shared.refusal(status, reason)
+        media_type = "application/json" if body.startswith(b"{") else "text/plain; charset=utf-8"
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+            f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n"
+            f"{'retry-after: 1' if status == 503 else 'cache-control: no-store'}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode("ascii") + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._set_timer(_LINGER_SECONDS)

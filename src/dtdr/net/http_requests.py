@@ -1,0 +1,237 @@
+"""Requests to a server of the user's, as data: address, key, body, and when one is sent again.
+
+``dtdr.net.http_transport`` sends them; this module needs no HTTP package.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from dtdr.errors import DtdrError, InputError, MissingExtraError
+
+BUSY = frozenset({429, 502, 503, 504})
+"""Statuses of a server that is busy or still starting, whatever it is asked."""
+
+PASSING = BUSY | {408, 409, 425, 500}
+"""Statuses after which the same request may succeed."""
+
+LARGEST_ANSWER = 64 << 20
+"""Bytes; no model's answer comes near."""
+
+_end: ContextVar[float] = ContextVar("end")
+"""On ``time.monotonic``'s clock, of all requests that are sent in this context."""
+
+
+@contextmanager
+def bound_requests(seconds: float) -> Iterator[None]:
+    """Have every request that is sent within the block end in time, with all its tries."""
+    token = _end.set(min(time.monotonic() + seconds, _end.get(float("inf"))))
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def remaining_seconds() -> float:
+    """Seconds until ``bound_requests`` ends the requests of this context; infinite without it."""
+    return max(0.0, _end.get(float("inf")) - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a request is sent again, and after how long.
+
+    Attributes:
+        tries: how often one request is sent at most.
+        pause: seconds before the second try; doubled each time, with jitter of up to half of
+            ``pause``, and never less than the server's ``Retry-After``.
+        longest_pause: seconds; a server that asks for a longer pause is not waited for.
+        statuses: of answers after which the same request may succeed.
+    """
+
+    tries: int = 4
+    pause: float = 0.5
+    longest_pause: float = 60.0
+    statuses: frozenset[int] = PASSING
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        body: sent as JSON; None sends no body.
+        seconds: for one try, from connecting to the last byte.
+        is_repeatable: whether sending twice does no more than sending once.
+        largest: bytes of an answer; a longer one is not read to its end.
+        problem: why the content of a successful answer cannot be used, so that the request is
+            sent again; an empty text where it can.
+    """
+
+    method: str
+    url: str
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 60.0
+    is_repeatable: bool = True
+    largest: int = LARGEST_ANSWER
+    problem: Callable[[bytes], str] | None = None
+
+    @property
+    def content(self) -> bytes | None:
+        """The body as ASCII JSON, which holds any text, half surrogate pairs included."""
+        return None if self.body is None else json.dumps(self.body).encode()
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer of a server.
+
+    Attributes:
+        retry_after: seconds that the server asks to wait; 0 where it does not.
+        tries: how often the request was sent.
+    """
+
+    status: int
+    content: bytes
+    retry_after: float = 0.0
+    tries: int = 1
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+class NoAnswerError(DtdrError):
+    """A request brought no answer that can be used.
+
+    Attributes:
+        is_sent: whether the server may have seen the request.
+        is_reached: whether the server answered, though not with anything that can be used.
+        tries: how often the request was sent.
+    """
+
+    def __init__(self, reason: str, *, is_sent: bool = True, is_reached: bool = False) -> None:
+        super().__init__(reason)
+        self.is_sent = is_sent
+        self.is_reached = is_reached
+        self.tries = 1
+
+
+def require_http(capability: str) -> None:
+    """Check that ``dtdr.net.http_transport`` can be imported.
+
+    Args:
+        capability: what needs it, for the error.
+
+    Raises:
+        MissingExtraError: a package that it needs is not installed.
+    """
+    for package in ("httpx2", "tenacity"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(capability, "client", package) from error
+
+
+def parse_address(url: object) -> SplitResult | None:
+    """The parts of an http or https URL that can be sent to; None for anything else."""
+    if not isinstance(url, str):
+        return None
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        usable = parts.port != 0 and parts.path.isascii() and parts.path.isprintable()
+    except ValueError:  # a broken port, bracket, or label of the host name
+        return None
+    if not host or not usable or " " in url or parts.scheme not in ("http", "https"):
+        return None
+    return parts
+
+
+def json_headers(key: str | None, origin: str) -> dict[str, str]:
+    """Headers of a JSON request, with the key as a bearer token where there is one.
+
+    Args:
+        key: may end with the line break of the file that it was read from.
+        origin: where the key comes from, such as an environment variable, for the error.
+
+    Raises:
+        InputError: the key holds characters that no header may hold; it is not shown.
+    """
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    key = (key or "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise InputError(f"the key in {origin} holds a character that no key has; set it again")
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def describe_failure(result: Answer | NoAnswerError, policy: RetryPolicy, key: str = "") -> str:
+    """Why a request was given up, to be read after the server's name.
+
+    Args:
+        result: what the last try brought.
+        policy: that the request was sent by.
+        key: is left out, should the server repeat it.
+    """
+    text = str(result)
+    if isinstance(result, Answer):
+        reason, _ = read_refusal(result.content, key)
+        text = f"answered with status {result.status}" + (f" ({reason})" if reason else "")
+        if result.retry_after > policy.longest_pause:
+            text += f" and asks to wait {result.retry_after:.0f} seconds"
+    times = "once" if result.tries == 1 else f"{result.tries} times"
+    return f"{text}; tried {times}"
+
+
+def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
+    """What a server says of a refusal, on one line and without the key, and of which kind it is.
+
+    OpenAI's form is ``{"error": {"message": …}}``; older vLLM has the inner object alone, and
+    FastAPI says ``{"detail": …}``.
+    """
+    kind = ""
+    text = content[:10_000].decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict):
+        value = value.get("error") or value.get("detail") or value
+    if isinstance(value, dict):
+        kind = f"{value.get('type', '')} {value.get('code', '')}"
+        value = value.get("message") or value
+    text = value if isinstance(value, str) else json.dumps(value)
+    if key:
+        text = text.replace(key, "***")
+    return " ".join(text.split())[:300], kind
+
+
+def read_retry_after(value: str | None) -> float:
+    """Seconds to wait, from a ``Retry-After`` header in seconds or as a date; 0 without one."""
+    if not value:
+        return 0.0
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        until = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,69 @@
+"""What a server bounds, and which addresses only its own machine can reach."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from dtdr.errors import InputError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, one connection, and all of them together, may ask for.
+
+    Attributes:
+        connections: open at a time; the one that has waited longest for a request makes room.
+        head_bytes: of a request: its line and headers.
+        head_seconds: for a request's head to arrive, from its first byte or the connection's begin.
+        idle_seconds: before a connection that is not used again is closed; longer than clients and
+            proxies (5 to 60 s) keep it, so that none of them sends into one that is being closed.
+        body_bytes: of a request. 1 MB holds the definitions of 2,000 tools at 500 bytes each.
+        body_seconds: for a request's body to arrive.
+        tools: in one request to a mask endpoint.
+        history: calls of one history or session.
+        query_characters: of one query; encoders read no more than 32,768.
+        batch: steps in one request to ``/v1/rank/batch``.
+        demonstrations: in one request to ``/v1/feedback``.
+        sessions: open at a time.
+        session_bytes: that the queries and histories of all open sessions take.
+        key_session_bytes: the same for those of one key.
+        prepared_bytes: that what is prepared of queries takes, about, for the sessions used last.
+        session_seconds: without a request before a session is dropped.
+        ranking_seconds: for a ranking that is made in a thread, as one that asks a server is.
+        threads: of one model; further rankings wait for one.
+    """
+
+    connections: int = 1_000
+    head_bytes: int = 32_768
+    head_seconds: float = 10.0
+    idle_seconds: float = 65.0
+    body_bytes: int = 1_000_000
+    body_seconds: float = 30.0
+    tools: int = 2_000
+    history: int = 1_000
+    query_characters: int = 32_768
+    batch: int = 256
+    demonstrations: int = 256
+    sessions: int = 10_000
+    session_bytes: int = 256_000_000
+    key_session_bytes: int = 64_000_000
+    prepared_bytes: int = 64_000_000
+    session_seconds: float = 1_800.0
+    ranking_seconds: float = 10.0
+    threads: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value <= 0:
+                raise InputError(f"the limit {name} is {value}; it must be more than 0")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address; names other than localhost count as not."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+"""Limits on the messages of HTTP clients: how long a body may be and take, and what it may hold.
+
+The SDK validates any body that it can read, on the event loop: 1 MB of errors takes a second.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+
+from dtdr.net.bodies import BodyError, read_body
+from dtdr.net.limits import Limits
+from dtdr.net.server_logs import Tally
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_tally = Tally("messages refused")
+
+SHORT_BODY = 50_000
+"""Bytes of a message that is looked at on the event loop, within 5 ms."""
+
+MAX_VALUES = 200_000
+"""JSON values in a call's arguments."""
+
+MAX_OTHER_VALUES = 4_000
+"""JSON values in a message outside of a call's arguments: all of them are validated."""
+
+
+class BodyLimits:
+    """Reads a body within its limits, and refuses messages that would take long to validate.
+
+    Args:
+        app: gets the body in one piece.
+        limits: see there.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await read_body(receive, self._limits)
+        except BodyError as error:
+            await _answer(error.status, error.reason, scope, receive, send)
+            return
+        is_short = len(body) <= SHORT_BODY
+        problem = problem_of(body) if is_short else await anyio.to_thread.run_sync(problem_of, body)
+        if problem is not None:
+            await _answer(400, problem, scope, receive, send)
+            return
+        is_given = False
+
+        async def receive_body() -> Message:
+            nonlocal is_given
+            if is_given:
+                return await receive()
+            is_given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, receive_body, send)
+
+
+def problem_of(body: bytes) -> str | None:
+    """Why a message is refused before it is validated; None for one that is not.
+
+    A message of few values costs one pass; one of many is read, which takes a tenth of a second
+    at most.
+    """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") <= MAX_OTHER_VALUES:
+        return None
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return "the message cannot be read"
+    params = message.get("params") if isinstance(message, dict) else None
+    arguments = params.pop("arguments", None) if isinstance(params, dict) else None
+    if _exceeds(arguments, MAX_VALUES):
+        return f"the arguments hold more than {MAX_VALUES} values"
+    if _exceeds(message, MAX_OTHER_VALUES):
+        return f"the message holds more than {MAX_OTHER_VALUES} values besides arguments"
+    return None
+
+
+def _exceeds(value: Any, most: int) -> bool:
+    """Whether a JSON value holds more values than so many."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        item = waiting.pop()
+        if isinstance(item, (dict, list)):
+            count += len(item)
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+    return count > most
+
+
+async def _answer(status: int, text: str, scope: Scope, receive: Receive, send: Send) -> None:
+    from starlette.responses import JSONResponse
+
+    _tally.add(text)
+    error = {"code": types.INVALID_REQUEST, "message": text}
+    content = {"jsonrpc": "2.0", "id": None, "error": error}
+    await JSONResponse(content, status, {"connection": "close"})(scope, receive, send)

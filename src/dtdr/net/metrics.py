@@ -1,0 +1,18 @@
+"""Names and meanings of the metrics that the server and the MCP gateway share."""
+
+SHOWN_TOKENS = (
+    "dtdr_shown_definition_tokens",
+    "Tokens of tools' definitions that LLMs were shown, about.",
+)
+HIDDEN_TOKENS = (
+    "dtdr_hidden_definition_tokens",
+    "Tokens of tools' definitions that were kept out of prompts, about.",
+)
+INPUT_PRICE = (
+    "dtdr_input_price_dollars",
+    "What a million tokens of an LLM's input cost, as it was told; 0 where it was not.",
+)
+JUDGED_CALLS = (
+    "dtdr_judged_calls",
+    "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
+)

@@ -1,0 +1,86 @@
+"""Structured logs: one JSON object a line, on standard error, without the text of queries."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+NAME = "dtdr.server"
+logger = logging.getLogger(NAME)
+_ENCODE = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record and its ``fields`` as one line of JSON, in ASCII: no text can break it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[2] is not None:
+            # The frames, not the message: an exception's text may repeat what a client sent.
+            line["exception"] = record.exc_info[0].__name__ if record.exc_info[0] else "unknown"
+            line["frames"] = [
+                f"{frame.filename}:{frame.lineno} {frame.name}"
+                for frame in traceback.extract_tb(record.exc_info[2])[-8:]
+            ]
+        return _ENCODE(line)
+
+
+def log(event: str, *, level: int = logging.INFO, **fields: Any) -> None:
+    """Log an event with its fields."""
+    if logger.isEnabledFor(level):
+        # Without a look for the line that logs, which is here.
+        record = logger.makeRecord(NAME, level, "", 0, event, (), None, extra={"fields": fields})
+        logger.handle(record)
+
+
+class Tally:
+    """Counts warnings that may come in floods, and logs the counts at most every ten seconds.
+
+    Args:
+        event: what is logged.
+    """
+
+    seconds = 10.0
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._counts: Counter[str] = Counter()
+        self._logged = -self.seconds
+
+    def add(self, reason: str) -> None:
+        """Count one."""
+        self._counts[reason] += 1
+        now = time.monotonic()
+        if now - self._logged >= self.seconds:
+            log(self._event, level=logging.WARNING, **self._counts)
+            self._counts, self._logged = Counter(), now
+
+
+def log_failure(request_id: str) -> None:
+    """Log the exception that is being handled, without its text."""
+    logger.error("request failed", exc_info=True, extra={"fields": {"id": request_id}})
+
+
+def configure() -> None:
+    """Send the server's and uvicorn's logs to standard error as JSON lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    for name in (NAME, "uvicorn", "dtdr.agents"):
+        chosen = logging.getLogger(name)
+        chosen.handlers = [handler]
+        chosen.propagate = False
+        chosen.setLevel(logging.INFO)
+    # What uvicorn warns of are single connections, which the server counts and reports itself.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -1,0 +1,149 @@
+"""Threads of one model, with a deadline: a server that it waits for keeps nothing else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import TypeVar, TypeVarTuple
+
+from dtdr.net.http_requests import bound_requests
+from dtdr.net.turns import ByClient
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+_MARGIN = 0.5
+"""Seconds after its deadline that work is given up: by then its requests have ended by themselves,
+and it may still say what was wrong or do without."""
+
+_STOP_SECONDS = 2.0
+"""For what is under way when the server is told to stop."""
+
+
+client: ContextVar[str] = ContextVar("client", default="")
+"""Who the work of this context is for."""
+
+
+class _Places:
+    """Places that clients take in turn: who asks for much keeps nobody else waiting for it all."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: ByClient[asyncio.Future[None]] = ByClient()
+
+    async def acquire(self) -> None:
+        """Wait for a place."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.put(client.get(), turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a place to the client that waits longest for a turn."""
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class Workers:
+    """Runs work in threads that the end of the process does not wait for.
+
+    Args:
+        threads: at a time; further work waits for one, that of each client in turn.
+        seconds: from the request for work to its end, unless ``run`` is told otherwise. Requests
+            to other servers end then; what goes on computing keeps its thread until it is done.
+    """
+
+    def __init__(self, threads: int, seconds: float) -> None:
+        self._places = _Places(threads)
+        self._seconds = seconds
+        self._waits: set[asyncio.Timeout] = set()
+        self._is_stopping = False
+
+    async def run(
+        self,
+        work: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+        seconds: float | None = None,
+    ) -> Result:
+        """What the work returns, or raises.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        seconds = seconds or self._seconds
+        deadline = time.monotonic() + seconds
+        async with asyncio.timeout(seconds + _MARGIN) as wait:
+            self._waits.add(wait)
+            if self._is_stopping:
+                _shorten(wait)
+            try:
+                await self._places.acquire()
+                if time.monotonic() > deadline:
+                    self._places.release()
+                    raise TimeoutError
+                return await self._start(deadline, work, *arguments)
+            finally:
+                self._waits.discard(wait)
+
+    def _start(
+        self, deadline: float, work: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> asyncio.Future[Result]:
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+        future: asyncio.Future[Result] = loop.create_future()
+
+        def end(result: list[Result], error: BaseException | None) -> None:
+            self._places.release()
+            if future.done():  # given up
+                return
+            if error is None:
+                future.set_result(result[0])
+            else:
+                future.set_exception(error)
+
+        def compute() -> Result:
+            with bound_requests(deadline - time.monotonic()):
+                return work(*arguments)
+
+        def run() -> None:
+            result: list[Result] = []
+            error: BaseException | None = None
+            try:
+                result.append(context.run(compute))
+            except BaseException as raised:  # noqa: BLE001  # it is raised again where it is awaited
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(end, result, error)
+
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except BaseException:
+            self._places.release()
+            raise
+        return future
+
+    def stop(self) -> None:
+        """Give up within two seconds what is under way, and what is asked for from now on."""
+        self._is_stopping = True
+        for wait in self._waits:
+            _shorten(wait)
+
+
+def _shorten(wait: asyncio.Timeout) -> None:
+    end = asyncio.get_running_loop().time() + _STOP_SECONDS
+    wait.reschedule(min(wait.when() or end, end))

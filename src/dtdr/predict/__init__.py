@@ -1,0 +1,30 @@
+"""A ranker with everything learned alongside it: arguments, plans, anomaly scores, sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dtdr.errors import InputError
+from dtdr.rankers import retriever_class
+
+if TYPE_CHECKING:
+    from dtdr.predict.model import Model
+
+
+def create(name: str, **parameters: Any) -> Model:
+    """A model that is not fitted yet.
+
+    Args:
+        name: of the ranker, or its ``module:Class``.
+        parameters: the ranker's own.
+
+    Raises:
+        InputError: no retriever has that name, or it does not take a parameter.
+    """
+    from dtdr.predict.model import Model
+
+    chosen = retriever_class(name)
+    try:
+        return Model(chosen(**parameters))
+    except TypeError as error:
+        raise InputError(f"retriever {name!r}: {error}") from error

@@ -1,0 +1,430 @@
+"""What a ranker is told of spans, constants, outputs, parts of outputs and earlier arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall
+from dtdr.predict.arguments.hashing import Hashes, feature_table, features
+from dtdr.predict.arguments.state import LeafKind, RunState
+from dtdr.predict.arguments.texts import RunTexts, name_stems, stem
+from dtdr.predict.arguments.values import fold_text
+
+LAST_USED = feature_table("last used", 10, 10).ravel()
+"""Of a token, by how far it is from the span that the parameter used last, and any."""
+USAGE = np.stack(
+    [
+        np.repeat(feature_table("used", 16), 10),
+        feature_table("used by length", 16, 10).ravel(),
+    ],
+    axis=1,
+)
+"""Of a span, by whether it was used, times 10, plus its length; shape (160, 2)."""
+
+COLUMNS = np.concatenate(
+    [feature_table("named before", 2, 7, 2).ravel(), feature_table("named after", 2, 5).ravel()]
+)
+"""The features that ``token_columns`` gives the positions of."""
+_AFTER = 2 * 7 * 2
+"""The first that tells of names after a token."""
+
+
+def token_columns(texts: RunTexts, stems: frozenset[str]) -> tuple[npt.NDArray[np.uint8], bool]:
+    """Where words of a slot's name stand in the texts, as seen from each token.
+
+    Args:
+        texts: n tokens, s of which begin a span.
+        stems: of the words in the slot's name.
+
+    Returns:
+        Of tokens that begin a span, positions in ``COLUMNS``, shape (s, 2); and whether a word of
+        the name stands in the texts.
+    """
+    count = len(texts.stems)
+    tokens = np.arange(count)
+    named = np.fromiter((stem in stems for stem in texts.stems), np.bool_, count)
+    mentioned = int(named.any())
+    back, ahead = np.full(count, 6), np.full(count, 4)
+    if mentioned:
+        before = np.maximum.accumulate(np.where(named, tokens, -1))
+        after = np.minimum.accumulate(np.where(named, tokens, count)[::-1])[::-1]
+        before = np.concatenate([[-1], before[:-1]])
+        after = np.concatenate([after[1:], [count]])
+        back = np.where(before < 0, 6, np.minimum(5, tokens - before))
+        ahead = np.where(after == count, 4, np.minimum(3, after - tokens))
+    columns = np.stack([(mentioned * 7 + back) * 2 + named, _AFTER + mentioned * 5 + ahead], axis=1)
+    return columns[texts.start_tokens].astype(np.uint8), bool(mentioned)
+
+
+def last_used(count: int, last_own: int, last: int) -> npt.NDArray[np.uint8]:
+    """Positions in ``LAST_USED``; shape (tokens,).
+
+    Args:
+        count: tokens.
+        last_own: the last token of the span that the parameter took last, -1 where there is none.
+        last: the same for any parameter.
+    """
+    if last_own < 0 and last < 0:
+        return np.zeros(count, np.uint8)
+    return 10 * _distances(count, last_own) + _distances(count, last)
+
+
+_FAR = 16
+_SIGNED = np.array(
+    [5 + min(4, (-gap).bit_length()) for gap in range(-_FAR, 0)]
+    + [1 + min(4, gap.bit_length()) for gap in range(_FAR)],
+    np.uint8,
+)
+
+
+def _distances(count: int, origin: int) -> npt.NDArray[np.uint8]:
+    """Rounded distances from an origin: 0 without one, 1 to 5 from there on, 6 to 9 before it."""
+    if origin < 0:
+        return np.zeros(count, np.uint8)
+    return _SIGNED[np.clip(np.arange(count) - origin, -_FAR, _FAR - 1) + _FAR]
+
+
+def span_usage(
+    state: RunState, tool: str, slot: str, spans: Sequence[tuple[int, int]]
+) -> tuple[npt.NDArray[np.uint8], bool]:
+    """Which of m spans overlap with spans that were used.
+
+    Args:
+        state: what is known before the call.
+        tool: that is called.
+        slot: to be filled.
+        spans: that the call took already.
+
+    Returns:
+        Positions in ``USAGE``, shape (m,): 1 where any argument used a span, plus 2 where one of
+        this slot's name did, plus 4 where it was this tool's, plus 8 where this call took it; and
+        whether a quotation is left that nothing used.
+    """
+    texts = state.texts
+    length = np.minimum(texts.last - texts.first, 9)
+    if not state.spans and not spans:
+        return length.astype(np.uint8), bool(texts.is_quoted.any())
+    used = np.zeros((4, len(texts.stems) + 1), np.int32)
+    earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
+    for row, taken in enumerate((*earlier, spans)):
+        for first, last in taken:
+            used[row, first : last + 1] = 1
+    is_free = bool((texts.is_quoted & (used[0, :-1] + used[3, :-1] == 0)).any())
+    sums = np.zeros_like(used)
+    sums[:, 1:] = np.cumsum(used[:, :-1], axis=1)
+    overlaps = sums[:, texts.last + 1] > sums[:, texts.first]
+    code = overlaps[0] + 2 * overlaps[1] + 4 * overlaps[2] + 8 * overlaps[3]
+    return (10 * code + length).astype(np.uint8), is_free
+
+
+class Mention(NamedTuple):
+    """How the texts of a run say a constant.
+
+    Attributes:
+        said: ``whole``, ``part``, or ``no``.
+        is_used: whether an argument took this place.
+    """
+
+    said: str = "no"
+    is_used: bool = False
+
+
+@lru_cache(maxsize=1 << 14)
+def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
+    """A canonical form as it is looked for in texts, and the stems of its words."""
+    text = form.removesuffix(".0")
+    words = re.findall(r"[^\W_]{3,}", text)
+    return fold_text(text), frozenset(map(stem, words))
+
+
+def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> Mention:
+    """How the texts say a constant, by its canonical form; ``used`` has tokens that were taken."""
+    folded, stems = _fold_constant(form)
+    places = texts.folded.find(folded)
+    if not places:
+        is_part = not texts.stem_set.isdisjoint(stems)
+        return Mention("part" if is_part else "no")
+    return Mention("whole", all(place[0] in used for place in places))
+
+
+@lru_cache(maxsize=1 << 14)
+def constant_features(mention: Mention, rank: int, is_own: bool, given: int) -> Hashes:
+    """What is known of a constant; shape (features,).
+
+    Args:
+        mention: how the texts say it.
+        rank: among the parameter's constants, at most 4.
+        is_own: whether this tool took it in enough runs, not only others.
+        given: how often this parameter took it in this run, at most 2.
+    """
+    said, is_used = mention
+    return features(
+        [
+            "c",
+            f"c0 {is_own} {rank}",
+            f"c1 {said} {is_own}",
+            f"c4 {said} {is_used}",
+            f"c5 {given} {said}",
+            f"c6 {said} {is_used} {given}",
+        ]
+    )
+
+
+def output_features(state: RunState, most: int) -> list[Hashes]:
+    """What is known of the last calls, each of whose outputs may be the value, or in a list.
+
+    Args:
+        state: what is known before the call.
+        most: calls that are looked at, the last ones.
+
+    Returns:
+        One array of features a call, oldest first.
+    """
+    texts, calls = state.texts, state.calls
+    by_tool: dict[str, list[str]] = {}
+    for past in calls:
+        by_tool.setdefault(past.call.tool, []).append(past.call.id)
+    left = {name: [one for one in ids if not state.uses.get(one)] for name, ids in by_tool.items()}
+    last_tool = calls[-1].call.tool if calls else ""
+    rows: list[Hashes] = []
+    for place in range(max(0, len(calls) - most), len(calls)):
+        past = calls[place]
+        call = past.call
+        name = call.tool
+        ago = len(calls) - place
+        uses = min(state.uses.get(call.id, 0), 2)
+        same, unused = by_tool[name], left[name]
+        names = [
+            f"r0 {name}",
+            f"r1 {name} {min(ago, 4)}",
+            f"r2 {name} {uses}",
+            f"r3 {min(ago, 6)}",
+            f"r5 {name} {min(same.index(call.id), 3)} {min(len(same), 4)}",
+            f"r6 {name} {min(len(unused), 4)} {bool(uses)}",
+            f"r7 {name} {last_tool == name} {ago == 1}",
+        ]
+        if past.anchor is None:
+            names.append(f"rz {name}")
+        else:
+            first, last = past.anchor
+            head = texts.head(first)
+            one, two = texts.neighbour(first, -1), texts.neighbour(first, -2)
+            names += [
+                f"ra {name} {head}",
+                f"rb {name} {one}",
+                f"rc {name} {texts.neighbour(last, 1)}",
+                f"rd {name} {one} {two}",
+                f"re {one}",
+                f"rf {head}",
+                f"rg {name} {_round_distance(first - state.last_token)}",
+                f"rh {name} {two}",
+                f"ri {name} {texts.neighbour(first, -3)}",
+            ]
+        rows.append(features(names))
+    return rows
+
+
+def use_features(
+    state: RunState,
+    calls: Sequence[ToolCall],
+    tool: str,
+    slot: str,
+    taken: Sequence[str],
+    joined: Collection[str],
+) -> list[Hashes]:
+    """How often each output was used, by this slot, and in this very call.
+
+    Args:
+        state: what is known before the call.
+        calls: whose outputs may be the value, oldest first.
+        tool: that is called.
+        slot: to be filled.
+        taken: the calls whose outputs this call uses already.
+        joined: the calls that the texts join with the one taken last.
+    """
+    by_same = state.uses_by.get((tool, slot), ())
+    left: dict[str, list[str]] = {}
+    for call in calls:
+        if not state.uses.get(call.id) and call.id not in taken:
+            left.setdefault(call.tool, []).append(call.id)
+    last = taken[-1] if taken else ""
+    rows, previous = [], ""
+    for call in calls:
+        unused = left.get(call.tool, [""])
+        rows.append(
+            _use_features(
+                call.tool,
+                min(state.uses.get(call.id, 0), 2),
+                call.id in by_same,
+                call.id in taken,
+                unused[0] == call.id,
+                unused[-1] == call.id,
+                bool(last) and previous == last,
+                call.id in joined,
+            )
+        )
+        previous = call.id
+    return rows
+
+
+@lru_cache(maxsize=1 << 12)
+def _use_features(
+    producer: str,
+    uses: int,
+    by_same: bool,
+    is_taken: bool,
+    is_first: bool,
+    is_last: bool,
+    follows: bool,
+    is_joined: bool,
+) -> Hashes:
+    return features(
+        [
+            f"r4 {uses} {by_same} {is_taken}",
+            f"r9 {producer} {uses} {by_same} {is_taken}",
+            f"ry {producer} {is_taken}",
+            f"r8 {producer} {is_first} {is_last} {is_taken}",
+            f"rx {is_first} {is_last}",
+            f"rw {producer} {follows}",
+            f"rs {producer} {is_joined} {is_taken}",
+            f"ro {is_joined} {is_taken}",
+        ]
+    )
+
+
+def _round_distance(distance: int) -> str:
+    sign = "0" if distance == 0 else "+" if distance > 0 else "-"
+    return f"{sign}{min(4, abs(distance).bit_length())}"
+
+
+@lru_cache(maxsize=1 << 14)
+def argument_features(
+    tool: str,
+    name: str,
+    ago: int,
+    lag: int,
+    uses: int,
+    same_tool: bool,
+    parameter: str,
+    shape: str,
+) -> Hashes:
+    """What is known of an earlier argument; shape (features,).
+
+    Args:
+        tool: that it was given to.
+        name: of the argument.
+        ago: calls since then, at most 4; 5 more where it was for an earlier query.
+        lag: how many more calls its tool had by then than the tool to be called has; 9 for many.
+        uses: how often earlier calls of the tool to be called repeated it, at most 2.
+        same_tool: whether the tool is the one to be called.
+        parameter: to be filled.
+        shape: see ``shape_of``.
+    """
+    place = f"{tool}.{name}"
+    same = name == parameter.rpartition("/")[2]
+    return features(
+        [
+            f"a0 {place}",
+            f"a1 {place} {ago}",
+            f"a2 {place} {lag}",
+            f"a3 {same} {same_tool} {uses}",
+            f"a4 {place} {uses}",
+            f"a5 {same} {ago}",
+            f"a6 {same} {lag == 0}",
+            f"a7 {place} {lag == 0} {uses > 0}",
+            f"a8 {bool(name_stems(name) & name_stems(parameter))}",
+            f"shape {shape}",
+        ]
+    )
+
+
+@lru_cache(maxsize=1 << 15)
+def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
+    """What is known of a part of an output, whatever was decided; shape (features,).
+
+    Args:
+        kind: of the part.
+        ago: calls since then, at most 4.
+        is_used: whether any argument took it.
+        slot: to be filled.
+    """
+    tool, pattern, key, position, said, shape, status, is_large = kind
+    name = slot.removesuffix("/*").rpartition("/")[2]
+    shares = name_stems(key) & name_stems(name)
+    by_name = "same" if key == name else "part" if shares else "other"
+    names = [
+        f"l0 {tool} {pattern}",
+        f"l1 {pattern} {position}",
+        f"l2 {by_name}",
+        f"l3 {by_name} {said}",
+        f"l4 {said}",
+        f"l5 {key} {said}",
+        f"l6 {ago}",
+        f"l7 {by_name} {ago}",
+        f"l8 {tool} {pattern} {ago}",
+        f"l9 {is_used} {said}",
+        f"la {tool} {pattern} {said}",
+        f"lb {key}",
+        f"lc {tool} {pattern} {is_used}",
+        f"ld {position} {is_large}",
+        f"shape {shape}",
+    ]
+    return features(names + [f"le {pattern} {one}" for one in status])
+
+
+@lru_cache(maxsize=1 << 10)
+def flag_features(code: int) -> Hashes:
+    """What is known of a part of an output in its list and record; shape (features,).
+
+    Args:
+        code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did
+            not take, plus 4 where it follows the one taken last, plus 8 times its mentions: of how
+            much the query and the last message say of its record, all texts, and all texts among
+            the records of its output, each 2 where no other record has more, 1 for some, 0 for
+            none, as digits to the base 3.
+    """
+    given, first, follows, mentions = code & 1, code & 2, code & 4, code >> 3
+    late, all_texts, here = mentions % 3, mentions // 3 % 3, mentions // 9
+    return features(
+        [
+            f"f0 {given}",
+            f"f1 {given} {first}",
+            f"f2 {follows}",
+            f"f3 {late}",
+            f"f4 {mentions} {given}",
+            f"f5 {given} {first} {follows}",
+            f"f6 {all_texts} {late}",
+            f"f7 {here} {given}",
+        ]
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def relation_features(names: tuple[str, ...], code: int) -> Hashes:
+    """How a value stands to the records of those decided last; shape (features,).
+
+    Args:
+        names: of the slots decided last.
+        code: a digit to the base 3 for each, the last one first: 0 where its value comes from
+            another call, 1 from the same one, 2 from the same record.
+    """
+    digits = []
+    for _ in names:
+        code, digit = divmod(code, 3)
+        digits.append(digit)
+    digits.reverse()
+    pairs = zip(names, digits, strict=True)
+    return features(
+        [
+            f"t0 {max(digits)} {min(digits)}",
+            f"t1 {digits[0]}",
+            f"t2 {max(digits)}",
+            *(f"t3 {name} {digit}" for name, digit in pairs),
+        ]
+    )

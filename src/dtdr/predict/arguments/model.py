@@ -1,0 +1,392 @@
+"""Whole calls: learns from demonstrations which value each parameter takes, and fills a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError, ModelError, check_at_least
+from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CandidateFinder
+from dtdr.predict.arguments.confidence import Confidence
+from dtdr.predict.arguments.constants import Constants, SeenValues
+from dtdr.predict.arguments.filling import (
+    CallFiller,
+    Choice,
+    assemble,
+    find_spanless,
+    iter_examples,
+)
+from dtdr.predict.arguments.hashing import BUCKETS
+from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.ranker import CandidateRanker, Example
+from dtdr.predict.arguments.scoring import CallScorer, Description, describe_call
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
+from dtdr.predict.arguments.values import convert
+
+EPOCHS = 4
+_MOST_RUNS = 20_000
+"""Runs whose decisions are learned, drawn where there are more; values are counted in all."""
+_MOST_DECISIONS = 20_000
+"""That are learned together; their features take 20 KB each."""
+_HELD_OUT = 5
+"""Every fifth run is held out to calibrate on, and learned afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentOptions:
+    """How arguments are learned.
+
+    Attributes:
+        min_runs: runs in which a value must stand to be kept as a constant; 0 keeps none.
+        min_groups: groups of runs in which it must stand (a run without a group is one of its own).
+
+    Raises:
+        InputError: a number is negative.
+    """
+
+    min_runs: int = 3
+    min_groups: int = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(0, min_runs=self.min_runs, min_groups=self.min_groups)
+
+
+class _Filled(NamedTuple):
+    """A filled call, the product of the probabilities of its decisions, and what is known of it."""
+
+    prediction: CallPrediction
+    joint: float
+    description: Description | None
+
+
+class ArgumentModel:
+    """Fills the parameters of a call from what is known before it.
+
+    Each parameter has candidates: spans of the query and of earlier messages, outputs of earlier
+    calls and parts of them, earlier arguments, constants of the demonstrations, left out, and
+    ``unknown``. One log-linear ranker gives each a probability; parameters are decided one after
+    the other, each seeing the ones before. A list is put together from the candidates that belong
+    to it. Nothing is ever made up: a value stands in the run or in the demonstrations.
+
+    Args:
+        finder: finds candidates.
+        ranker: scores them.
+        tools: for parameters that no demonstration gave.
+        confidence: calibrates the scores of calls.
+        scorer: scores calls; None where the joint probability of their arguments does.
+        names: what tools were called when their arguments were learned, by today's names, where
+            that differs.
+    """
+
+    def __init__(
+        self,
+        finder: CandidateFinder,
+        ranker: CandidateRanker,
+        tools: Sequence[Tool] = (),
+        confidence: Confidence | None = None,
+        names: Mapping[str, str] | None = None,
+        scorer: CallScorer | None = None,
+    ) -> None:
+        self.finder = finder
+        self.ranker = ranker
+        self.confidence = confidence
+        self.scorer = scorer
+        self.names = dict(names or {})
+        self.tools = {self.names.get(tool.name, tool.name): tool for tool in tools}
+
+    # -- fitting -------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(
+        cls,
+        demonstrations: Sequence[Demonstration],
+        tools: Sequence[Tool] = (),
+        options: ArgumentOptions | None = None,
+        *,
+        seed: int = 0,
+    ) -> ArgumentModel:
+        """Learn from demonstrations with arguments.
+
+        Args:
+            demonstrations: of any version; outputs and earlier turns are used where there are any.
+            tools: for the parameters of tools that no demonstration calls.
+            options: which values are kept as constants.
+            seed: of the order of examples.
+        """
+        options = options or ArgumentOptions()
+        constants = Constants.fit(
+            demonstrations, min_runs=options.min_runs, min_groups=options.min_groups
+        )
+        finder = CandidateFinder(constants, find_spanless(demonstrations))
+        model = cls(finder, CandidateRanker(), tools)
+        if len(demonstrations) > _MOST_RUNS:
+            draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
+            demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
+        names = [item.group or f"\x00{number}" for number, item in enumerate(demonstrations)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        is_held = [
+            numbers[name] % _HELD_OUT == 0 and len(numbers) >= 2 * _HELD_OUT for name in names
+        ]
+        held = [item for item, out in zip(demonstrations, is_held, strict=True) if out]
+        rest = [item for item, out in zip(demonstrations, is_held, strict=True) if not out]
+        model._train(rest, seed)
+        if held:
+            model._calibrate(held)
+            model._train(held, seed + 1)
+        model.ranker.drop_small()
+        return model
+
+    def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
+        """A model that learned from further demonstrations too; this one stays as it is.
+
+        Calibration stays that of ``fit``. A value becomes a constant once it stands in enough
+        runs, those of ``fit`` among them.
+        """
+        demonstrations = [self._with_learned_names(item) for item in demonstrations]
+        taken = self.finder.without_spans & find_spanless(demonstrations, self.finder.without_spans)
+        constants = self.finder.constants.update(demonstrations)
+        finder = CandidateFinder(constants, taken)
+        tools = tuple(self.tools.values())
+        model = ArgumentModel(
+            finder, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
+        )
+        model._train(demonstrations, seed)
+        return model
+
+    def with_tools(
+        self, tools: Sequence[Tool], renamed: Mapping[str, str], removed: Collection[str] = ()
+    ) -> ArgumentModel:
+        """A model of another vocabulary; this one stays as it is.
+
+        Args:
+            tools: all of them, by today's names.
+            renamed: today's names by those before.
+            removed: names of tools whose values are forgotten.
+        """
+        names = dict(self.names)
+        learned = {today: names.pop(before, before) for before, today in renamed.items()}
+        # Another tool that takes a name which is free now has to be learned.
+        names |= {before: f"{before}\x00" for before in renamed} | learned
+        gone = {self.names.get(name, name) for name in removed}
+        spanless = self.finder.without_spans
+        constants = self.finder.constants.without(gone)
+        finder = CandidateFinder(constants, spanless)
+        return ArgumentModel(finder, self.ranker, tools, self.confidence, names, self.scorer)
+
+    def _with_learned_names(self, item: Demonstration) -> Demonstration:
+        if not self.names:
+            return item
+        calls = [
+            replace(call, tool=self.names.get(call.tool, call.tool)) for call in item.plan.calls
+        ]
+        before = [
+            replace(one, tool=self.names.get(one.tool, one.tool))
+            if isinstance(one, ToolCall)
+            else one
+            for one in item.before
+        ]
+        return replace(item, plan=replace(item.plan, calls=tuple(calls)), before=tuple(before))
+
+    def _train(self, demonstrations: Sequence[Demonstration], seed: int) -> None:
+        """Learn from every decision of every call."""
+        examples: list[Example] = []
+        for state, call in iter_calls(demonstrations):
+            candidates = self.finder.call(state, call.tool)
+            parameters = self._parameters(call)
+            examples += iter_examples(candidates, self.finder.constants, call, parameters)
+            if len(examples) >= _MOST_DECISIONS:
+                self.ranker.train(examples, EPOCHS, seed)
+                examples.clear()
+        self.ranker.train(examples, EPOCHS, seed)
+
+    def _calibrate(self, demonstrations: Sequence[Demonstration]) -> None:
+        scores: list[float] = []
+        exact: list[bool] = []
+        groups: list[int] = []
+        calls: list[Description] = []
+        rows: list[int] = []
+        numbers: dict[str, int] = {}
+        for number, item in enumerate(demonstrations):
+            group = numbers.setdefault(item.group or f"\x00{number}", len(numbers))
+            for state, call in iter_calls([item]):
+                prediction, joint, described = self._fill(call.tool, state)
+                if described is not None:
+                    rows.append(len(scores))
+                    calls.append(described)
+                scores.append(joint)
+                groups.append(group)
+                exact.append(is_exact(prediction, call, state))
+        fitted = CallScorer.fit(calls, [exact[row] for row in rows], [groups[row] for row in rows])
+        if fitted is not None:
+            self.scorer, held_out = fitted
+            for row, score in zip(rows, held_out, strict=True):
+                scores[row] = score
+        self.confidence = Confidence.fit(scores, exact)
+
+    # -- predicting ----------------------------------------------------------------------------
+
+    def fill(self, tool: str, run: Run | RunState) -> CallPrediction:
+        """The most probable call of a tool.
+
+        Args:
+            tool: its name; one never seen is filled by the names of its parameters, if known.
+            run: what happened before the call.
+        """
+        state = RunState.from_run(run) if isinstance(run, Run) else run
+        if not self.names:
+            return self._fill(tool, state).prediction
+        state = state.with_names(self.names)
+        return replace(self._fill(self.names.get(tool, tool), state).prediction, tool=tool)
+
+    def threshold(self, exact: float = 0.95) -> float | None:
+        """The least probability from which on calls are exactly right so often.
+
+        Args:
+            exact: a share of the held-out calls, above 0 and at most 1.
+
+        Returns:
+            What ``CallPrediction.probability`` has to reach, the right tool given; None where no
+            probability is enough, or where too few demonstrations were there to tell.
+
+        Raises:
+            InputError: the share is not one.
+        """
+        if not 0 < exact <= 1:
+            raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
+        return None if self.confidence is None else self.confidence.threshold(exact)
+
+    def _parameters(self, call: ToolCall) -> list[str]:
+        """Parameters in the order they are decided: those of the demonstrations, then others."""
+        return list(dict.fromkeys((*self._known_parameters(call.tool), *call.arguments)))
+
+    def _known_parameters(self, tool: str) -> list[str]:
+        seen = self.finder.constants.parameters.get(tool, ())
+        declared = self.tools[tool].parameters if tool in self.tools else ()
+        return list(dict.fromkeys((*seen, *(item.name for item in declared))))
+
+    def _must_be_given(self, tool: str, parameter: str) -> bool:
+        """Whether the tool requires a parameter that no demonstration gave."""
+        if parameter in self.finder.constants.parameters.get(tool, ()) or tool not in self.tools:
+            return False
+        return any(item.required for item in self.tools[tool].parameters if item.name == parameter)
+
+    def _type_of(self, tool: str, parameter: str) -> str:
+        """The type of the values in demonstrations; else what the tool declares."""
+        if (tool, parameter) in self.finder.constants.types:
+            return self.finder.constants.types[tool, parameter]
+        declared = self.tools[tool].parameters if tool in self.tools else ()
+        return next((item.type for item in declared if item.name == parameter), "")
+
+    def _fill(self, tool: str, state: RunState) -> _Filled:
+        arguments: dict[str, Any] = {}
+        sources: dict[str, tuple[Source, ...]] = {}
+        contains: dict[str, tuple[Source, ...]] = {}
+        unknown: list[str] = []
+        shares: dict[str, float] = {}
+        constants = self.finder.constants
+        filler = CallFiller(self.ranker, self.finder.call(state, tool), constants)
+        decided = filler.fill(self._known_parameters(tool))
+        joint = math.exp(decided.score)
+        for parameter, choice in assemble(constants, tool, decided):
+            if choice.form == OMITTED and self._must_be_given(tool, parameter):
+                choice = Choice(UNKNOWN, choice.probability)
+            if choice.is_unknown:
+                unknown.append(parameter)
+                if choice.sources:
+                    contains[parameter] = choice.sources
+            elif choice.form != OMITTED:
+                arguments[parameter] = convert(choice.value, self._type_of(tool, parameter))
+                sources[parameter] = choice.sources
+                shares[parameter] = choice.probability
+        described = None
+        probability = 0.0
+        if not unknown:
+            described = describe_call(tool, joint, shares, sources, state)
+            probability = joint if self.scorer is None else self.scorer.score(described)
+            if self.confidence is not None:
+                probability = self.confidence.probability(probability)
+        prediction = CallPrediction(
+            tool, arguments, sources, probability, tuple(unknown), shares, contains
+        )
+        return _Filled(prediction, 0.0 if unknown else joint, described)
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save."""
+        empty = np.zeros((4, 0))
+        buckets, weights = self.ranker.arrays()
+        seen = self.finder.constants.seen or SeenValues(0, 0)
+        return {
+            "buckets": buckets,
+            "weights": weights.astype(np.float16),
+            "confidence": empty if self.confidence is None else self.confidence.curve,
+            **{f"seen.{name}": array for name, array in seen.arrays().items()},
+        }
+
+    def config(self) -> dict[str, Any]:
+        """The JSON object to save: constants, and the names that the arrays speak of."""
+        seen = self.finder.constants.seen
+        return {
+            "constants": self.finder.constants.to_dict(),
+            "paths": {tool: list(items) for tool, items in self.finder.constants.paths.items()},
+            "without_spans": sorted(map(list, self.finder.without_spans)),
+            "min_runs": 0 if seen is None else seen.min_runs,
+            "min_groups": 0 if seen is None else seen.min_groups,
+            "names": self.names,
+            "scorer": {} if self.scorer is None else self.scorer.weights,
+            "thresholds": [] if self.confidence is None else self.confidence.describe(),
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        config: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        tools: Sequence[Tool] = (),
+    ) -> ArgumentModel:
+        """What ``config`` and ``arrays`` gave.
+
+        Raises:
+            ModelError: they are damaged, or do not belong together.
+        """
+        try:
+            buckets = arrays["buckets"].astype(np.int32)
+            weights = arrays["weights"].astype(np.float32)
+            confidence = arrays["confidence"].astype(np.float64)
+            learned = {str(today): str(name) for today, name in config["names"].items()}
+            least = int(config["min_runs"]), int(config["min_groups"])
+            seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
+            scorer = {str(name): float(one) for name, one in config.get("scorer", {}).items()}
+            paths = {str(tool): tuple(map(str, items)) for tool, items in config["paths"].items()}
+            spanless = {(str(tool), str(slot)) for tool, slot in config["without_spans"]}
+            constants = Constants.from_dict(config["constants"], seen if least[0] else None, paths)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelError("its part about arguments is damaged; fit it again") from error
+        fits = (
+            weights.ndim == 1
+            and weights.shape == buckets.shape
+            and (not len(buckets) or 0 <= buckets.min() <= buckets.max() < BUCKETS)
+            and Confidence.is_curve(confidence)
+            and all(map(math.isfinite, scorer.values()))
+            and np.isfinite(weights).all()
+        )
+        if not fits:
+            raise ModelError("its part about arguments is damaged; fit it again")
+        return cls(
+            CandidateFinder(constants, spanless),
+            CandidateRanker(buckets, weights),
+            tools,
+            Confidence(confidence) if confidence.shape[1] else None,
+            learned,
+            CallScorer(scorer) if scorer else None,
+        )

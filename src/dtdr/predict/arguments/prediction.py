@@ -1,0 +1,113 @@
+"""A predicted call: its arguments and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SourceKind = Literal["query", "message", "output", "argument", "constant", "omitted", "unknown"]
+"""Where a value comes from; ``unknown`` has to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value comes from.
+
+    Attributes:
+        kind: the query, a message before it, an output, an argument of an earlier call, a constant
+            of the demonstrations, left out, or unknown.
+        call: id of the earlier call, for ``output`` and ``argument``.
+        path: JSON Pointer into the output, or the name of the argument.
+        span: first and last character (exclusive) of the text, for ``query`` and ``message``.
+    """
+
+    kind: SourceKind
+    call: str = ""
+    path: str = ""
+    span: tuple[int, int] | None = None
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Source:
+        """A source from the JSON object that ``to_dict`` gives."""
+        span = record.get("span")
+        place = None if span is None else (int(span[0]), int(span[1]))
+        return cls(record["kind"], record.get("call", ""), record.get("path", ""), place)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object; keys only where they say something."""
+        record: dict[str, Any] = {"kind": self.kind}
+        if self.call:
+            record["call"] = self.call
+        if self.path:
+            record["path"] = self.path
+        if self.span is not None:
+            record["span"] = list(self.span)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class CallPrediction:
+    """A predicted call.
+
+    Attributes:
+        tool: its name.
+        arguments: values by parameter; omitted and unknown parameters are not among them.
+        sources: where each value comes from, by parameter.
+        probability: how likely every argument is exactly right, calibrated on held-out runs; times
+            the tool's own probability where the tool is predicted too.
+        unknown: parameters whose value has to be written by an LLM or a person.
+        probabilities: of each value among all candidates of its parameter, not calibrated.
+        contains: of some unknown parameters, the outputs that what is written has to hold.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    sources: Mapping[str, tuple[Source, ...]]
+    probability: float
+    unknown: tuple[str, ...] = ()
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    contains: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Ids of the calls whose outputs the arguments use, those that are unknown included."""
+        every = [*self.sources.values(), *self.contains.values()]
+        return frozenset(
+            source.call for sources in every for source in sources if source.kind == "output"
+        )
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> CallPrediction:
+        """A prediction from the JSON object that ``to_dict`` gives."""
+        return cls(
+            record["tool"],
+            record["arguments"],
+            _read_sources(record["sources"]),
+            float(record["probability"]),
+            tuple(record["unknown"]),
+            record["probabilities"],
+            _read_sources(record.get("contains", {})),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, which ``from_dict`` reads back."""
+        return {
+            "tool": self.tool,
+            "arguments": dict(self.arguments),
+            "sources": _write_sources(self.sources),
+            "probability": round(self.probability, 6),
+            "probabilities": {name: round(share, 6) for name, share in self.probabilities.items()},
+            "unknown": list(self.unknown),
+            "contains": _write_sources(self.contains),
+        }
+
+
+def _read_sources(
+    record: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, tuple[Source, ...]]:
+    return {name: tuple(map(Source.from_dict, items)) for name, items in record.items()}
+
+
+def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [source.to_dict() for source in items] for name, items in sources.items()}

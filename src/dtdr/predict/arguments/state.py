@@ -1,0 +1,355 @@
+"""What is known before a call: texts, earlier calls with the records in their outputs, and uses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall, is_reference, iter_references
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.run import Run
+from dtdr.predict.arguments.prediction import CallPrediction, Source
+from dtdr.predict.arguments.texts import read_texts, telling_words
+from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references, shape_of
+
+ITEM = "*"
+"""In place of a position in a list, of a key that names one record, and of a list's item."""
+_MAX_DEPTH = 8
+"""Of objects and lists in arguments."""
+MAX_USED = 200
+"""Spans that were used, the last ones, as far as they are remembered of a parameter."""
+_VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
+"""Keys that name one record of many: positions, and identifiers such as ``credit_card_4421486``."""
+_STATUS_KEYS = frozenset(("status", "state", "available", "active", "type", "kind"))
+_LONGEST_STATUS = 16
+_LONGEST_TELLING = 60
+"""Characters of a value whose words are looked for in the texts."""
+_LARGE = 20
+_FADING = 0.7
+"""What a word of an earlier message counts for, message by message."""
+
+
+class LeafKind(NamedTuple):
+    """What parts of outputs have in common that a ranker does not tell apart.
+
+    Attributes:
+        tool: whose output it is.
+        pattern: the JSON Pointer with ``*`` for positions and keys that name one record.
+        key: its last name; empty where that is a variable.
+        position: its first position, at most 4; -1 where it has none.
+        said: who said the value, ``no`` where it was not said.
+        shape: what the value looks like.
+        status: truth values and states of its record, as ``key=value``.
+        is_large: whether the output has many parts.
+    """
+
+    tool: str
+    pattern: str
+    key: str
+    position: int
+    said: str
+    shape: str
+    status: tuple[str, ...]
+    is_large: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutputParts:
+    """The n parts of an output that may be an argument.
+
+    A record is an object in a list, or one under a key that is an identifier; what stands outside
+    of such objects is one record together.
+
+    Attributes:
+        sources: where they stand.
+        values: as they stand there.
+        forms: canonical.
+        kinds: numbers of their ``LeafKind``, shape (n,).
+        form_ids: numbers of the forms, shape (n,).
+        patterns: numbers of the patterns, shape (n,).
+        records: numbers of the records, shape (n,).
+        lists: numbers of the lists that the records are in, whichever call returned them;
+            shape (n,).
+        mentions: how much of the record the query and the last message say, and all texts;
+            shape (n, 2).
+    """
+
+    sources: tuple[Source, ...]
+    values: tuple[Any, ...]
+    forms: tuple[str, ...]
+    kinds: npt.NDArray[np.int64]
+    form_ids: npt.NDArray[np.int64]
+    patterns: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+    lists: npt.NDArray[np.int64]
+    mentions: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PastCall:
+    """An earlier call as later arguments see it.
+
+    Attributes:
+        arguments: with references resolved where outputs are known.
+        forms: their canonical forms.
+        anchor: first and last token of the span that its first argument stands in, or None.
+        parts: of its output; None where the output is not known.
+        is_earlier: whether it was made for an earlier query.
+    """
+
+    call: ToolCall
+    arguments: Mapping[str, Any]
+    forms: Mapping[str, str]
+    anchor: tuple[int, int] | None
+    parts: OutputParts | None
+    is_earlier: bool
+
+
+class RunState:
+    """A run before its next call, kept up to date call by call.
+
+    What follows from the texts alone is computed once for all states of the run: keep one state
+    for a run, or copy it where runs branch (``copy`` and ``add`` cost a few microseconds).
+
+    Args:
+        query: what the user asked for.
+        before: messages and calls before it.
+
+    Attributes:
+        texts: the query and messages.
+        calls: the calls so far, those of earlier turns first.
+        by_id: the calls by their ids.
+        uses: how often an argument referred to each call, by its id.
+        uses_by: the calls referred to by tool and parameter.
+        spans: spans used by tool and parameter, by parameter under ``("", parameter)``, and all
+            under ``("", "")``.
+        values: forms that each tool and parameter took, fields of objects and items of lists too.
+        last_token: the last token of the span used last, -1 where none was.
+        numbers: of forms, patterns and records; shared by all copies.
+        kinds: numbers of the kinds of parts of outputs, in their order; shared by all copies.
+        memo: what was computed from the texts; shared by all copies.
+        step_memo: what was computed for the next call; empty after each call.
+    """
+
+    def __init__(self, query: str, before: Sequence[Message | ToolCall] = ()) -> None:
+        self.texts = read_texts(query, before)
+        self._clear()
+        for item in before:
+            if isinstance(item, ToolCall):
+                self.add(item, is_earlier=True)
+
+    def _clear(self) -> None:
+        self.calls: list[PastCall] = []
+        self.by_id: dict[str, ToolCall] = {}
+        self.uses: dict[str, int] = {}
+        self.uses_by: dict[tuple[str, str], frozenset[str]] = {}
+        self.spans: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}
+        self.values: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.last_token = -1
+        self.numbers: dict[Hashable, int] = {}
+        self.kinds: dict[LeafKind, int] = {}
+        self.memo: dict[Hashable, Any] = {}
+        self.step_memo: dict[Hashable, Any] = {}
+
+    @classmethod
+    def from_run(cls, run: Run) -> RunState:
+        """The state after the calls of a run."""
+        state = cls(run.query, run.before)
+        state.add_calls_of(run)
+        return state
+
+    def with_names(self, names: Mapping[str, str]) -> RunState:
+        """The state in which tools are called by other names; their own where none is given."""
+        result = RunState.__new__(RunState)
+        result.texts = self.texts
+        result._clear()
+        result.memo = self.memo
+        for past in self.calls:
+            call = replace(past.call, tool=names.get(past.call.tool, past.call.tool))
+            result.add(call, is_earlier=past.is_earlier)
+        return result
+
+    def add_calls_of(self, run: Run) -> None:
+        """Take note of the calls of the same run that were made since."""
+        known = sum(not past.is_earlier for past in self.calls)
+        for call in run.calls[known:]:
+            self.add(call)
+
+    def copy(self) -> RunState:
+        """The same state, to which other calls may be added."""
+        result = RunState.__new__(RunState)
+        result.texts = self.texts
+        result.calls = self.calls.copy()
+        result.by_id = self.by_id.copy()
+        result.uses = self.uses.copy()
+        result.uses_by = self.uses_by.copy()
+        result.spans = self.spans.copy()
+        result.values = self.values.copy()
+        result.last_token = self.last_token
+        result.numbers, result.kinds, result.memo = self.numbers, self.kinds, self.memo
+        result.step_memo = {}
+        return result
+
+    def add(self, call: ToolCall, *, is_earlier: bool = False) -> None:
+        """Take note of a call that was made."""
+        arguments = resolve_references(call.arguments, self.by_id)
+        for parameter, value in call.arguments.items():
+            referred = [reference.call for _, reference in iter_references(value)]
+            for other in referred:
+                self.uses[other] = self.uses.get(other, 0) + 1
+            if referred:
+                key = (call.tool, parameter)
+                self.uses_by[key] = self.uses_by.get(key, frozenset()).union(referred)
+        forms = {name: canonical(value) for name, value in arguments.items()}
+        anchor = self._note_values(call.tool, arguments)
+        parts = None
+        if call.output is not None:
+            parts = self.read_parts(call, list(output_leaves(call.output)))
+        self.calls.append(PastCall(call, arguments, forms, anchor, parts, is_earlier))
+        self.by_id[call.id] = call
+        self.step_memo.clear()
+
+    def number(self, value: Hashable) -> int:
+        """The number of a form, pattern or record, a further one where it has none yet."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def locate(self, form: str, used: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+        """The span that says a value, one that is not used yet where there are several."""
+        texts = self.texts
+        places = texts.places.get(form, ())
+        spans = [(int(texts.first[place]), int(texts.last[place])) for place in places]
+        return next((span for span in spans if span not in used), spans[0] if spans else None)
+
+    def _note_values(self, tool: str, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Take note of the values and the spans they stand in; the first of these spans."""
+        anchor = None
+        for slot, value in iter_parts(arguments):
+            form = canonical(value)
+            self.values[tool, slot] = (*self.values.get((tool, slot), ())[-MAX_USED:], form)
+            if isinstance(value, (bool, Mapping, list)) or value is None or value == "":
+                continue
+            span = self.locate(form, self.spans.get(("", ""), ()))
+            if span is not None:
+                for key in ((tool, slot), ("", slot), ("", "")):
+                    self.spans[key] = (*self.spans.get(key, ())[-MAX_USED:], span)
+                anchor = anchor or span
+        if anchor is not None:
+            self.last_token = self.spans["", ""][-1][1]
+        return anchor
+
+    def read_parts(self, call: ToolCall, found: Sequence[tuple[str, Any]]) -> OutputParts:
+        """The parts of what a call returned, by their JSON Pointers."""
+        tool, said = call.tool, self.texts.said
+        statuses: dict[str, list[str]] = {}
+        words: dict[str, set[str]] = {}
+        rows: list[tuple[str, Any, str, str, str, str, int]] = []
+        for pointer, value in found:
+            pattern, key, record, position = _read_pointer(pointer)
+            form = canonical(value)
+            if isinstance(value, bool) or (
+                key.casefold() in _STATUS_KEYS and len(form) <= _LONGEST_STATUS
+            ):
+                statuses.setdefault(record, []).append(f"{key}={form}")
+            if isinstance(value, bool):
+                continue
+            if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
+                words.setdefault(record, set()).update(telling_words(value))
+            rows.append((pointer, value, form, pattern, key, record, position))
+        scores = self._score_mentions(words)
+        is_large = len(rows) > _LARGE
+        kinds = []
+        for _, value, form, pattern, key, record, position in rows:
+            status = tuple(statuses.get(record, ())[:3])
+            teller = said.get(form, "no")
+            kind = LeafKind(tool, pattern, key, position, teller, shape_of(value), status, is_large)
+            kinds.append(self.kinds.setdefault(kind, len(self.kinds)))
+        groups = {record: _read_pointer(f"/{record}")[0] for record in {row[5] for row in rows}}
+        return OutputParts(
+            tuple(Source("output", call.id, row[0]) for row in rows),
+            tuple(row[1] for row in rows),
+            tuple(row[2] for row in rows),
+            np.array(kinds, np.int64),
+            np.array([self.number(row[2]) for row in rows], np.int64),
+            np.array([self.number(("pattern", row[3])) for row in rows], np.int64),
+            np.array([self.number(("record", row[5])) for row in rows], np.int64),
+            np.array([self.number(("of", tool, groups[row[5]])) for row in rows], np.int64),
+            np.array([scores.get(row[5], (0.0, 0.0)) for row in rows]).reshape(-1, 2),
+        )
+
+    def _score_mentions(self, words: Mapping[str, set[str]]) -> dict[str, tuple[float, float]]:
+        """How much of each record the last texts say, and all of them; rare words count more."""
+        lists: dict[str, Counter[str]] = {}
+        sizes: Counter[str] = Counter()
+        for record, own in words.items():
+            where = record.rpartition("/")[0]
+            lists.setdefault(where, Counter()).update(own)
+            sizes[where] += 1
+        parts = self.texts.part_words
+        scores = {}
+        for record, own in words.items():
+            where = record.rpartition("/")[0]
+            shares = [0.0] * len(parts)
+            for place, said in enumerate(parts):
+                for word in own & said:
+                    shares[place] += math.log((sizes[where] + 1) / lists[where][word])
+            total = sum(share * _FADING**place for place, share in enumerate(shares))
+            scores[record] = (round(sum(shares[:2]), 6), round(total, 6))
+        return scores
+
+
+@lru_cache(maxsize=1 << 14)
+def _read_pointer(pointer: str) -> tuple[str, str, str, int]:
+    """The pattern of a JSON Pointer, its last name, its record, and its first position."""
+    keys = pointer.split("/")[1:]
+    variable = [_VARIABLE.fullmatch(key) is not None for key in keys]
+    depth = max((place + 1 for place in range(len(keys) - 1) if variable[place]), default=0)
+    pattern = "/".join(
+        ITEM if is_variable else name for name, is_variable in zip(keys, variable, strict=True)
+    )
+    key = "" if not keys or variable[-1] else keys[-1]
+    position = next((min(int(name[:9]), 4) for name in keys if name.isdecimal()), -1)
+    return pattern, key, "/".join(keys[:depth]), position
+
+
+def iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of arguments by slot: parameters, fields (``/field``), and items (``/*``)."""
+    pending = [(name, value, 0) for name, value in [*arguments.items()][::-1]]
+    while pending:
+        name, value, depth = pending.pop()
+        if isinstance(value, list) and depth < _MAX_DEPTH:
+            pending += [(f"{name}/{ITEM}", one, depth + 1) for one in reversed(value)]
+        elif isinstance(value, Mapping) and not is_reference(value) and depth < _MAX_DEPTH:
+            inner = [(f"{name}/{key}", one) for key, one in value.items()]
+            pending += [(*part, depth + 1) for part in reversed(inner)]
+        else:
+            yield name, value
+
+
+def iter_calls(demonstrations: Sequence[Demonstration]) -> Iterator[tuple[RunState, ToolCall]]:
+    """Every call with the state before it; the state changes with the next item."""
+    for item in demonstrations:
+        state = RunState(item.query, item.before)
+        for call in item.plan.calls:
+            yield state, call
+            state.add(call)
+
+
+def is_exact(prediction: CallPrediction, call: ToolCall, state: RunState) -> bool:
+    """Whether every argument of a predicted call is the demonstrated one.
+
+    Case, spaces and the format of numbers do not count, nor the way by which a value is reached:
+    a part of a known output may be given by reference or as it stands there.
+    """
+    if prediction.unknown:
+        return False
+    predicted = resolve_references(prediction.arguments, state.by_id)
+    wanted = resolve_references(call.arguments, state.by_id)
+    return canonical(predicted) == canonical(wanted)

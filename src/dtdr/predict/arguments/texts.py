@@ -1,0 +1,608 @@
+"""A text as tokens, the spans of it that may be an argument, and what is known of each."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.outputs import read_part
+from dtdr.predict.arguments.hashing import Hashes, feature, features
+from dtdr.predict.arguments.values import FoldedText, canonical
+
+MAX_TOKENS = 400
+"""Of one text; a longer one is read from its start."""
+MAX_SPAN = 9
+"""Tokens of a span that is not a whole quotation."""
+MAX_QUOTATION = 60
+
+_TOKEN = re.compile(
+    r"(?:[/~#](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
+)
+"""Words with what joins their parts, paths, numbers with a minus sign, and single marks."""
+_IRREGULAR_SPACE = re.compile(r"\s\s|[^\S ]")
+_NUMERIC = frozenset("0123456789+-.")
+"""What a number begins with."""
+_OPENING = {'"': '"', "“": "”", "'": "'", "‘": "’", "`": "`"}
+_NEVER_LAST = frozenset(
+    ["and", "or", "the", "a", "an", "of", "to", "in", "with", ",", ".", ";", ":", "!", "?", "("]
+)
+_FUNCTION_STEMS = frozenset(
+    ("the", "and", "for", "with", "that", "this", "you", "your", "are", "not")
+)
+_SKIPPED_TO_HEAD = frozenset(("and", "or", "the", "a", "an"))
+_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenizedText:
+    """Tokens and spans of a text.
+
+    Attributes:
+        text: as it was given.
+        tokens: n of them.
+        lower: the tokens in lower case.
+        stems: the first letters of the tokens, by which words are compared.
+        is_quoted: whether each token stands between quotation marks; shape (n,).
+        start_features: what is known of each token as the first of a span; shape (n, k).
+        end_features: what is known of each token as the last of a span; shape (n, l).
+        first, last: tokens of each of the m spans; shape (m,).
+        span_type: of each span, its row of ``type_features``; shape (m,).
+        type_features: what is known of spans of a type; shape (types, 3).
+        values: the spans as written.
+        canonical: the spans as they are compared.
+        starts, ends: first and last (exclusive) character of each token.
+        stands_out: whether a span is a whole quotation, a whole run of names, or an address.
+        is_named: whether it stands out, or holds nothing but names and numbers.
+        heads: for each token, the nearest word before it that names no thing: a verb, ``to``.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    lower: tuple[str, ...]
+    stems: tuple[str, ...]
+    is_quoted: npt.NDArray[np.bool_]
+    start_features: Hashes
+    end_features: Hashes
+    first: npt.NDArray[np.int32]
+    last: npt.NDArray[np.int32]
+    span_type: npt.NDArray[np.int32]
+    type_features: Hashes
+    values: tuple[str, ...]
+    canonical: tuple[str, ...]
+    heads: tuple[str, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    stands_out: npt.NDArray[np.bool_]
+    is_named: npt.NDArray[np.bool_]
+
+    def word(self, index: int) -> str:
+        """The token there in lower case; ``^`` before the first and ``$`` after the last."""
+        if index < 0:
+            return "^"
+        return self.lower[index] if index < len(self.lower) else "$"
+
+
+@lru_cache(maxsize=64)
+def tokenize(text: str) -> TokenizedText:
+    """Read a text; the last few texts are remembered."""
+    text = read_part(text)
+    matches = list(islice(_TOKEN.finditer(text), MAX_TOKENS))
+    tokens = tuple(match.group() for match in matches)
+    lower = tuple(token.casefold() for token in tokens)
+    starts = [match.start() for match in matches]
+    ends = [match.end() for match in matches]
+    quotation, quotations = _quotations(tokens, starts, ends)
+    heads = tuple(_head(tokens, lower, quotation, index) for index in range(len(tokens)))
+    shapes = tuple(map(_shape, tokens))
+    spans = _spans(tokens, lower, quotation, quotations)
+    first, last, span_type, type_features, stands_out, is_named = spans
+    values = tuple(
+        text[starts[a] : ends[b]] for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    )
+    start_features, end_features = _token_features(lower, shapes, quotation, heads)
+    return TokenizedText(
+        text,
+        tokens,
+        lower,
+        tuple(map(stem, lower)),
+        np.array([number >= 0 for number in quotation], np.bool_),
+        start_features,
+        end_features,
+        first,
+        last,
+        span_type,
+        type_features,
+        values,
+        _canonical_spans(text, starts, ends, first, last),
+        heads,
+        tuple(starts),
+        tuple(ends),
+        stands_out,
+        is_named,
+    )
+
+
+def _canonical_spans(
+    text: str,
+    starts: list[int],
+    ends: list[int],
+    first: npt.NDArray[np.int32],
+    last: npt.NDArray[np.int32],
+) -> tuple[str, ...]:
+    """What ``canonical`` gives for each span; most are pieces of the text in lower case."""
+    folded = text.casefold()
+    is_plain = len(folded) == len(text) and not _IRREGULAR_SPACE.search(text)
+    return tuple(
+        folded[starts[a] : ends[b]]
+        if is_plain and text[starts[a]] not in _NUMERIC
+        else canonical(text[starts[a] : ends[b]])
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    )
+
+
+def split_tokens(text: str) -> list[tuple[int, int]]:
+    """First and last (exclusive) character of each token that ``tokenize`` gives."""
+    return [match.span() for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
+
+
+def read_stems(text: str) -> list[str]:
+    """The stems that ``tokenize`` gives, alone."""
+    return [stem(match.group()) for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
+
+
+def stem(word: str) -> str:
+    """A word without most of its endings, so that ``files`` and ``file`` agree."""
+    word = word.casefold()
+    if len(word) > 5:
+        return word[:5]
+    return word[:-1] if len(word) > 3 and word.endswith("s") else word
+
+
+@lru_cache(maxsize=1 << 14)
+def telling_words(value: Any) -> frozenset[str]:
+    """What a value says: the stems of its words of three letters and more, and its number."""
+    if not isinstance(value, str):
+        return frozenset([canonical(value)])
+    words = {one for one in read_stems(value) if len(one) > 2 and one[0].isalpha()}
+    if value[:1].isdigit() and len(value) < 20:
+        words.add(canonical(value))
+    return frozenset(words - _FUNCTION_STEMS)
+
+
+@lru_cache(maxsize=4096)
+def name_stems(name: str) -> frozenset[str]:
+    """Stems of the words in a name: ``userEmail_address`` has user, email, addre."""
+    return frozenset(stem(word) for word in _CAMEL.findall(name) if len(word) > 1)
+
+
+def _quotations(
+    tokens: tuple[str, ...], starts: list[int], ends: list[int]
+) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """Number of the quotation each token is in (-1: none, -2: a mark), and first -> last tokens.
+
+    A quotation that ends with a full stop may be meant with it or without.
+    """
+    count = len(tokens)
+    number = [-1] * count
+    spans: dict[int, tuple[int, ...]] = {}
+    index = 0
+    while index < count:
+        close = _OPENING.get(tokens[index])
+        opens = close is not None and (
+            tokens[index] not in "'‘" or index == 0 or ends[index - 1] < starts[index]
+        )
+        end = _find_closing(tokens, starts, ends, index, close) if opens and close else -1
+        if end > index + 1:
+            inside: tuple[int, ...] = (end - 1,)
+            if tokens[end - 1] in ",." and end > index + 2:
+                # American style: "the title,"
+                inside = (end - 2,) if tokens[end - 1] == "," else (end - 2, end - 1)
+            for token in range(index + 1, end):
+                number[token] = len(spans)
+            number[index] = number[end] = -2
+            spans[index + 1] = inside
+            index = end
+        index += 1
+    return number, spans
+
+
+def _find_closing(
+    tokens: tuple[str, ...], starts: list[int], ends: list[int], opening: int, mark: str
+) -> int:
+    for index in range(opening + 1, min(len(tokens), opening + MAX_QUOTATION)):
+        if tokens[index] == mark:
+            apart = index + 1 == len(tokens) or starts[index + 1] > ends[index]
+            if mark not in "'’" or apart or not tokens[index + 1][0].isalnum():
+                return index
+    return -1
+
+
+def _head(tokens: tuple[str, ...], lower: tuple[str, ...], quotation: list[int], index: int) -> str:
+    for place in range(index - 1, max(-1, index - 13), -1):
+        if (
+            tokens[place][0].islower()
+            and lower[place] not in _SKIPPED_TO_HEAD
+            and quotation[place] < 0
+        ):
+            return lower[place]
+    return "^"
+
+
+def _shape(token: str) -> str:
+    if token.isdigit():
+        return f"d{min(len(token), 5)}"
+    shape = ""
+    for letter in token[:24]:
+        kind = (
+            "X"
+            if letter.isupper()
+            else "x"
+            if letter.islower()
+            else "d"
+            if letter.isdigit()
+            else letter
+        )
+        if not shape.endswith(kind):
+            shape += kind
+    return shape
+
+
+def _token_features(
+    lower: tuple[str, ...], shapes: tuple[str, ...], quotation: list[int], heads: tuple[str, ...]
+) -> tuple[Hashes, Hashes]:
+    count = len(lower)
+
+    def word(index: int) -> str:
+        return lower[index] if 0 <= index < count else ("^" if index < 0 else "$")
+
+    def shape(index: int) -> str:
+        return shapes[index] if 0 <= index < count else "-"
+
+    def edge(index: int, beside: int) -> str:
+        """Whether the token is the edge of a quotation, inside one, or in none."""
+        if quotation[index] < 0:
+            return "none"
+        inside = 0 <= beside < count and quotation[beside] == quotation[index]
+        return "inside" if inside else "edge"
+
+    starts: list[list[int]] = []
+    ends: list[list[int]] = []
+    for index in range(count):
+        at, until = edge(index, index - 1), edge(index, index + 1)
+        left = index - 1 - (at == "edge")  # the words before the quotation mark
+        right = index + 1 + (until == "edge")
+        one, two, three = word(left), word(left - 1), word(left - 2)
+        head = heads[index]
+        own = shapes[index]
+        starts.append(
+            [
+                feature(name)
+                for name in (
+                    f"s0 {at}",
+                    f"s1 {own} {at}",
+                    f"s2 {one} {at}",
+                    f"s3 {two} {one}",
+                    f"s4 {two}",
+                    f"s5 {three}",
+                    f"s6 {lower[index]}",
+                    f"s7 {head} {at}",
+                    f"s8 {shape(index - 1)} {own}",
+                    f"s9 {one} {own}",
+                    f"s10 {min(index, 3)}",
+                    f"s11 {three} {two} {one}",
+                    f"s12 {10 * index // max(1, count)}",
+                    f"s13 {word(index + 1)}",
+                )
+            ]
+        )
+        after, then = word(right), word(right + 1)
+        ends.append(
+            [
+                feature(name)
+                for name in (
+                    f"e0 {until}",
+                    f"e1 {own} {until}",
+                    f"e2 {after} {until}",
+                    f"e3 {after} {then}",
+                    f"e4 {then}",
+                    f"e6 {lower[index]}",
+                    f"e8 {own} {shape(index + 1)}",
+                    f"e9 {after} {own}",
+                    f"e10 {min(count - index, 3)}",
+                    f"e11 {word(index - 1)}",
+                    f"e12 {lower[index][-4:]}",
+                    f"e14 {head}",
+                )
+            ]
+        )
+    return (
+        np.array(starts, np.uint32).reshape(count, 14),
+        np.array(ends, np.uint32).reshape(count, 12),
+    )
+
+
+def _spans(
+    tokens: tuple[str, ...],
+    lower: tuple[str, ...],
+    quotation: list[int],
+    quotations: dict[int, tuple[int, ...]],
+) -> tuple[
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    Hashes,
+    npt.NDArray[np.bool_],
+    npt.NDArray[np.bool_],
+]:
+    count = len(tokens)
+    is_name = [token[0].isupper() or token[:2].lstrip("-").isdigit() for token in tokens]
+    first: list[int] = []
+    last: list[int] = []
+    types: dict[tuple[int, bool, bool, bool, bool, str], int] = {}
+    span_type: list[int] = []
+    outstanding: list[bool] = []
+    named: list[bool] = []
+    for start in range(count):
+        opening = tokens[start]
+        can_begin = opening[0].isalnum() or (opening[0] in "/~#-" and len(opening) > 1)
+        if quotation[start] == -2 or not can_begin:
+            continue
+        whole_ends = quotations.get(start, ())
+        ends = [*range(start, min(count, start + MAX_SPAN))]
+        ends += [end for end in whole_ends if end >= start + MAX_SPAN]
+        crosses = False
+        all_names, joined = True, "-"
+        read = start
+        for end in ends:
+            if quotation[end] != quotation[start]:
+                break
+            for token in range(read, end + 1):
+                all_names = all_names and is_name[token]
+                joined = "a" if lower[token] == "and" else "," if tokens[token] == "," else joined
+            crosses = crosses or any(token in ".;?!" for token in tokens[read : end + 1])
+            read = end + 1
+            is_whole = end in whole_ends
+            if crosses and not is_whole:
+                if whole_ends:
+                    continue
+                break
+            if lower[end] in _NEVER_LAST and end > start and not is_whole:
+                continue
+            length = end - start + 1
+            is_run = all_names and not (
+                _continues(is_name, quotation, start - 1, start)
+                or _continues(is_name, quotation, end + 1, end)
+            )
+            first.append(start)
+            last.append(end)
+            quoted = quotation[start] >= 0
+            is_title = is_whole and end == whole_ends[0]
+            outstanding.append(is_title or is_run or (start == end and "@" in tokens[start]))
+            named.append(outstanding[-1] or all(map(_is_named, tokens[start : end + 1])))
+            kind = (length, quoted, is_whole, all_names, is_run, joined)
+            span_type.append(types.setdefault(kind, len(types)))
+    return (
+        np.array(first, np.int32),
+        np.array(last, np.int32),
+        np.array(span_type, np.int32),
+        np.array([_type_features(*kind) for kind in types], np.uint32).reshape(len(types), 3),
+        np.array(outstanding, np.bool_),
+        np.array(named, np.bool_),
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_named(token: str) -> bool:
+    return token[0].isupper() or not token.isalpha()
+
+
+def _type_features(
+    length: int, quoted: bool, is_whole: bool, all_names: bool, is_run: bool, joined: str
+) -> list[int]:
+    return [
+        feature(f"p0 {min(length, 6)} {is_whole} {all_names} {is_run} {joined}"),
+        feature(f"p1 {length} {quoted} {is_whole}"),
+        feature(f"p2 {is_run} {quoted} {joined}"),
+    ]
+
+
+def _continues(is_name: list[bool], quotation: list[int], beside: int, token: int) -> bool:
+    """Whether a run of names goes on at the token beside."""
+    return 0 <= beside < len(is_name) and is_name[beside] and quotation[beside] == quotation[token]
+
+
+MAX_MESSAGES = 6
+"""Messages before the query whose spans may be arguments, the last ones."""
+MAX_EARLIER_SPAN = 4
+"""Tokens of a span in an earlier message: names, numbers and quotations, which are short."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextFeatures:
+    """What a ranker sees of the texts of a run: m spans, and the s and e tokens at their ends.
+
+    Attributes:
+        start_features: of tokens that begin a span, with the part's role as a last column;
+            shape (s, …).
+        end_features: of tokens that end one; shape (e, …).
+        start_tokens: shape (s,).
+        first, last: tokens of each span; shape (m,).
+        start_row, end_row: the rows of both; shape (m,).
+        span_type: of each span, its row of ``type_features``; shape (m,).
+        type_features: shape (types, 3).
+        span_part: the part of each span; shape (m,).
+    """
+
+    start_features: Hashes
+    end_features: Hashes
+    start_tokens: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int32]
+    last: npt.NDArray[np.int32]
+    start_row: npt.NDArray[np.int64]
+    end_row: npt.NDArray[np.int64]
+    span_type: npt.NDArray[np.int32]
+    type_features: Hashes
+    span_part: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTexts(TextFeatures):
+    """The query and the messages before it as one table of tokens, the query first.
+
+    Attributes:
+        parts: the texts; those of earlier messages are newest first.
+        roles: of each part: ``query``, ``user`` or ``assistant``.
+        offsets: the first token of each part; shape (parts + 1,).
+        places: the spans that say a value, by its canonical form.
+        said: who says a value, by its canonical form.
+        word_features: the words of the query, each once.
+        folded: finds what the texts say in another form.
+        stem_set: of ``stems``.
+        part_words: of each part, the stems of its words and the canonical forms of its numbers.
+    """
+
+    parts: tuple[TokenizedText, ...]
+    roles: tuple[str, ...]
+    offsets: tuple[int, ...]
+    span_values: tuple[str, ...]
+    span_canonical: tuple[str, ...]
+    stems: tuple[str, ...]
+    is_quoted: npt.NDArray[np.bool_]
+    stands_out: npt.NDArray[np.bool_]
+    places: Mapping[str, Sequence[int]]
+    said: Mapping[str, str]
+    word_features: Hashes
+    folded: FoldedText
+    stem_set: frozenset[str]
+    part_words: tuple[frozenset[str], ...]
+
+    @property
+    def query(self) -> TokenizedText:
+        """The query's own tokens."""
+        return self.parts[0]
+
+    def neighbour(self, token: int, distance: int) -> str:
+        """The word so many tokens from a token, in its own text."""
+        part = 0
+        while self.offsets[part + 1] <= token:
+            part += 1
+        return self.parts[part].word(token - self.offsets[part] + distance)
+
+    def word_at(self, token: int) -> str:
+        """A token in lower case."""
+        return self.neighbour(token, 0)
+
+    def head(self, token: int) -> str:
+        """The verb, or other word that is not a name, before a token."""
+        part = 0
+        while self.offsets[part + 1] <= token:
+            part += 1
+        return self.parts[part].heads[token - self.offsets[part]]
+
+
+_SHORT, _LONG = np.zeros(0, np.int32), np.zeros(0, np.int64)
+NO_SPANS = TextFeatures(
+    np.zeros((0, 15), np.uint32),
+    np.zeros((0, 13), np.uint32),
+    _LONG,
+    _SHORT,
+    _SHORT,
+    _LONG,
+    _LONG,
+    _SHORT,
+    np.zeros((0, 3), np.uint32),
+    _SHORT,
+)
+"""For slots that never take what a text says."""
+
+
+def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
+    """The texts of a run."""
+    messages = [item for item in before if isinstance(item, Message)][-MAX_MESSAGES:]
+    return _read_texts(
+        (query, *(item.content for item in reversed(messages))),
+        ("query", *(item.role for item in reversed(messages))),
+    )
+
+
+@lru_cache(maxsize=64)
+def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
+    parts = tuple(map(tokenize, texts))
+    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    columns: list[list[Any]] = [[] for _ in range(8)]
+    types = 0
+    values: list[str] = []
+    compared: list[str] = []
+    for number, (part, role) in enumerate(zip(parts, roles, strict=True)):
+        name = "query" if number == 0 else f"{role} {min(number, 3)}"
+        role_column = np.full((len(part.tokens), 1), feature(f"role {name}"), np.uint32)
+        keep = np.ones(len(part.first), np.bool_)
+        if number:
+            keep = (part.last - part.first < MAX_EARLIER_SPAN) & part.is_named
+        columns[0].append(np.concatenate([part.start_features, role_column], axis=1))
+        columns[1].append(np.concatenate([part.end_features, role_column ^ np.uint32(1)], axis=1))
+        columns[2].append(part.first[keep] + np.int32(offsets[number]))
+        columns[3].append(part.last[keep] + np.int32(offsets[number]))
+        columns[4].append(part.span_type[keep] + np.int32(types))
+        columns[5].append(part.type_features)
+        columns[6].append(np.full(int(keep.sum()), number, np.int32))
+        columns[7].append(part.stands_out[keep])
+        types += len(part.type_features)
+        kept = np.flatnonzero(keep).tolist()
+        values += [part.values[index] for index in kept]
+        compared += [part.canonical[index] for index in kept]
+    start, end, first, last, span_type, type_features, span_part, stands_out = map(
+        np.concatenate, columns
+    )
+    # Most tokens of earlier messages neither begin nor end a span that is kept.
+    start_tokens, start_row = np.unique(first, return_inverse=True)
+    end_tokens, end_row = np.unique(last, return_inverse=True)
+    places: dict[str, list[int]] = defaultdict(list)
+    said: dict[str, str] = {}
+    for place, (form, number) in enumerate(zip(compared, span_part.tolist(), strict=True)):
+        places[form].append(place)
+        said.setdefault(form, roles[number] if number < 3 else f"{roles[number]} earlier")
+    stems = tuple(stem for part in parts for stem in part.stems)
+    words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
+    return RunTexts(
+        start[start_tokens],
+        end[end_tokens],
+        start_tokens.astype(np.int64),
+        first,
+        last,
+        start_row,
+        end_row,
+        span_type,
+        type_features,
+        span_part,
+        parts,
+        roles,
+        tuple(offsets.tolist()),
+        tuple(values),
+        tuple(compared),
+        stems,
+        np.concatenate([part.is_quoted for part in parts]),
+        stands_out,
+        dict(places),
+        said,
+        features([f"w {word}" for word in words]),
+        FoldedText(token for part in parts for token in part.tokens),
+        frozenset(stems),
+        tuple(frozenset().union(*map(telling_words, part.tokens)) for part in parts),
+    )
+
+
+def forget_texts() -> None:
+    """Forget the texts that were read last, so that the next one is read anew."""
+    tokenize.cache_clear()
+    _read_texts.cache_clear()

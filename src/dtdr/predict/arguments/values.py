@@ -1,0 +1,279 @@
+"""JSON values as they are compared: references resolved, case, spaces and number format ignored."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+from dtdr.data.calls import ToolCall, is_reference
+from dtdr.data.outputs import iter_leaves, parse_output, resolve_pointer
+
+MAX_LEAVES = 200
+"""Parts of one output that may be an argument; longer lists rarely pass on their last items."""
+
+
+_MAX_DEPTH = 100
+_TRUTH = {"true": True, "false": False}
+_TYPES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (list, "array"),
+    (Mapping, "object"),
+)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4}|(?=\.))(?:\.\d{0,15})?")
+"""Longer digits are identifiers, which a float would confuse with their neighbours."""
+
+
+def canonical(value: Any, depth: int = 0) -> str:
+    """One text for all values that count as the same argument.
+
+    Case, runs of spaces and the format of numbers do not count: ``"3"``, ``3`` and ``3.0`` agree.
+    What is nested more than 100 deep counts as the same.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return repr(float(value)) if abs(value) < 10**15 else hex(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, str):
+        text = " ".join(value.split()).casefold()
+        if text[:1].isdigit() or text[:1] in ("+", "-", "."):
+            return _number(text)
+        return text
+    if depth >= _MAX_DEPTH:
+        return "..."
+    if isinstance(value, Mapping):
+        members = sorted(f"{key}={canonical(item, depth + 1)}" for key, item in value.items())
+        return "{" + "|".join(members) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + "|".join(canonical(item, depth + 1) for item in value) + "]"
+    return repr(value)
+
+
+def _number(text: str) -> str:
+    if _NUMBER.fullmatch(text) and text.isascii() and any(map(str.isdigit, text)):
+        return repr(float(text.replace(",", "")))
+    if text.isascii() and text.isdigit():
+        return hex(int(text)) if len(text) < 4000 else text  # as a whole number of so many digits
+    return text
+
+
+def type_of(value: Any) -> str:
+    """The JSON-schema type of a value; ``date`` for a text that is one."""
+    if isinstance(value, str) and is_date(value):
+        return "date"
+    for kind, name in _TYPES:
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+def shape_of(value: Any) -> str:
+    """What a value looks like: kinds of letters, digits and marks, and how many at its start."""
+    if not isinstance(value, str):
+        return type(value).__name__
+    shape = ""
+    for letter in value[:24]:
+        kind = "X" if letter.isupper() else "x" if letter.islower() else letter
+        kind = "d" if letter.isdigit() else kind
+        if not shape.endswith(kind):
+            shape += kind
+    return f"{shape} {len(value)}" if len(value) < 7 else shape
+
+
+def convert(value: Any, kind: str) -> Any:
+    """A value as a JSON-schema type wants it; one that cannot be converted stays as it is.
+
+    Texts that say a number or a truth value become one, and numbers become texts: a value changes
+    its form, and its canonical form stays. A date in words becomes ``2024-05-20`` where dateparser
+    is installed.
+    """
+    if kind == "date" and isinstance(value, str):
+        return value if is_date(value) else read_date(value) or value
+    if kind in ("integer", "number") and isinstance(value, str):
+        text = " ".join(value.split())
+        if not text.isascii() or not _NUMBER.fullmatch(text):
+            return value
+        number = float(text.replace(",", ""))
+        return (
+            int(number)
+            if number.is_integer() and (kind == "integer" or "." not in text)
+            else (value if kind == "integer" else number)
+        )
+    if kind == "boolean" and isinstance(value, str) and value.strip().casefold() in _TRUTH:
+        return _TRUTH[value.strip().casefold()]
+    if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value can be one of a JSON-schema type that demonstrations wrote out.
+
+    A text that says no number is none, and where numbers were written out, a part of an output that
+    is not known yet is most likely something else: identifiers are what is referred to.
+    """
+    if kind not in ("integer", "number", "boolean"):
+        return True
+    if is_reference(value):
+        return "path" not in value
+    return not isinstance(value, str) or not isinstance(convert(value, kind), str)
+
+
+def resolve_references(value: Any, calls: Mapping[str, ToolCall], depth: int = 0) -> Any:
+    """The value with every reference into a known output replaced by what stands there.
+
+    A reference without a path, or into an output that is not known, stays.
+    """
+    if depth >= _MAX_DEPTH:
+        return value
+    if isinstance(value, Mapping):
+        if is_reference(value):
+            call = calls.get(str(value["$ref"]))
+            if call is None or "path" not in value or call.output is None:
+                return value
+            try:
+                return resolve_pointer(parse_output(call.output), value["path"])
+            except LookupError:
+                return value
+        return {key: resolve_references(item, calls, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve_references(item, calls, depth + 1) for item in value]
+    return value
+
+
+def output_leaves(output: Any) -> Iterator[tuple[str, Any]]:
+    """``(pointer, value)`` of the parts of an output that an argument may repeat, bounded."""
+    parsed = parse_output(output)
+    if not isinstance(parsed, (Mapping, list)):
+        if isinstance(parsed, (int, float)) or (isinstance(parsed, str) and len(parsed) <= 200):
+            yield "", parsed
+        return
+    for number, (pointer, value) in enumerate(iter_leaves(parsed)):
+        if number >= MAX_LEAVES:
+            return
+        if value is not None and value != "":
+            yield pointer, value
+
+
+# -- dates
+
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MOST_TOKENS = 5
+_MOST_CHARACTERS = 40
+_LANGUAGES = ("en", "de", "es", "fr", "it", "nl", "pt")
+"""To try every language that dateparser knows takes a second where a text is no date."""
+_WORD = re.compile(r"[^\W\d_]{3,}\.?")
+_DAY = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?", re.IGNORECASE)
+_YEAR = re.compile(r"\d{4}")
+
+
+def is_date(value: str) -> bool:
+    """Whether a text is a date as parameters take it."""
+    return _ISO.fullmatch(value) is not None
+
+
+@lru_cache(maxsize=1024)
+def read_date(text: str) -> str | None:
+    """A date with a day, a month as a word, and a year, as ``2024-05-20``.
+
+    None where it is not one, where a part is missing, which would have to be made up, and where
+    dateparser is not installed.
+    """
+    tokens = re.findall(r"[\w.]+", text)
+    kinds = (_WORD, _DAY, _YEAR)
+    if len(tokens) > _MOST_TOKENS or not all(any(map(kind.fullmatch, tokens)) for kind in kinds):
+        return None
+    parser = _parser()
+    if parser is None:
+        return None
+    moment = parser.get_date_data(text).date_obj
+    return None if moment is None else str(moment.date())
+
+
+@cache
+def _parser() -> Any:
+    try:
+        from dateparser.date import DateDataParser
+    except ImportError:
+        return None
+    # No relative dates: when a run was made is not known.
+    settings = {"REQUIRE_PARTS": ["day", "month", "year"], "PARSERS": ["absolute-time"]}
+    return DateDataParser(languages=list(_LANGUAGES), settings=settings)
+
+
+def read_dates(
+    values: Sequence[str], first: Sequence[int], last: Sequence[int]
+) -> Mapping[int, str]:
+    """The spans that say a date and nothing else, and the date.
+
+    Args:
+        values: of the spans.
+        first: token of each.
+        last: token of each.
+    """
+    dates: dict[int, str] = {}
+    for place, value in enumerate(values):
+        if len(value) < _MOST_CHARACTERS and (date := read_date(value)):
+            dates[place] = date
+
+    def is_shortest(place: int) -> bool:
+        return not any(
+            dates[other] == dates[place]
+            and first[place] <= first[other] <= last[other] <= last[place]
+            for other in dates
+            if other != place
+        )
+
+    return {place: date for place, date in dates.items() if is_shortest(place)}
+
+
+# -- folding
+
+
+@lru_cache(maxsize=1 << 14)
+def fold_text(text: str) -> str:
+    """Letters and digits alone, without case and accents: ``New-York`` and ``new york`` agree."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text)
+    return "".join(filter(str.isalnum, text)).casefold()
+
+
+class FoldedText:
+    """Finds what tokens say where neither case, accents, spaces nor marks count.
+
+    Args:
+        tokens: as written.
+    """
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._token_at: dict[int, int] = {}
+        length, parts = 0, []
+        for number, token in enumerate(tokens):
+            part = fold_text(token)
+            if part:
+                self._token_at[length] = number
+            parts.append(part)
+            length += len(part)
+        self._text = "".join(parts)
+        # The end of a token that says something is the start of the next such, or of nothing.
+        self._token_at[length] = number + 1 if parts else 0
+
+    def find(self, folded: str) -> list[tuple[int, int]]:
+        """First and last token of each place that says a folded text, marks at its end aside."""
+        spans: list[tuple[int, int]] = []
+        at = self._text.find(folded) if folded else -1
+        while at >= 0:
+            first, following = self._token_at.get(at), self._token_at.get(at + len(folded))
+            if first is not None and following is not None:
+                spans.append((first, following - 1))
+            at = self._text.find(folded, at + 1)
+        return spans

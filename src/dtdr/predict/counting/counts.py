@@ -1,0 +1,211 @@
+"""What is counted of demonstrations: a state that merges in any order to the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
+from dtdr.rankers.training import TrainingData
+
+Numbers = npt.NDArray[np.uint64]
+Phrases = npt.NDArray[np.uint32]
+
+PER_TOOL = 20
+"""Demonstrations of each tool that a sample holds at least, where there are so many. The networks
+of dtdr-f tell tools with fewer from others mostly by their descriptions."""
+
+MOST_PHRASES = 1 << 27
+"""Distinct phrases that are kept: half a gigabyte, among which an unknown one is taken for known
+once in 32 times. Where there are more, only those of the sample are."""
+
+_AT_ONCE = 20_000
+"""Demonstrations after which phrases are made unique, so that memory stays small."""
+
+
+def sort_unique(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The distinct values, rising; shape (n,). ``np.unique`` hashes integers: ten times as long."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
+
+
+def number_of(identifier: str, seed: int) -> int:
+    """The place of an id in a random order that depends on the seed alone, in 64 bits."""
+    content = identifier.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(content, digest_size=8, salt=seed.to_bytes(8, "little"))
+    return int.from_bytes(digest.digest(), "little")
+
+
+@dataclass
+class Counts:
+    """What was counted of some demonstrations: all that a model takes from those not sampled.
+
+    Attributes:
+        size: of the sample that is to be drawn.
+        seed: of the order in which it is drawn.
+        failures: whether failed runs are learned from.
+        total: demonstrations.
+        skipped: failures that are not learned from.
+        empty: plans that call no tool.
+        tools: how many plans call each tool.
+        lowest: shape (at most size,), rising: the lowest numbers of ids.
+        rare: the lowest numbers of the plans that call each tool, ``PER_TOOL`` at most, rising.
+        phrases: shape (n,), rising: hashes of the runs of words in queries; None: there are more
+            than ``MOST_PHRASES``.
+    """
+
+    size: int
+    seed: int = 0
+    failures: bool = False
+    total: int = 0
+    skipped: int = 0
+    empty: int = 0
+    tools: dict[str, int] = field(default_factory=dict)
+    lowest: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
+    rare: dict[str, list[int]] = field(default_factory=dict)
+    phrases: Phrases | None = field(default_factory=lambda: np.empty(0, np.uint32))
+
+    def count(self, demonstrations: Iterable[Demonstration]) -> tuple[Counts, Numbers]:
+        """Counts of other demonstrations, in the same way, and the number of each id, in order."""
+        numbers: list[int] = []
+        phrases: list[Phrases] = []
+        tools: dict[str, int] = {}
+        heaps: dict[str, list[int]] = {}
+        skipped = empty = 0
+        for item in demonstrations:
+            number = number_of(item.id, self.seed)
+            numbers.append(number)
+            if item.outcome == "failure" and not self.failures:
+                skipped += 1
+                continue
+            names = set(item.plan.tools)
+            empty += not names
+            for name in names:
+                tools[name] = tools.get(name, 0) + 1
+                heap = heaps.setdefault(name, [])
+                if len(heap) < PER_TOOL:
+                    heapq.heappush(heap, -number)
+                elif number < -heap[0]:
+                    heapq.heapreplace(heap, -number)
+            phrases.append(phrase_hashes(item.query))
+            if len(phrases) == _AT_ONCE:
+                phrases = [sort_unique(np.concatenate(phrases))]
+        rare = {tool: sorted(-number for number in heap) for tool, heap in heaps.items()}
+        every = np.array(numbers, np.uint64)
+        return self.of(every, skipped, empty, tools, rare, phrases), every
+
+    def of(
+        self,
+        numbers: Numbers,
+        skipped: int,
+        empty: int,
+        tools: Mapping[str, int],
+        rare: Mapping[str, list[int]],
+        phrases: Iterable[Phrases],
+    ) -> Counts:
+        """Counts of other demonstrations, made in the same way.
+
+        Args:
+            numbers: of all their ids, in any order.
+            skipped: failures among them that are not learned from.
+            empty: plans that call no tool.
+            tools: how many plans call each tool.
+            rare: the lowest numbers of each tool, rising.
+            phrases: hashes of the runs of words, in any order.
+        """
+        distinct = sort_unique(np.concatenate([np.empty(0, np.uint32), *phrases]))
+        return replace(
+            self,
+            total=len(numbers),
+            skipped=skipped,
+            empty=empty,
+            tools=dict(tools),
+            lowest=np.sort(numbers)[: self.size],
+            rare=dict(rare),
+            phrases=distinct,
+        )
+
+    def merge(self, other: Counts) -> Counts:
+        """What was counted of both; any order of merging gives the same."""
+        rare = {
+            tool: sorted([*self.rare.get(tool, ()), *other.rare.get(tool, ())])[:PER_TOOL]
+            for tool in self.rare.keys() | other.rare.keys()
+        }
+        phrases = None
+        if self.phrases is not None and other.phrases is not None:
+            phrases = sort_unique(np.concatenate([self.phrases, other.phrases]))
+        return replace(
+            self,
+            total=self.total + other.total,
+            skipped=self.skipped + other.skipped,
+            empty=self.empty + other.empty,
+            tools={
+                tool: self.tools.get(tool, 0) + other.tools.get(tool, 0)
+                for tool in self.tools.keys() | other.tools.keys()
+            },
+            lowest=np.sort(np.concatenate([self.lowest, other.lowest]))[: self.size],
+            rare=rare,
+            phrases=None if phrases is None or len(phrases) > MOST_PHRASES else phrases,
+        )
+
+    def choose(self) -> Numbers:
+        """Numbers of the sample, rising: the lowest of all, and the lowest of each rare tool.
+
+        A sample of another size holds this one or is held by it.
+        """
+        extra = [number for lowest in self.rare.values() for number in lowest]
+        return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))
+
+    def describe_training(self, learned: TrainingData) -> TrainingData:
+        """What a model says that it learned from.
+
+        Args:
+            learned: the record of the sample, from which its networks learned.
+        """
+        digest = hashlib.sha256(self.to_bytes())
+        digest.update(learned.sha256.encode())
+        return TrainingData(
+            self.total - self.skipped,
+            self.skipped,
+            digest.hexdigest(),
+            self.empty,
+            learned.demonstrations,
+            learned.newest,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The state; equal ones have equal bytes."""
+        record = {
+            "size": self.size,
+            "seed": self.seed,
+            "failures": self.failures,
+            "total": self.total,
+            "skipped": self.skipped,
+            "empty": self.empty,
+            "tools": self.tools,
+            "rare": self.rare,
+        }
+        head = json.dumps(record, sort_keys=True).encode()
+        phrases = b"" if self.phrases is None else self.phrases.tobytes()
+        parts = (head, self.lowest.tobytes(), phrases)
+        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def merge_all(parts: Iterable[Counts]) -> Counts | None:
+    """All counts as one, merged as they come, each with one of about its size; None of none."""
+    merged: list[Counts] = []
+    for part in parts:
+        merged.append(part)
+        while len(merged) > 1 and merged[-2].total <= 2 * merged[-1].total:
+            merged.append(merged.pop().merge(merged.pop()))
+    while len(merged) > 1:
+        merged.append(merged.pop().merge(merged.pop()))
+    return merged[0] if merged else None

@@ -1,0 +1,109 @@
+"""How a fit is kept within a bound of memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dtdr.errors import InputError
+from dtdr.predict.counting.passes import MOST_IDS
+from dtdr.rankers.folds import ALL_HELD_OUT
+
+SAMPLE = 100_000
+"""Demonstrations that are learned from at most, unless told otherwise."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)i?b?", re.IGNORECASE)
+
+# Measured with plans of the generator over 200 tools, arguments and plans included, at the peak of
+# the largest process: dtdr-f took 2.64 GB for 12,000, 1.78 for 20,000 and 2.53 for 48,484.
+_BASE = 800_000_000
+"""Bytes of the process that learns, and of what it counted, before it learns."""
+_WORKER = 350_000_000
+"""Bytes of a process that counts."""
+_LEARNED = 66_000
+"""Bytes that a demonstration takes while it is learned from."""
+_HELD_OUT = 260_000
+"""The same where each is held out in turn, beside ``_HELD_OUT_BASE`` bytes: 3,030 over 60 tools
+took 1.04 GB once dtdr-f had eleven features more."""
+_HELD_OUT_BASE = 300_000_000
+_ID = 30
+"""Bytes of the number of an id while they are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What a bound of memory leaves room for.
+
+    Attributes:
+        sample: demonstrations that are learned from.
+        workers: processes that count; None: one a core.
+        most_ids: ids whose numbers stay in memory.
+    """
+
+    sample: int
+    workers: int | None
+    most_ids: int
+
+
+def parse_size(text: str) -> int:
+    """Bytes, of a text such as ``4GB`` or ``512 MB``.
+
+    Raises:
+        InputError: it is not one.
+    """
+    parts = _SIZE.fullmatch(text.strip())
+    if parts is None:
+        raise InputError(f"{text!r} is not an amount of memory; write it as 4GB or 512MB")
+    return int(float(parts[1]) * _UNITS[parts[2].lower()])
+
+
+def plan_memory(
+    memory: int | None, sample: int | None, workers: int | None, cores: int
+) -> MemoryPlan:
+    """Choose how much is learned from, and by how many processes, within a bound.
+
+    What a user chose is kept, or refused where it cannot be within the bound.
+
+    Args:
+        memory: bytes of all processes of one machine together; None: no bound.
+        sample: as the user chose it; None: ``SAMPLE``, or fewer where the bound is low.
+        workers: as the user chose them; None: one a core, or fewer.
+        cores: of this machine.
+
+    Raises:
+        InputError: the bound is too low.
+    """
+    if memory is None:
+        return MemoryPlan(SAMPLE if sample is None else sample, workers, MOST_IDS)
+    room = memory - _BASE
+    most = room // _LEARNED
+    if memory < _bytes_for(ALL_HELD_OUT):
+        most = min(most, (memory - _HELD_OUT_BASE) // _HELD_OUT)
+    if most < 1_000:
+        lowest = (_BASE + 1_000 * _LEARNED) // 10**6
+        raise InputError(f"--memory must be {lowest:,}MB or more to learn anything")
+    if sample == 0:
+        raise InputError("--sample 0 learns from all, however many; leave it or --memory out")
+    if sample is not None and sample > most:
+        raise InputError(
+            f"a sample of {sample:,} takes about {_bytes_for(sample) / 1e9:.1f}GB; give more "
+            f"--memory, or --sample {most}"
+        )
+    fitting = max(1, room // _WORKER)
+    if workers is not None and workers > fitting:
+        raise InputError(
+            f"{workers} workers take about {(_BASE + workers * _WORKER) / 1e9:.1f}GB; give more "
+            f"--memory, or --workers {fitting}"
+        )
+    return MemoryPlan(
+        min(SAMPLE, most) if sample is None else sample,
+        workers or min(cores, fitting),
+        min(MOST_IDS, room // 2 // _ID),
+    )
+
+
+def _bytes_for(sample: int) -> int:
+    """What learning from a sample takes at most."""
+    held_out = _HELD_OUT_BASE + min(sample, ALL_HELD_OUT) * _HELD_OUT
+    return max(held_out, _BASE + sample * _LEARNED)

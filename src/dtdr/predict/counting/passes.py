@@ -1,0 +1,331 @@
+"""The two passes over files: what runs on an engine, and how its results come together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data import parquet
+from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.engines import Engine, ProcessEngine
+from dtdr.data.jsonl import BadRecords, leave_out, longest_line
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError, nothing_to_learn
+from dtdr.predict.counting.columns import COLUMNS, ColumnCounter
+from dtdr.predict.counting.counts import Counts, Numbers, merge_all, number_of
+from dtdr.predict.counting.file_parts import Part, find_parts, hash_part, open_part
+from dtdr.predict.counting.kept import KeptCounts
+from dtdr.predict.counting.unique_ids import UniqueIds
+
+logger = logging.getLogger("dtdr")
+
+MOST_IDS = 25_000_000
+"""Ids whose numbers stay in memory, 30 bytes each while they are compared; those of more go to
+temporary files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The first pass over a part.
+
+    Attributes:
+        counts: of its demonstrations.
+        numbers: of their ids.
+        bad: what was left out.
+        is_whole: whether its file could be read to the end.
+        kept_as: the name of its counts in the folder of those that are kept; empty: in none.
+        is_old: whether they were there already.
+        warning: why those that were there were not used.
+    """
+
+    counts: Counts
+    numbers: Numbers
+    bad: BadRecords
+    is_whole: bool = True
+    kept_as: str = ""
+    is_old: bool = False
+    warning: str = ""
+
+
+@dataclass
+class Sample:
+    """What was drawn.
+
+    Attributes:
+        demonstrations: by the number of their ids, so that they do not depend on the files.
+        counts: of everything.
+        tools: of the ``tools.json`` beside the data.
+        parts: that were counted: files, or parts of large ones.
+        parts_kept: of these, how many were counted by an earlier fit.
+    """
+
+    demonstrations: list[Demonstration]
+    counts: Counts
+    tools: tuple[Tool, ...] = ()
+    parts: int = 0
+    parts_kept: int = 0
+
+
+def count_part(
+    part: Part, empty: Counts, skip_bad: bool, kept: KeptCounts | None = None
+) -> Counted:
+    """The first pass over one part, or what an earlier one counted of the same bytes.
+
+    Counts are kept of parts that can be used as a whole.
+
+    Raises:
+        InputError: something cannot be used, and bad records are not skipped.
+        OutputError: the counts cannot be written.
+    """
+    if kept is None:
+        return _count_part(part, empty, skip_bad)
+    try:
+        name = hash_part(part)
+    except InputError:  # it is read again, and then told or counted as bad
+        return _count_part(part, empty, skip_bad)
+    warning = ""
+    try:
+        known = kept.read(name, empty)
+    except InputError as error:
+        known, warning = None, str(error)
+    if known is not None:
+        return Counted(*known, BadRecords(is_strict=not skip_bad), kept_as=name, is_old=True)
+    counted = _count_part(part, empty, skip_bad)
+    if not counted.is_whole or counted.bad.count or hash_part(part) != name:
+        return replace(counted, warning=warning)
+    kept.write(name, counted.counts, counted.numbers)
+    return replace(counted, kept_as=name, warning=warning)
+
+
+def _count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
+    """The first pass over one part.
+
+    Of Parquet it reads what is counted alone: id, query, tools and outcome. What a demonstration
+    cannot be by these is looked at as a whole, as every line of JSON is.
+    """
+    bad = BadRecords(is_strict=not skip_bad)
+    if part.groups is None:
+        counts, numbers = empty.count(_read_records(part, bad))
+        return Counted(counts, numbers, bad)
+    shard = open_part(part)
+    counter = ColumnCounter(empty)
+    odd = [np.zeros(0, np.bool_)]
+    try:
+        with shard.open() as stream:
+            for batch in parquet.iter_batches(
+                stream,
+                needed=parquet.NEEDED,
+                known=COLUMNS,
+                groups=part.groups,
+                largest=longest_line(),
+            ):
+                odd.append(counter.add(batch))
+    except InputError as error:
+        leave_out(f"{shard.name}: {error}", bad)
+        return Counted(empty, np.empty(0, np.uint64), bad, is_whole=False)
+    counts, numbers = counter.finish()
+    rows = np.concatenate(odd)
+    if rows.any():
+        looked_at = list(_read_records(part, bad, rows))
+        more, more_numbers = empty.count(looked_at)
+        counts, numbers = counts.merge(more), np.concatenate([numbers, more_numbers])
+    return Counted(counts, numbers, bad)
+
+
+def _read_records(
+    part: Part, bad: BadRecords, rows: npt.NDArray[np.bool_] | None = None
+) -> Iterator[Demonstration]:
+    """The demonstrations of a part, of those of its rows that are chosen."""
+    records = iter_records(open_part(part), bad, part.groups, part.first_row)
+    for position, (place, record) in enumerate(records):
+        if rows is not None and (position >= len(rows) or not rows[position]):
+            continue
+        try:
+            yield convert_record(record)
+        except InputError as error:
+            leave_out(f"{place}: {error}", bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The second pass over a part.
+
+    Attributes:
+        demonstrations: of the sample, with the numbers of their ids.
+        bad: what was left out.
+        is_whole: whether the file could be read to the end.
+    """
+
+    demonstrations: list[tuple[int, Demonstration]]
+    bad: BadRecords
+    is_whole: bool = True
+
+
+def collect_part(part: Part, chosen: Numbers, seed: int, skip_bad: bool) -> Collected:
+    """The second pass over one part: its demonstrations of the sample.
+
+    Raises:
+        InputError: one of them cannot be used, and bad records are not skipped.
+    """
+    bad = BadRecords(is_strict=not skip_bad)
+    try:
+        records = list(_find_records(part, chosen, seed))
+    except InputError as error:
+        leave_out(str(error), bad)
+        return Collected([], bad, is_whole=False)
+    numbered: list[tuple[int, Demonstration]] = []
+    for place, number, record in records:
+        try:
+            numbered.append((number, convert_record(record)))
+        except InputError as error:
+            leave_out(f"{place}: {error}", bad)
+    return Collected(numbered, bad)
+
+
+def _find_records(
+    part: Part, chosen: Numbers, seed: int
+) -> Iterator[tuple[str, int, bytes | dict[str, Any]]]:
+    """Place, number and record of each demonstration of the sample.
+
+    Raises:
+        InputError: naming the file, that it cannot be read.
+    """
+    if part.groups is None:
+        wanted = set(chosen.tolist())
+        lenient = BadRecords()  # what is not a record was counted, or refused, by the first pass
+        for place, record in iter_records(open_part(part), lenient):
+            try:
+                number = number_of(record_id(record), seed)
+            except InputError:
+                continue
+            if number in wanted:
+                yield place, number, record
+        return
+    shard = open_part(part)
+    try:
+        with shard.open() as stream:
+            for position, number, row in _find_rows(stream, part, chosen, seed):
+                yield f"{shard.name}, row {part.first_row + position}", number, row
+    except InputError as error:
+        raise InputError(f"{shard.name}: {error}") from error
+
+
+def _find_rows(
+    stream: IO[bytes], part: Part, chosen: Numbers, seed: int
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Position, number and row of each demonstration of the sample in a part of Parquet."""
+    largest = longest_line()
+    batches = parquet.iter_batches(stream, known=("id",), groups=part.groups, largest=largest)
+    ids = (identifier for batch in batches for identifier in batch.column("id").to_pylist())
+    numbers = np.array([number_of(str(identifier), seed) for identifier in ids], np.uint64)
+    keep = np.isin(numbers, chosen)
+    by_group = np.split(keep, np.cumsum(part.sizes)[:-1])
+    # Only groups that hold some are read.
+    holding = [pair for pair in zip(part.groups or (), by_group, strict=True) if pair[1].any()]
+    if not holding:
+        return
+    rows = parquet.iter_demonstration_rows(
+        stream,
+        [group for group, _ in holding],
+        keep=np.concatenate([own for _, own in holding]),
+        largest=largest,
+    )
+    for row, record in zip(np.flatnonzero(keep).tolist(), rows, strict=True):
+        yield row, int(numbers[row]), record
+
+
+def draw_sample(
+    paths: Sequence[str | Path],
+    size: int,
+    *,
+    seed: int = 0,
+    failures: bool = False,
+    bad: BadRecords | None = None,
+    engine: Engine | None = None,
+    most_ids: int = MOST_IDS,
+    kept: KeptCounts | None = None,
+) -> Sample:
+    """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
+
+    What is drawn depends on ids, size and seed alone: not on how the demonstrations are cut into
+    files, on their order, or on what reads them. Every tool keeps ``PER_TOOL`` of its
+    demonstrations beside the sample, as far as it has so many.
+
+    Args:
+        paths: files of lines or Parquet, folders, patterns or URLs (``dtdr.data.shards``).
+        size: how many.
+        seed: another one draws others.
+        failures: whether failed runs are learned from.
+        bad: given, records and files that cannot be used are counted there and left out.
+        engine: runs both passes; None: processes, one a core.
+        most_ids: ids whose numbers stay in memory; those of more go to temporary files.
+        kept: counts of earlier fits, by which only what has changed is counted; takes those of
+            this one.
+
+    Raises:
+        InputError: something cannot be read or used, an id stands twice, there is nothing to learn
+            from, or the data changed between the passes.
+        OutputError: counts or temporary files cannot be written.
+    """
+    engine = engine or ProcessEngine()
+    parts = find_parts(paths)
+    empty = Counts(size, seed, failures)
+    skip_bad = bad is not None and not bad.is_strict
+    whole: list[Part] = []
+    names: set[str] = set()
+    parts_kept = 0
+    with UniqueIds(most_ids) as ids:
+
+        def take() -> Iterator[Counts]:
+            nonlocal parts_kept
+            counted = engine.map(count_part, parts, empty, skip_bad, kept, label="Counting")
+            for part, one in zip(parts, counted, strict=True):
+                ids.add(one.numbers)
+                names.add(one.kept_as)
+                parts_kept += one.is_old
+                if one.warning:
+                    logger.warning("%s", one.warning)
+                if bad is not None:
+                    bad.update(one.bad)
+                if one.is_whole:
+                    whole.append(part)
+                yield one.counts
+
+        counts = merge_all(take()) or empty
+        if kept is not None:
+            kept.prune(names)
+        repeats = ids.count_repeats()
+    if repeats:
+        raise InputError(
+            f"{repeats:,} ids stand more than once in the data; every demonstration needs an id "
+            "of its own"
+        )
+    if counts.total == counts.skipped:
+        raise nothing_to_learn(counts.skipped)
+    chosen = counts.choose()
+    numbered: list[tuple[int, Demonstration]] = []
+    left_out, is_whole = 0, True
+    for one in engine.map(collect_part, whole, chosen, seed, skip_bad, label="Sampling"):
+        numbered += one.demonstrations
+        left_out += one.bad.count
+        is_whole &= one.is_whole
+        if bad is not None:
+            bad.update(one.bad)
+    if is_whole and len(numbered) + left_out != len(chosen):
+        raise InputError(
+            "the data changed while they were read: not all that was counted is still there; try "
+            "again when nobody writes them"
+        )
+    numbered.sort(key=lambda pair: pair[0])
+    demonstrations = [item for _, item in numbered]
+    beside = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
+    tools = beside / "tools.json"
+    described = read_tools(tools) if tools.is_file() else ()
+    return Sample(demonstrations, counts, described, len(parts), parts_kept)

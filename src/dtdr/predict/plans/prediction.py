@@ -1,0 +1,237 @@
+"""A predicted plan, and how its calls are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from threading import Lock
+from typing import Any, TypeAlias
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.arguments.state import RunState
+from dtdr.predict.plans.beam import MOST_CALLS
+from dtdr.predict.plans.links import Links
+
+Written: TypeAlias = tuple[tuple[CallPrediction, ...], tuple[tuple[int, int], ...]]
+"""The calls of a plan, and (earlier, later) places of those that depend on one another."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlanPrediction:
+    """A predicted plan, or what is left of it after the calls already made.
+
+    Its arguments are filled when they are looked at first; another plan of the same query that
+    begins with the same calls has them then too.
+
+    Attributes:
+        tools: names of the tools, in the order of the calls.
+        ids: of the calls, which references of later calls name.
+        probability: how likely exactly these tools are called exactly so often, calibrated on
+            held-out plans.
+        write: gives the calls, and (earlier, later) places of those that depend on one another.
+        has_arguments: whether the model knows arguments; where it does not, those of the calls are
+            empty.
+    """
+
+    tools: tuple[str, ...]
+    ids: tuple[str, ...]
+    probability: float
+    write: Callable[[], Written]
+    has_arguments: bool = True
+
+    @cached_property
+    def _written(self) -> Written:
+        return self.write()
+
+    @property
+    def calls(self) -> tuple[CallPrediction, ...]:
+        """Still to be made, in order; their probabilities are those of their arguments."""
+        return self._written[0]
+
+    @property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """(earlier, later) places of calls that depend on one another, references included."""
+        return self._written[1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlanPrediction) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PlanPrediction({', '.join(self.tools)}; probability {self.probability:.3f})"
+
+    @property
+    def unknown(self) -> tuple[tuple[str, str], ...]:
+        """What has to be written: the id of a call and the name of a parameter, in their order."""
+        return tuple(
+            (id, name)
+            for id, call in zip(self.ids, self.calls, strict=True)
+            for name in call.unknown
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every argument is known: nothing has to be written."""
+        return self.has_arguments and not self.unknown
+
+    def to_plan(self) -> Plan:
+        """The calls as a ``Plan``.
+
+        Arguments that are unknown, and references to calls already made, are left out.
+        """
+        known = {*self.ids}
+        calls = [
+            ToolCall(
+                id,
+                call.tool,
+                {
+                    name: value
+                    for name, value in call.arguments.items()
+                    if {*ToolCall(id, call.tool, {name: value}).references()} <= known
+                },
+            )
+            for id, call in zip(self.ids, self.calls, strict=True)
+        ]
+        links = [(self.ids[earlier], self.ids[later]) for earlier, later in self.links]
+        return Plan(tuple(calls), tuple(links))
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> PlanPrediction:
+        """A prediction from the JSON object that ``to_dict`` gives."""
+        ids = tuple(str(call["id"]) for call in record["calls"])
+        place = {id: number for number, id in enumerate(ids)}
+        has_arguments = all("arguments" in call for call in record["calls"])
+        calls = tuple(
+            CallPrediction.from_dict(call)
+            if has_arguments
+            else CallPrediction(call["tool"], {}, {}, 1.0)
+            for call in record["calls"]
+        )
+        links = tuple((place[earlier], place[later]) for earlier, later in record["links"])
+        return cls(
+            tuple(call.tool for call in calls),
+            ids,
+            float(record["probability"]),
+            lambda: (calls, links),
+            has_arguments=has_arguments,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object, which ``from_dict`` reads back."""
+        return {
+            "calls": [
+                {"id": id, **call.to_dict()} for id, call in zip(self.ids, self.calls, strict=True)
+            ]
+            if self.has_arguments
+            else [
+                {"id": id, "tool": call.tool} for id, call in zip(self.ids, self.calls, strict=True)
+            ],
+            "links": [[self.ids[earlier], self.ids[later]] for earlier, later in self.links],
+            "probability": round(self.probability, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTemplate:
+    """A demonstrated plan, its slots filled for another query.
+
+    Attributes:
+        plan: the calls. An argument is a slot: filled with a value of this query, of an earlier
+            call or of demonstrations, or named in ``plan.unknown``.
+        similarity: cosine of the query with the most similar demonstrated query of this plan, by
+            words and pairs of words; in (0, 1].
+        demonstrations: how many of the eight nearest have this plan.
+    """
+
+    plan: PlanPrediction
+    similarity: float
+    demonstrations: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            **self.plan.to_dict(),
+            "similarity": round(self.similarity, 6),
+            "demonstrations": self.demonstrations,
+        }
+
+
+class PlanWriter:
+    """Writes the calls of several plans of one run; calls that begin two plans are filled once.
+
+    Args:
+        run: the query and the calls made so far; it may change later.
+        arguments: fills the calls; None leaves them empty.
+        dependencies: of calls where no argument tells, and the order of calls.
+        index: the numbers of tools in them.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        arguments: ArgumentModel | None,
+        dependencies: Links,
+        index: Mapping[str, int],
+    ) -> None:
+        self._run, self._arguments = run.copy(), arguments
+        self._dependencies, self._index = dependencies, index
+        self._by_pairs = arguments is None or dependencies.by_reference < 0.5
+        self._made = [index.get(name, -1) for name in run.history]
+        taken = {call.id for call in (*run.earlier, *run.calls)}
+        first = len(run.calls) + 1
+        free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
+        self._ids = tuple(id for id in free if id not in taken)
+        self._start: RunState | None = None  # what follows from the query is worked out once
+        self._filled: dict[tuple[str, ...], tuple[CallPrediction, RunState]] = {}
+        self._lock = Lock()  # plans may be read from several threads
+
+    def predict(self, tools: Sequence[str], probability: float) -> PlanPrediction:
+        """A plan of these tools, which are in their most probable order."""
+        order = self._dependencies.order([self._index.get(name, -1) for name in tools])
+        names = tuple(tools[place] for place in order)
+        return PlanPrediction(
+            names,
+            self._ids[: len(names)],
+            probability,
+            partial(self._write, names),
+            has_arguments=self._arguments is not None,
+        )
+
+    def _write(self, names: tuple[str, ...]) -> Written:
+        """The calls of a plan, and which of them depend on which."""
+        made = len(self._made)
+        tools = [*self._made, *(self._index.get(name, -1) for name in names)]
+        links = set(self._dependencies.of(tools)) if self._by_pairs else set()
+        if self._arguments is None:
+            calls = [CallPrediction(name, {}, {}, 1.0) for name in names]
+        else:
+            calls = self._fill(names, self._arguments)
+            place = {id: made + number for number, id in enumerate(self._ids)}
+            for later, call in enumerate(calls, made):
+                links |= {(place[one], later) for one in call.outputs if one in place}
+        complete = self._dependencies.complete(tools, links)
+        left = [(one - made, other - made) for one, other in complete if one >= made]
+        return tuple(calls), tuple(sorted(left))
+
+    def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:
+        calls: list[CallPrediction] = []
+        with self._lock:
+            if self._start is None:
+                self._start = RunState.from_run(self._run)
+            state = self._start
+            for number, name in enumerate(names):
+                key = names[: number + 1]
+                if key not in self._filled:
+                    call = arguments.fill(name, state)
+                    after = state.copy()
+                    after.add(ToolCall(self._ids[number], name, call.arguments))
+                    self._filled[key] = call, after
+                call, state = self._filled[key]
+                calls.append(call)
+        return calls

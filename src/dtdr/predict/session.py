@@ -1,0 +1,211 @@
+"""One query, and the calls made for it: what is encoded once, and what is ranked step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any, Self
+
+from dtdr.data.calls import END, Status, ToolCall
+from dtdr.data.run import NO_CALLS, CallLike, Run, as_run
+from dtdr.errors import InputError, check_at_least
+from dtdr.predict.anomaly import Surprise, SurpriseModel
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.arguments.state import RunState
+from dtdr.predict.plans.model import PlanModel
+from dtdr.predict.plans.prediction import PlanPrediction, PlanTemplate
+from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
+from dtdr.predict.steps import RunRanker
+from dtdr.rankers.base import UNKNOWN, StepState
+from dtdr.rankers.ranking import Ranking
+
+NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
+NO_SURPRISE = (
+    "the model does not know how odd a call is; fit it again with dtdr fit, or fit(…, plans=True)"
+)
+NO_PLANS = "the model knows no whole plans; fit it again with dtdr fit, or fit(…, plans=True)"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a session asks: a model at one moment."""
+
+    steps: RunRanker
+    search: ToolSearch
+    arguments: ArgumentModel | None
+    plans: PlanModel | None
+    surprise: SurpriseModel | None
+
+
+class Session:
+    """One query and the calls made for it; the query is encoded once.
+
+    A session ranks with what the retriever knew when it was opened: an update in the meantime
+    shows in the next session. It may be used from several threads. ``Model.session`` opens it.
+
+    >>> session = retriever.session("Mail Ann the summary of q3.pdf")  # doctest: +SKIP
+    >>> session.rank().best                                            # doctest: +SKIP
+    >>> session.call("open_file", output={"pages": 3})                 # doctest: +SKIP
+
+    Args:
+        fitted: what ranks; it stays as it is.
+        run: the query, what came before it and the calls made so far; the session adds to it.
+    """
+
+    def __init__(self, fitted: Fitted, run: Run) -> None:
+        self.query = run.query
+        self._fitted = fitted
+        self._run = run
+        self._steps = fitted.steps
+        self._state = self._steps.state_of(run)
+        self._filled: RunState | None = None  # what arguments are filled from, once asked for
+        self._lock = Lock()
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """Names called so far, oldest first; tools that are not known are left out."""
+        return tuple(name for name in self._run.history if name in self._steps.index)
+
+    @property
+    def run(self) -> Run:
+        """The query, what came before it and the calls so far; to be read, not changed."""
+        return self._run
+
+    def call(
+        self,
+        tool: str | ToolCall,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        output: Any = None,
+        status: Status | None = None,
+        step: int | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Tell the session that a tool was called, and as much of the call as is known.
+
+        Args:
+            tool: its name, or the whole call.
+            arguments: by parameter.
+            output: what it returned, any JSON value or text; of a long one, 2,000 characters count.
+            status: what became of it; without it, the output says it.
+            step: number of the agent's message that made the call; calls of one step are parallel.
+            id: how arguments of later calls may refer to it.
+
+        Raises:
+            InputError: the name is not text, or something else of the call is not valid (see
+                ``Run.call``); the session is as it was.
+        """
+        if tool in NO_CALLS and output is None:
+            return self
+        with self._lock:
+            call = self._run.call(tool, arguments, output=output, status=status, step=step, id=id)
+            self._state.call(self._steps.index.get(call.tool, UNKNOWN), call)
+        return self
+
+    def rank(self) -> Ranking:
+        """Probabilities of every known tool for the next step."""
+        with self._lock:
+            ranking = self._state.rank()
+            run = self._run
+            explain = self._steps.explain
+            ranking.explainer = partial(explain, run.query, run.before, tuple(run.calls))
+        return ranking
+
+    def search(
+        self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, float]]:
+        """The tools that an agent means which says what it lacks; see ``Model.search``.
+
+        Raises:
+            InputError: the text is empty, or k is below 1.
+        """
+        asked = self._steps.rank([Run(text)])[0] if isinstance(text, str) else None
+        return self._fitted.search.find(text, k, run=self.rank(), asked=asked, among=among)
+
+    def surprise(self, call: CallLike) -> Surprise:
+        """How odd a call is at this step, before it is told; see ``Model.surprise``.
+
+        Raises:
+            InputError: the model was fitted without plans, or it is not a call.
+        """
+        (made,) = as_run(self.query, [call]).calls
+        with self._lock:
+            if self._fitted.surprise is None:
+                raise InputError(NO_SURPRISE)
+            position = self._steps.index.get(made.tool, UNKNOWN)
+            return self._fitted.surprise.judge(made, self._run, self._state.rank(), position)
+
+    def fill(self, tool: str) -> CallPrediction:
+        """The most probable arguments of a tool at this step; see ``Model.fill``.
+
+        Raises:
+            InputError: the model was fitted without arguments.
+        """
+        with self._lock:
+            return self._arguments().fill(tool, self._update_state())
+
+    def next_calls(self, k: int = 3) -> list[CallPrediction]:
+        """The next calls, with arguments and where they come from; see ``Model.next_calls``.
+
+        Raises:
+            InputError: the model was fitted without arguments, or k is below 1.
+        """
+        with self._lock:
+            arguments, state = self._arguments(), self._update_state()
+            check_at_least(1, k=k)
+            calls = []
+            for tool, probability in self._state.rank()[:k]:
+                is_end = tool == END
+                call = CallPrediction(tool, {}, {}, 1.0) if is_end else arguments.fill(tool, state)
+                calls.append(replace(call, probability=call.probability * float(probability)))
+        return calls
+
+    def _arguments(self) -> ArgumentModel:
+        if self._fitted.arguments is None:
+            raise InputError(NO_ARGUMENTS)
+        return self._fitted.arguments
+
+    def _update_state(self) -> RunState:
+        """What arguments are filled from; what follows from the query is worked out once."""
+        run = self._run
+        if self._filled is None:
+            self._filled = RunState(run.query, run.before)
+        self._filled.add_calls_of(run)
+        return self._filled
+
+    def plans(self, k: int = 5) -> list[PlanPrediction]:
+        """What is left to do, the k most probable plans; see ``Model.plans``.
+
+        Raises:
+            InputError: the model was fitted without plans, or k is below 1.
+        """
+        check_at_least(1, k=k)
+        with self._lock:
+            return self._plans().predict(*self._asked(), k, **self._options())
+
+    def templates(self, k: int = 3) -> list[PlanTemplate]:
+        """What is left of the plans of the nearest demonstrations; see ``Model.templates``.
+
+        Raises:
+            InputError: the model was fitted without plans, or k is below 1.
+        """
+        check_at_least(1, k=k)
+        with self._lock:
+            return self._plans().templates(*self._asked(), k, **self._options())
+
+    def _plans(self) -> PlanModel:
+        if self._fitted.plans is None:
+            raise InputError(NO_PLANS)
+        return self._fitted.plans
+
+    def _asked(self) -> tuple[Run, StepState, tuple[str, ...]]:
+        return self._run, self._state, self._steps.names
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "arguments": self._fitted.arguments,
+            "may_be_empty": self._steps.may_end_at_once,
+        }

@@ -1,0 +1,188 @@
+"""The one way from runs to rankings, which everything that ranks goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dtdr.data.calls import END, ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.run import CallLike, Run
+from dtdr.errors import InputError, unknown_choice
+from dtdr.rankers.base import UNKNOWN, Ranker, StepState
+from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.vectors import normalise, rule_out_end
+
+
+@dataclass(frozen=True, slots=True)
+class RunRanker:
+    """Ranks runs by a fitted ranker.
+
+    Attributes:
+        ranker: fitted.
+        names: of its vocabulary.
+        index: their positions.
+        may_end_at_once: whether the end of plan is possible before the first call.
+    """
+
+    ranker: Ranker
+    names: tuple[str, ...]
+    index: Mapping[str, int]
+    may_end_at_once: bool
+
+    def rank(self, runs: Sequence[Run], prepared: Sequence[Any] | None = None) -> list[Ranking]:
+        """The rankings of runs, prepared already or not: what every way to rank calls."""
+        if not runs:
+            return []
+        if type(self.ranker).start is not Ranker.start:
+            rankings = self._rank_by_state(runs, prepared)
+        else:
+            rankings = self.rank_prepared(prepared or self._prepare(runs), runs)
+        for ranking, run in zip(rankings, runs, strict=True):
+            ranking.explainer = partial(self.explain, run.query, run.before, tuple(run.calls))
+        return rankings
+
+    def _prepare(self, runs: Sequence[Run]) -> list[Any]:
+        """What is computed once a query of each run; the same object for the same query."""
+        distinct = {run.query: run for run in runs}
+        found = self.ranker.prepare_all(list(distinct.values()))
+        prepared = dict(zip(distinct, found, strict=True))
+        return [prepared[run.query] for run in runs]
+
+    def rank_prepared(self, prepared: Sequence[Any], runs: Sequence[Run]) -> list[Ranking]:
+        """The rankings of a ranker that computes each step by itself."""
+        ranker = self.ranker
+        scores = np.asarray(ranker.score_all(prepared, runs), np.float64)
+        rows = normalise(scores)
+        cut, calibration = ranker.cut, ranker.calibration_
+        rankings = []
+        for row, query, run in zip(rows, prepared, runs, strict=True):
+            if not run.calls and not self.may_end_at_once:
+                rule_out_end(row)
+            familiarity = ranker.familiarity(query)
+            rankings.append(
+                Ranking(
+                    self.names,
+                    row,
+                    threshold=cut,
+                    calibration=calibration,
+                    familiarity=familiarity,
+                )
+            )
+        if ranker.cuts_by_score:
+            for ranking, row in zip(rankings, scores, strict=True):
+                ranking.scores = row
+        return rankings
+
+    def _rank_by_state(self, runs: Sequence[Run], prepared: Sequence[Any] | None) -> list[Ranking]:
+        """The rankings of a ranker that keeps a state along the calls of a run."""
+        rankings: list[Ranking] = []
+        last: Run | None = None
+        for place, run in enumerate(runs):
+            is_same = last is not None and (run.query, run.before) == (last.query, last.before)
+            if prepared is not None:
+                query = prepared[place]
+            elif not is_same:
+                (query,) = self.ranker.prepare_all([run])
+            done = 0 if last is None else len(last.calls)
+            # Steps of one run in their order go on where the one before ended.
+            if last is None or not is_same or run.calls[:done] != last.calls:
+                state, done = self._start(query, run), 0
+            for call in run.calls[done:]:
+                state.call(self.index.get(call.tool, UNKNOWN), call)
+            rankings.append(state.rank())
+            last = run
+        return rankings
+
+    def _start(self, prepared: Any, run: Run) -> StepState:
+        """The state of a run before its first call."""
+        state = self.ranker.start(prepared, run)
+        return ReplayedState(self, prepared, run.first(0)) if state is None else state
+
+    def state_of(self, run: Run) -> StepState:
+        """The state after the calls of a run."""
+        state = self._start(self.ranker.prepare_all([run])[0], run)
+        for call in run.calls:
+            state.call(self.index.get(call.tool, UNKNOWN), call)
+        return state
+
+    def explain(
+        self,
+        query: str,
+        before: Sequence[Message | ToolCall],
+        calls: Sequence[ToolCall],
+        tool: str,
+        against: str | None,
+    ) -> Explanation:
+        """Why a tool has its probability after these calls; see ``Ranking.explain``."""
+        for name in (tool, against):
+            if name is not None and name not in self.index:
+                raise unknown_choice("tool", name[:80], self.names[:20])
+        if tool == against:
+            raise InputError(f"{tool!r} cannot be compared with itself; name another tool")
+        run = Run.of_read(query, before, calls)
+        state = self.state_of(run)
+        ranking = state.rank()
+        if against is None:
+            # A vocabulary always has another tool: the end of plan beside one that is called.
+            against = next((name for name in ranking.tools if name != tool), tool)
+        explanation = Explanation(
+            tool=tool,
+            rank=ranking.tools.index(tool) + 1,
+            probability=ranking.probability(tool),
+            rival=against,
+            rival_probability=ranking.probability(against),
+        )
+        if tool == END and not run.calls and not ranking.probability(END):
+            note = "Every demonstration calls a tool, so the plan cannot end before the first call."
+            explanation = replace(explanation, note=note)
+        return self.ranker.explain(explanation, run, state)
+
+
+class ReplayedState:
+    """The state of a ranker that computes each step by itself: the calls.
+
+    Args:
+        steps: ranks them.
+        prepared: the query.
+        run: before its first call.
+    """
+
+    def __init__(self, steps: RunRanker, prepared: Any, run: Run) -> None:
+        self._steps, self._prepared, self._run = steps, prepared, run
+
+    def call(self, tool: int, call: ToolCall | None = None) -> None:
+        """One more call; without it, the name of the tool at that position counts."""
+        if call is None:
+            call = ToolCall("", self._steps.names[tool] if tool >= 0 else "")
+        self._run.calls.append(call)
+
+    def rank(self) -> Ranking:
+        """The ranking of the next step."""
+        return self._steps.rank_prepared([self._prepared], [self._run])[0]
+
+    def copy(self) -> ReplayedState:
+        """The same calls, to go on from in another way."""
+        return ReplayedState(self._steps, self._prepared, self._run.copy())
+
+
+class Prepared:
+    """One query and what came before it, encoded once; keeps nothing of what it ranks.
+
+    It ranks with what the model knew when it was made. ``Model.prepare`` makes it.
+    """
+
+    __slots__ = ("_prepared", "_run", "_steps")
+
+    def __init__(self, steps: RunRanker, run: Run) -> None:
+        self._steps, self._run = steps, run
+        self._prepared = steps.ranker.prepare_all([run])[0]
+
+    def rank(self, history: Sequence[CallLike] = ()) -> Ranking:
+        """What ``Model.rank`` gives for the query and this history."""
+        return self._steps.rank([self._run.with_calls(history)], [self._prepared])[0]

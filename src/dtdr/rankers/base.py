@@ -1,0 +1,243 @@
+"""What a ranker is: learned from demonstrations, it scores the tools for the next step of a run."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
+from dtdr.errors import ModelError
+from dtdr.rankers.calibration import NO_CALIBRATION, Calibration, Floats
+from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.ranking import Ranking
+from dtdr.text.encoders.base import Encoder
+
+UNKNOWN = -1
+"""Position of a tool that is not in the vocabulary."""
+
+History = Sequence[int]
+"""Positions of the called tools in the vocabulary, oldest first, or ``UNKNOWN``."""
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class StepState(Protocol):
+    """One query and the calls made for it, as a ranker keeps them between steps."""
+
+    def call(self, tool: int, call: ToolCall | None = None) -> None:
+        """One more call of the tool at this position, with as much of it as is known."""
+
+    def rank(self) -> Ranking:
+        """The ranking of the next step."""
+
+    def copy(self) -> Self:
+        """The same state, to go on from in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutFold:
+    """A part of the demonstrations, and a ranker that has not seen them.
+
+    Attributes:
+        positions: which demonstrations.
+        start: the state of a demonstration, by its position, before the first call.
+    """
+
+    positions: Sequence[int]
+    start: Callable[[int], StepState]
+
+
+class Ranker(ABC):
+    """Scores every tool for the next step of a run (the paper's ω, Section 3).
+
+    Three methods make one. ``dtdr.predict.model.Model(ranker)`` adds everything else: sessions,
+    masks, arguments, plans, saving, ``evaluate`` and the lab, where it is named ``module:Class``.
+
+        class Frequent(Ranker):
+            def fit(self, demonstrations, tools):
+                called = Counter(name for item in demonstrations for name in item.plan.tools)
+                self.counts = np.array([called[tool.name] + 1.0 for tool in tools])
+
+            def prepare(self, query):
+                return None
+
+            def probabilities(self, prepared, run):
+                return self.counts
+
+    Attributes may have any name but those of this class. ``fit`` replaces what an attribute holds
+    and never changes it in place, since other threads may rank with it. Whatever it sets that is a
+    numpy array is saved; with anything else, ``arrays`` and ``restore`` are overridden. Constructor
+    keywords are the parameters of the model, and are saved as JSON.
+
+    Attributes:
+        name: what users type; ``module:Class`` unless a class says otherwise.
+        needs_descriptions: cannot work without tool descriptions.
+        uses_encoder: takes an ``encoder``.
+        uses_calls: reads more of a run than the query and the names of its calls.
+        static: ranks once a query; only the end of plan has another probability after a call.
+        not_saved: constructor keywords that are not JSON: given again on load.
+        encoder: turns texts into vectors; None where none is used.
+        calibration_: what ``fit`` learned about its own rankings on held-out plans.
+    """
+
+    name: ClassVar[str] = ""
+    needs_descriptions: ClassVar[bool] = False
+    uses_encoder: ClassVar[bool] = False
+    uses_calls: ClassVar[bool] = True
+    static: ClassVar[bool] = False
+    not_saved: ClassVar[frozenset[str]] = frozenset({"encoder"})
+
+    encoder: Encoder | None = None
+    calibration_: Calibration = NO_CALIBRATION
+
+    _given: Mapping[str, Any]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not cls.name:
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
+    def __new__(cls, *args: Any, **keywords: Any) -> Self:
+        """Remember the parameters, so that attributes may have any name."""
+        ranker = super().__new__(cls)
+        ranker._given = inspect.signature(cls).bind_partial(*args, **keywords).arguments
+        return ranker
+
+    # -- what a ranker implements --------------------------------------------------------------
+
+    @abstractmethod
+    def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
+        """Learn.
+
+        Args:
+            demonstrations: at least one, read once; their calls name tools of the vocabulary.
+            tools: the n tools of the vocabulary, sorted by name, the end of plan last.
+        """
+
+    @abstractmethod
+    def prepare(self, query: str) -> Any:
+        """What is computed once a query: its vector, its cluster, its ranking."""
+
+    @abstractmethod
+    def probabilities(self, prepared: Any, run: Run) -> Floats:
+        """Shape (n,), in the order of ``tools``: scores of the next step, at least 0.
+
+        The model divides them by their sum.
+
+        Args:
+            prepared: of the run's query.
+            run: the query, what came before it, and the calls so far.
+        """
+
+    # -- what it may override ------------------------------------------------------------------
+
+    def prepare_all(self, runs: Sequence[Run]) -> Sequence[Any]:
+        """``prepare`` for the queries of several runs."""
+        return [self.prepare(run.query) for run in runs]
+
+    def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
+        """``probabilities`` of several steps; shape (steps, n)."""
+        return np.stack([self.probabilities(*step) for step in zip(prepared, runs, strict=True)])
+
+    def start(self, prepared: Any, run: Run) -> StepState | None:
+        """The state of a run before its first call; None where each step is computed by itself."""
+        return None
+
+    def familiarity(self, prepared: Any) -> float | None:
+        """How much a query is like the demonstrations' queries; None where it cannot tell."""
+        return None
+
+    @property
+    def cut(self) -> float | None:
+        """The cut of ``Ranking.select()`` without arguments: a threshold, or a recipe's own."""
+        return None
+
+    @property
+    def cuts_by_score(self) -> bool:
+        """Whether the cut is about the scores as they are, before they are made to sum to 1."""
+        return False
+
+    @property
+    def may_end_at_once(self) -> bool:
+        """Whether a plan may end before the first call where no demonstration's does."""
+        return False
+
+    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
+        """An explanation with what the ranker can say beside the probabilities.
+
+        Args:
+            explanation: of a tool and its rival, which are known.
+            run: what was ranked.
+            state: after its calls.
+        """
+        note = f"{self.name} gives no reasons beside its probabilities."
+        return replace(explanation, note=f"{explanation.note} {note}".strip())
+
+    def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold] | None:
+        """Parts of the demonstrations just fitted, with rankers that have not seen them.
+
+        None where ``fit`` left none behind; the model fits others then, where it needs them.
+        """
+        return None
+
+    def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:  # noqa: B027  # may do nothing
+        """Take hashes of what further queries hold, where familiarity reads them."""
+
+    def demonstrated_plans(self) -> list[Plan] | None:
+        """The plans that were learned from, by names alone; None where they are not kept."""
+        return None
+
+    # -- parameters and saving -----------------------------------------------------------------
+
+    def get_params(self) -> dict[str, Any]:
+        """The constructor's keywords and their values."""
+        signature = inspect.signature(type(self)).parameters
+        return {name: item.default for name, item in signature.items()} | dict(self._given)
+
+    @classmethod
+    def expand_params(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """New parameters with what follows from them, such as what a recipe brings along."""
+        return parameters
+
+    def default_params(self) -> dict[str, Any]:
+        """The values that ``repr`` leaves out."""
+        signature = inspect.signature(type(self)).parameters
+        return {name: item.default for name, item in signature.items()}
+
+    def arrays(self) -> Arrays:
+        """What was learned, as named arrays.
+
+        Raises:
+            ModelError: an attribute that ``fit`` set holds something else.
+        """
+        learned = {name: value for name, value in vars(self).items() if name not in self._own()}
+        for name, value in learned.items():
+            if not isinstance(value, np.ndarray):
+                raise ModelError(
+                    f"{self.name} cannot be saved: its attribute {name!r} is no numpy array; "
+                    "override arrays and restore"
+                )
+        return learned
+
+    def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
+        """Take back what ``arrays`` gave.
+
+        Raises:
+            ModelError: the arrays do not fit the ranker, its encoder or its tools.
+            KeyError: an array is missing.
+        """
+        vars(self).update(arrays)
+
+    def _own(self) -> set[str]:
+        """Attributes that the constructor sets."""
+        return set(vars(type(self)(**self.get_params())))

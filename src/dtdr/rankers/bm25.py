@@ -1,0 +1,101 @@
+"""``bm25``: words that the query shares with a tool's name, description and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import InputError, check_at_least
+from dtdr.rankers.array_checks import require
+from dtdr.rankers.calibration import Floats
+from dtdr.rankers.descriptions import document
+from dtdr.rankers.name_ranker import StaticRanker
+from dtdr.text.encoders.base import MAX_CHARACTERS
+from dtdr.text.encoders.lexical import words
+
+
+class WordIndex:
+    """BM25 (Robertson and Zaragoza, 2009) over documents, by the package bm25s.
+
+    Args:
+        documents: n texts.
+        k1: how much a repeated word adds.
+        b: how much long documents are marked down, 0 to 1.
+    """
+
+    def __init__(self, documents: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> None:
+        import bm25s  # slow to import, and needed here only
+
+        self._size = len(documents)
+        terms = [_terms(text) for text in documents]
+        self._scorer = bm25s.BM25(k1=k1, b=b) if any(terms) else None
+        if self._scorer is not None:
+            self._scorer.index(terms, show_progress=False)
+
+    def scores(self, text: str, leave_out: Collection[str] = ()) -> Floats:
+        """Shape (n,): what each document scores for a text, 0 where they share no word.
+
+        Args:
+            text: of which the first 32,768 characters are read.
+            leave_out: words of the text that do not count.
+        """
+        if self._scorer is not None:
+            known = self._scorer.vocab_dict
+            terms = _terms(text[:MAX_CHARACTERS])
+            asked = [word for word in terms if word in known and word not in leave_out]
+            if asked:
+                return np.asarray(self._scorer.get_scores(asked), np.float64)
+        return np.zeros(self._size)
+
+
+class BM25Retriever(StaticRanker):
+    """BM25 (Robertson and Zaragoza, 2009) over tool documents, by the package bm25s.
+
+    Nothing is learned from demonstrations but which tools there are. Probabilities are the
+    scores' shares of their sum.
+
+    Args:
+        k1: how much a repeated word adds; at least 0.
+        b: how much long documents are marked down, 0 to 1.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: not used; every retriever has one.
+
+    Raises:
+        InputError: ``k1`` or ``b`` is out of range.
+    """
+
+    name = "bm25"
+    needs_descriptions = True
+
+    def __init__(
+        self, *, k1: float = 1.5, b: float = 0.75, threshold: float | None = None, seed: int = 0
+    ) -> None:
+        check_at_least(0, k1=k1)
+        if not 0 <= b <= 1:
+            raise InputError(f"b is {b}; it must be in [0, 1]")
+        self.k1 = k1
+        self.b = b
+        self.threshold = threshold
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        self._words = WordIndex(list(map(document, self.tools_)), k1=self.k1, b=self.b)
+
+    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+        return [self._words.scores(query) for query in queries]
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        # The folder's list of tools is all there is to know: indexing hundreds takes milliseconds.
+        return {}
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, set())
+        self._fit(())
+
+
+def _terms(text: str) -> list[str]:
+    return [word for word in words(text) if word[0].isalnum()]

@@ -1,0 +1,237 @@
+"""``dtdr-c``: Markov chains over the demonstrations whose queries are like this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.errors import InputError, ModelError, check_at_least
+from dtdr.rankers.array_checks import require
+from dtdr.rankers.base import History, StepState
+from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.kmeans import Clusters
+from dtdr.rankers.markov import MarkovChains
+from dtdr.rankers.name_ranker import NameRanker, Recipe, check_recipe
+from dtdr.rankers.out_of_distribution import (
+    ClusterLikelihood,
+    fit_threshold,
+    load_threshold,
+    save_threshold,
+)
+from dtdr.rankers.vectors import fit_encoder, rows
+from dtdr.text import encoders
+from dtdr.text.encoders.base import Encoder, Vectors
+
+MAX_ORDER = 20
+"""Longest history a chain can look at: a model grows with it, and the paper measured little gain
+beyond 3 (its ablation of history length)."""
+
+STRENGTH = 8.0
+"""MRR on validation folds within the training sides of TinyAgent, T-Eval, UltraTool and TRAJECT by
+sequence (lexical): .619, .592 with 1 and 3 clusters; .646, .611, .780, .904 with 8; .651, .614,
+.776, .891 with 16; .652, .611, .769, .874 with 32."""
+
+NEAREST = 4
+"""The same with strength 8: .638, .609, .779, .910 with one cluster; .646, .611, .780, .904 with
+4; with 8 clusters and strength 16 .653, .612, .777, .890."""
+
+
+_DENSITY = {"density.log_shares", "density.variances", "density.floor"}
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """The clusters of a query, nearest first, and its likelihood under all of them."""
+
+    clusters: list[int]
+    familiarity: float | None
+
+
+class DTDRClustering(NameRanker):
+    """DTDR-C (paper, Section 4 and Appendix I.2, Algorithms 3 and 4).
+
+    k-means groups the training queries, each cluster has a Markov chain over its demonstrations,
+    and the chain of the query's cluster says what follows the history.
+
+    ``recipe="paper"`` looks up exactly the last ``order`` calls in the nearest cluster, and
+    ``Ranking.select()`` gives what followed them there: the paper needs no threshold, so its own is
+    0. Where they never stood together, nothing is known and all tools are equal: ``select()`` then
+    gives all of them, a ``top_k`` the first by name.
+
+    The default backs off: it starts from all tools being equal and mixes in, for histories of
+    length 0, 1, ... ``order``, what followed in all demonstrations and then in the ``nearest``
+    clusters, farthest first, each estimate counting as ``strength`` further calls of the next one.
+    MRR by 3-fold validation within the training sides of TinyAgent and T-Eval, lexical: .503 and
+    .377 with the paper's recipe and N = 2, .657 and .611 with the default; MiniLM: .475 and .383,
+    .641 and .615. Backing off to the longest history seen, without mixing: .567 and .543 (lexical,
+    2 folds).
+
+    A query's familiarity is its log likelihood under the clusters (paper, Limitations), and
+    ``recipe="default"`` shows all tools below the threshold of it.
+
+    Args:
+        recipe: ``"default"`` or ``"paper"``.
+        encoder: its name, or the encoder.
+        order: N, the longest history looked at.
+        clusters: K; None for a tenth of the demonstrations (paper, Appendix C;
+            a fifth gains .008 and a twentieth loses .009 on T-Eval, neither changes TinyAgent).
+        weighted: rank the tools that followed by how often they did; otherwise all alike.
+        threshold: the paper's α, used by ``Ranking.select()``; None is 0 for the paper's recipe.
+        nearest: clusters mixed together; not used by the paper's recipe.
+        strength: greater than 0; not used by the paper's recipe.
+        seed: of k-means.
+
+    Raises:
+        InputError: a parameter is out of range.
+    """
+
+    name = "dtdr-c"
+    uses_encoder = True
+
+    encoder: Encoder
+    clusters_: Clusters
+    likelihood_: ClusterLikelihood
+    cluster_chains_: MarkovChains
+    global_chain_: MarkovChains
+
+    def __init__(
+        self,
+        *,
+        recipe: Recipe = "default",
+        encoder: str | Encoder = encoders.DEFAULT,
+        order: int = 3,
+        clusters: int | None = None,
+        weighted: bool = True,
+        threshold: float | None = None,
+        nearest: int = NEAREST,
+        strength: float = STRENGTH,
+        seed: int = 0,
+    ) -> None:
+        check_recipe(recipe)
+        if not 0 <= order <= MAX_ORDER:
+            raise InputError(f"order is {order}; it must be from 0 to {MAX_ORDER}")
+        check_at_least(1, clusters=clusters, nearest=nearest)
+        if not strength > 0:
+            raise InputError(f"strength is {strength}; it must be greater than 0")
+        self.recipe = recipe
+        self.encoder = self._choose_encoder(encoder)
+        self.order = order
+        self.clusters = clusters
+        self.weighted = weighted
+        self.threshold = threshold
+        self.nearest = nearest
+        self.strength = strength
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        queries = [demonstration.query for demonstration in demonstrations]
+        self.encoder = fit_encoder(self.encoder, queries)
+        vectors = self.encoder.encode(queries)
+        self.clusters_, labels = self._cluster(vectors)
+        self.likelihood_ = ClusterLikelihood.fit(vectors, self.clusters_, labels)
+        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+        tools = len(self.tools_)
+        self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
+        self.global_chain_ = MarkovChains.build(plans, self.order, tools)
+        threshold = fit_threshold(
+            self.likelihood_,
+            queries,
+            vectors,
+            lambda known: ClusterLikelihood.fit(known, *self._cluster(known)),
+            (lambda places: fit_encoder(self.encoder, [queries[place] for place in places]))
+            if self.encoder.learned
+            else None,
+            seed=self.seed,
+        )
+        self.calibration_ = Calibration(
+            familiarity_threshold=None if self.recipe == "paper" else threshold
+        )
+
+    @property
+    def cut(self) -> float | None:
+        """See ``Ranker.cut``."""
+        return 0.0 if self.threshold is None and self.recipe == "paper" else self.threshold
+
+    def _cluster(self, vectors: Vectors) -> tuple[Clusters, npt.NDArray[np.int64]]:
+        clusters = self.clusters or max(1, vectors.shape[0] // 10)
+        return Clusters.fit(vectors, clusters, seed=self.seed)
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
+        count = 1 if self.recipe == "paper" else self.nearest
+        return [
+            PreparedQuery(
+                self.clusters_.find_nearest(row, count),
+                self.likelihood_.score(row),
+            )
+            for row in rows(self.encoder.encode(queries))
+        ]
+
+    def familiarity(self, prepared: PreparedQuery) -> float | None:
+        """See ``Ranker.familiarity``."""
+        return prepared.familiarity
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        estimate = self._lookup if self.recipe == "paper" else self._mixture
+        return np.stack(
+            [
+                estimate(query.clusters, history)
+                for query, history in zip(prepared, histories, strict=True)
+            ]
+        )
+
+    def _lookup(self, clusters: Sequence[int], history: History) -> Floats:
+        return self.cluster_chains_.lookup(clusters[0], history, weighted=self.weighted)
+
+    def _mixture(self, clusters: Sequence[int], history: History) -> Floats:
+        paths = [(self.global_chain_, self.global_chain_.path(0, history))]
+        for cluster in reversed(clusters):
+            paths.append((self.cluster_chains_, self.cluster_chains_.path(cluster, history)))
+        row = np.full(len(self.tools_), 1 / len(self.tools_))
+        for length in range(self.order + 1):
+            for chains, path in paths:
+                if length < len(path):
+                    row = chains.mix(path[length], row, self.strength, weighted=self.weighted)
+        return row
+
+    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
+        """See ``Ranker.explain``: what followed the last calls in the nearest clusters."""
+        clusters, history = self.prepare(run.query).clusters, self.positions(run)
+        tools = (explanation.tool, explanation.rival)
+        counts = [
+            self.cluster_chains_.explain(cluster, history, *tools, self._names)
+            for cluster in clusters
+        ]
+        if self.recipe != "paper":
+            counts.append(self.global_chain_.explain(0, history, *tools, self._names))
+        return replace(explanation, chain=tuple(counts))
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        state = {
+            **self.clusters_.state(),
+            **self.cluster_chains_.state("clusters."),
+            **self.global_chain_.state("global."),
+        }
+        threshold = self.calibration_.familiarity_threshold
+        return state | self.likelihood_.state() | save_threshold(threshold)
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        names = {"centres"} | {"projection"} & state.keys()
+        names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
+        require(state, names | _DENSITY)
+        self.clusters_ = Clusters.restore(state, dimension=self.encoder.dimension)
+        size = {"order": self.order, "tools": len(self.tools_)}
+        self.cluster_chains_ = MarkovChains.restore(state, "clusters.", **size)
+        self.global_chain_ = MarkovChains.restore(state, "global.", **size)
+        if self.cluster_chains_.groups != len(self.clusters_.centres):
+            raise ModelError("the model has another number of clusters than chains; fit it again")
+        self.likelihood_ = ClusterLikelihood.restore(
+            state, self.clusters_, dimension=self.encoder.dimension
+        )
+        self.calibration_ = Calibration(familiarity_threshold=load_threshold(state))

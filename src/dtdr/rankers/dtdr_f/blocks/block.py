@@ -1,0 +1,255 @@
+"""The contract of a block: one family of features of every tool, learned from demonstrations.
+
+A fitted ``Block`` is shared and never changed. For each query it writes the features before any
+call and returns how a ``BlockState`` begins; a state belongs to one plan, takes its calls, and
+brings its features up to date before each ranking. The ranker sees a block through this alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dtdr.rankers.descriptions import document
+from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
+from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.queries import FEW_QUERIES, QueryFeatures, QueryFeaturizer
+from dtdr.rankers.dtdr_f.ridge import Weights, learn_weights
+from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
+from dtdr.rankers.nn import Indices, Matrix
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+_CACHE_BYTES = 64_000_000
+_HALF_TRUST = 50
+"""Plans beside which a description counts half as much as a plan."""
+MOST_DESCRIBED = 1_024
+"""Tools up to which their descriptions are regressed on: the dual problem is cubic in them."""
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What a block learns from.
+
+    Attributes:
+        tools: the vocabulary and its texts.
+        featurizer: reads queries, and has those of the demonstrations.
+        plans: of the demonstrations, one a query.
+        runs: what is known of them besides names, one a query.
+        seen: the tools that networks have outputs for, the end of plan last; weights are kept in
+            this order, so that they do not move when tools do.
+        reference: counts are scaled as if they were of this many plans, so that they mean the same
+            in a fold and in the whole; 0 leaves them as they are.
+        width: hidden units of networks.
+        seed: of random numbers.
+    """
+
+    tools: ToolTexts
+    featurizer: QueryFeaturizer
+    plans: EncodedPlans
+    runs: EncodedRuns
+    seen: Indices
+    reference: float
+    width: int
+    seed: int
+
+    @cached_property
+    def slots(self) -> npt.NDArray[np.intp]:
+        """The place of each tool in ``seen``, -1 where it has none; one more -1 at the end."""
+        slots = np.full(len(self.tools) + 1, -1, np.intp)
+        slots[self.seen] = np.arange(len(self.seen))
+        return slots
+
+    @cached_property
+    def scale(self) -> float:
+        """Factor on weighted counts of plans."""
+        total = float(self.plans.weights.sum())
+        return self.reference / max(total, 1e-9) if self.reference else 1.0
+
+    @cached_property
+    def frequency(self) -> Matrix:
+        """Scaled number of calls of each tool; shape (tools,)."""
+        return (self.plans.frequency * self.scale).astype(np.float32)
+
+    def regress_on_words(self, targets: csr_array) -> Weights:
+        """Weights of words for what plans call of each seen tool; shape (words, seen)."""
+        plans, described = self.plans, None
+        if len(plans) < FEW_QUERIES and len(self.seen) <= MOST_DESCRIBED:
+            texts = [*map(document, self.tools.tools[:-1]), ""]  # the end of plan has none
+            described = csr_array(self.featurizer.encode_words(texts)[self.seen])
+        trust = _HALF_TRUST / (_HALF_TRUST + len(plans))
+        queries = self.featurizer.vectors
+        return learn_weights(queries, targets, plans.weights, self.seed, described, trust)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The tools that a query keeps in view: the columns of its features.
+
+    Attributes:
+        size: how many there are, the end of plan, which is last, among them.
+        tools: shape (size,): their indices, rising; None where all tools are in view.
+        places: the column of each of them; None where all are.
+        seen: the columns of tools with demonstrations, rising; None for all.
+        slots: shape (columns of these,): their places in ``TrainingSet.seen``.
+        new: the columns of the others that may be ranked by their texts.
+    """
+
+    size: int
+    tools: Indices | None
+    places: dict[int, int] | None
+    seen: Indices | None
+    slots: Indices
+    new: Indices
+
+    def find_columns(self, tools: Sequence[int]) -> list[int]:
+        """The columns of those of the tools that are in view."""
+        places = self.places
+        return list(tools) if places is None else [places[tool] for tool in tools if tool in places]
+
+    def of(self, values: Matrix) -> Matrix:
+        """The part in view of values whose last axis is that of all tools."""
+        return values if self.tools is None else values.take(self.tools, axis=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query for one set of fitted blocks.
+
+    Attributes:
+        features: what it says.
+        view: the tools in view.
+        context: what came before it.
+        memo: what a block computed for ``Block.relevance`` and needs again in ``Block.start``, by
+            the name of the block.
+    """
+
+    features: QueryFeatures
+    view: View
+    context: Context = NO_CONTEXT
+    memo: dict[str, Matrix] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """One call.
+
+    Attributes:
+        tool: its index, -1 for one that is not known.
+        column: its column in view, -1 where it has none.
+        count: how often the tool was called by now; 0 for one that is not known.
+        outcome: what became of it.
+        is_parallel: whether it is of the same step as the call before it.
+    """
+
+    tool: int
+    column: int
+    count: int
+    outcome: Outcome = NO_OUTCOME
+    is_parallel: bool = False
+
+
+class BlockState(Protocol):
+    """The features of every tool in view along the calls of one plan."""
+
+    def call(self, event: CallEvent) -> None:
+        """One more call was made."""
+
+    def write(self) -> None:
+        """Bring the rows that the state was begun with up to date."""
+
+
+Begin: TypeAlias = Callable[[Matrix], BlockState]
+"""Makes a state that keeps the given rows, a copy of those that ``Block.start`` wrote."""
+
+
+class Block(ABC):
+    """One family of features.
+
+    Attributes:
+        name: in the registry, and before the names of its arrays.
+        about: what it reads, in a few words for people.
+        names: its features, in the order of their rows.
+        text_features: those of a tool that hold without demonstrations of the tool itself.
+        prior: weights of features that are logarithms of probabilities by themselves; the ranker
+            starts there.
+        shortlist: weights of features in the choice of candidates among many tools.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+    text_features: ClassVar[tuple[str, ...]] = ()
+    prior: ClassVar[Mapping[str, float]] = {}
+    shortlist: ClassVar[Mapping[str, float]] = {}
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Learn from demonstrations."""
+
+    @abstractmethod
+    def start(self, query: Query, out: Matrix) -> Begin | None:
+        """Write the features before any call.
+
+        Args:
+            query: with the tools in view.
+            out: shape (features, tools in view), zeros.
+
+        Returns:
+            What begins a state; None where calls change nothing.
+        """
+
+    def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix | None:
+        """How much a query speaks for each tool, on the scale of a log probability.
+
+        What is in view among many tools is chosen by the sum over blocks; None says nothing.
+        """
+        return None
+
+    def precompute(self, most: int) -> None:  # noqa: B027 - most blocks have nothing to compute
+        """Compute what is otherwise computed when first asked for, among at most so many tools."""
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What is saved; what ``fit`` computes from the plans alone need not be."""
+        return {}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
+        """The block whose ``arrays`` these are, for a vocabulary that may be another."""
+        return cls.fit(training)
+
+
+class ToolRows:
+    """Rows about one tool and all others, made when first asked for and kept while memory allows.
+
+    Args:
+        make: of some tools; shape (chosen, rows, tools).
+        tools: size of the vocabulary, the end of plan, which has no rows, included.
+    """
+
+    def __init__(self, make: Callable[[Sequence[int]], Matrix], tools: int) -> None:
+        self._make, self._tools = make, tools
+        self._rows: dict[int, Matrix] = {}
+
+    def __getitem__(self, tool: int) -> Matrix:
+        rows = self._rows.get(tool)
+        if rows is None:
+            rows = self._make([tool])[0]
+            if (len(self._rows) + 1) * rows.nbytes > _CACHE_BYTES:
+                self._rows.clear()
+            self._rows[tool] = rows
+        return rows
+
+    def precompute(self, most: int) -> None:
+        """Make all at once, for vocabularies of at most so many tools."""
+        if 1 < self._tools <= most and len(self._rows) < self._tools - 1:
+            self._rows = dict(enumerate(self._make(range(self._tools - 1))))

@@ -1,0 +1,104 @@
+"""What names and descriptions of tools have in common with the query and with the last call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from dtdr.rankers.dtdr_f.blocks.block import (
+    Begin,
+    Block,
+    CallEvent,
+    Query,
+    ToolRows,
+    TrainingSet,
+    View,
+)
+from dtdr.rankers.dtdr_f.queries import QueryFeatures
+from dtdr.rankers.nn import Matrix
+
+_RELEVANCE = 3.0
+"""The tool most like the query counts as much as twenty times the probability."""
+
+
+class Descriptions(Block):
+    """Similarity of tools with the query, and with the tool that was called last.
+
+    Attributes:
+        rows: of a tool, shape (3, tools): cosine of its text with that of each other tool; the same
+            of their names; and the logarithm of how often that tool followed tools like it.
+    """
+
+    name = "descriptions"
+    about = "names and descriptions of tools"
+    names = (
+        *("similarity", "relative_similarity"),
+        *("like_last", "name_like_last", "after_tools_like_last"),
+    )
+    text_features = names
+    shortlist: ClassVar = {"relative_similarity": 2.0}
+
+    def __init__(self, training: TrainingSet) -> None:
+        self._tools = training.tools
+        plans, size = training.plans, len(training.tools)
+        counts = plans.count_pairs(plans.following(), plans.calls)
+        totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
+        self._rates = csr_array(counts.multiply(1 / totals[None]))
+        """Shape (tools, tools): how often the row follows the column."""
+        self.rows = ToolRows(self._make, size)
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Count which tool follows which."""
+        return cls(training)
+
+    def _make(self, tools: Sequence[int]) -> Matrix:
+        chosen = list(tools)
+        texts, names = self._tools.alike(chosen)
+        weights = np.maximum(texts.astype(np.float64), 0) ** 2
+        weights[np.arange(len(chosen)), chosen] = 0
+        mean = (self._rates @ weights.T).T + 1e-3
+        mean /= weights.sum(axis=1, keepdims=True) + 1
+        return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)], axis=1)
+
+    def precompute(self, most: int) -> None:
+        """Make the rows of all tools."""
+        self.rows.precompute(most)
+
+    def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix:
+        """The similarity with the query relative to that of the tool most alike."""
+        similarity = memo[self.name] = self._tools.similarity(query)
+        return similarity * np.float32(_RELEVANCE / (float(similarity.max()) + 1e-6))
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """Similarity with the query."""
+        similarity = query.memo.get(self.name)
+        if similarity is None:
+            similarity = self._tools.similarity(query.features)
+        view = query.view
+        out[0] = similarity = view.of(similarity)
+        # Not above a new tool: what is said of the others must not depend on it.
+        known = similarity if view.seen is None else similarity[view.seen]
+        np.multiply(similarity, 1 / (float(known[known.argmax()]) + 0.01), out=out[1])
+        np.minimum(out[1], 2, out=out[1])  # a new tool may be the only one that is similar at all
+        return partial(_DescriptionsState, self.rows, view)
+
+
+class _DescriptionsState:
+    __slots__ = ("_alike", "_like_last", "_view")
+
+    def __init__(self, alike: ToolRows, view: View, rows: Matrix) -> None:
+        self._alike, self._view, self._like_last = alike, view, rows[2:]
+
+    def call(self, event: CallEvent) -> None:
+        if event.tool < 0:  # nothing is said after a call of an unknown tool
+            self._like_last.fill(0)
+        else:
+            self._like_last[:] = self._view.of(self._alike[event.tool])
+
+    def write(self) -> None:
+        """Every call wrote already."""

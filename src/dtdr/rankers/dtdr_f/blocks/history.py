@@ -1,0 +1,61 @@
+"""Which tools were called, how often, and how far the plan has come."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.nn import Matrix
+
+_MAX_STEPS, _MAX_CALLS = 10, 6
+"""More steps, and more calls of one tool, count as this many."""
+
+
+class History(Block):
+    """Counts of the calls made; nothing is learned."""
+
+    name = "history"
+    about = "calls made so far"
+    names = (
+        *("last", "called_once", "called_twice", "called_often"),
+        *("end", "steps", "steps_at_end"),
+    )
+    text_features = ("last", "called_once", "called_twice", "steps")
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """A block without anything learned."""
+        return cls()
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """No call yet."""
+        out[4, -1] = 1
+        return _HistoryState
+
+
+class _HistoryState:
+    __slots__ = ("_column", "_last", "_often", "_once", "_rows", "_steps", "_twice")
+
+    def __init__(self, rows: Matrix) -> None:
+        self._rows = rows
+        self._last, self._once, self._twice, self._often = rows[:4]
+        self._column = -1
+        self._steps = 0
+
+    def call(self, event: CallEvent) -> None:
+        self._steps += 1
+        if self._column >= 0:
+            self._last[self._column] = 0
+        self._column = column = event.column
+        if column < 0:
+            return
+        self._last[column] = 1
+        self._once[column] = event.count == 1
+        self._twice[column] = event.count == 2
+        if event.count > 2:
+            self._often[column] = min(event.count, _MAX_CALLS) * 0.3
+
+    def write(self) -> None:
+        steps = min(self._steps, _MAX_STEPS) * 0.2
+        self._rows[5] = steps
+        self._rows[6, -1] = steps

@@ -1,0 +1,316 @@
+"""A softmax regression on what the last calls returned, and on what was said and done before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
+from dtdr.rankers.dtdr_f.ragged import Ragged
+from dtdr.rankers.dtdr_f.vocabulary import Row
+from dtdr.rankers.nn import (
+    Matrix,
+    cosine,
+    linear_gradient,
+    log_softmax,
+    softmax_cross_entropy,
+    train,
+)
+
+_LEAST_RUNS = 2
+"""A word, a fact or a pair of tools counts if this many demonstrations contain it."""
+_MOST_KEYS = 20_000
+"""Keys that count, the most frequent ones: a model of 50 tools grows by 2 MB."""
+_EPOCHS, _BATCH, _RATE, _DECAY = 20, 64, 0.01, 0.3
+_LEAST_UPDATES = 300
+"""Steps of Adam: 50 runs would be 60, too few for a rule on a number."""
+_FEW_STEPS, _SMOOTHING = 3_000, 0.02
+"""More steps are learned for half the epochs, and all tools share this much of the target. MRR on
+TRAJECT by sequence after the first call .624 -> .629; fewer steps, as of tau-bench's airline, are
+ranked better without."""
+_MAX_WORK = 1e10
+"""Values of rows times outputs times epochs."""
+_UNSEEN = -12.0
+"""Log probability of a tool without demonstrations."""
+_MOST_COUNTED = 7
+"""More turns, calls and steps count as this many."""
+_MOST_IN_A_ROW = 5
+# How much parts of a row count beside the rest, which counts 1.
+_QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
+# What a key is about; 24 bits of each key are a tool's slot, 32 bits what else it says.
+_TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _EARLIER_UNUSED, _QUERY = range(6)
+_STEPS, _CALLED, _SECOND, _STATUS, _RUN, _LEFT, _LEFT_OF = range(6, 13)
+_SAID, _WORD, _FACT, _PAIR = range(13, 17)
+_COUNTED_ONCE = _SAID
+"""Keys from here on count only if ``_LEAST_RUNS`` demonstrations contain them."""
+
+Entries = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+
+
+class _Entries:
+    """Keys of what is known of a step, and how much each counts."""
+
+    def __init__(self) -> None:
+        self._keys: list[npt.NDArray[np.int64]] = []
+        self._values: list[npt.NDArray[np.float64]] = []
+        self._single: dict[int, float] = {}
+
+    def add(self, kind: int, slot: int, what: int = 0, value: float = 1.0) -> None:
+        self._single[(kind << 56) | ((slot + 2) << 32) | what] = value
+
+    def add_all(self, kind: int, slot: int, what: npt.NDArray[Any], values: Any) -> None:
+        self._keys.append(what.astype(np.int64) + ((kind << 56) | ((slot + 2) << 32)))
+        self._values.append(np.broadcast_to(np.asarray(values, np.float64), what.shape))
+
+    def get(self) -> Entries:
+        keys = np.fromiter(self._single, np.int64, len(self._single))
+        values = np.fromiter(self._single.values(), np.float64, len(self._single))
+        return np.concatenate([keys, *self._keys]), np.concatenate([values, *self._values])
+
+
+def _first_entries(query: Row, context: Context, slots: Sequence[int]) -> Entries:
+    """What is known before the first call."""
+    entries = _Entries()
+    entries.add_all(_QUERY, -1, query[0], _QUERY_WEIGHT * query[1])
+    entries.add(_TURNS, -1, min(context.turns, _MOST_COUNTED))
+    entries.add(_EARLIER, -1, min(len(context.calls), _MOST_COUNTED))
+    for call in context.calls:
+        entries.add(_EARLIER_TOOL, slots[call.tool], value=_EARLIER_WEIGHT)
+    for call in context.calls[-1:]:
+        entries.add(_EARLIER_LAST, slots[call.tool], call.status)
+        if not call.is_used:
+            entries.add(_EARLIER_UNUSED, slots[call.tool])
+    entries.add_all(_SAID, -1, context.words, context.weights)
+    return entries.get()
+
+
+def _later_entries(calls: Sequence[tuple[int, Outcome]], last_step: int) -> Entries:
+    """What the calls of this turn say, by their slots, and what the last step returned.
+
+    Args:
+        calls: all calls and what became of them.
+        last_step: the first call of the last step: of those the agent has not answered yet.
+    """
+    entries = _Entries()
+    entries.add(_STEPS, -1, min(last_step + 1, _MOST_COUNTED))
+    for slot, _ in calls:
+        entries.add(_CALLED, slot)
+    second = calls[last_step - 1][0] if last_step else -2
+    entries.add(_SECOND, second)
+    step = calls[last_step:]
+    if len(step) == 1:
+        slot = step[0][0]
+        row = next((n for n, (other, _) in enumerate(reversed(calls)) if other != slot), len(calls))
+        entries.add(_RUN, slot, min(row, _MOST_IN_A_ROW))
+    least: dict[int, int] = {}
+    for slot, outcome in step:
+        entries.add(_STATUS, slot, outcome.status)
+        entries.add(_PAIR, slot, second + 2)
+        entries.add_all(_FACT, slot, outcome.facts, _FACT_WEIGHT)
+        least[slot] = min(outcome.left, least.get(slot, outcome.left))
+    for slot, left in least.items():
+        entries.add(_LEFT, -1, left, _LEFT_WEIGHT)
+        entries.add(_LEFT_OF, slot, left, _LEFT_WEIGHT)
+    words = np.unique(np.concatenate([outcome.words for _, outcome in step]))
+    entries.add_all(_WORD, -1, words, 1.0)
+    return entries.get()
+
+
+class LastOutput(Block):
+    """What comes next, from the outputs of the last step, the calls and the last messages.
+
+    The first step of a turn is about what was said, the later ones about what calls returned: all
+    outputs since the agent last spoke, each with its tool, in any order. Of numbers, each threshold
+    that they reach counts, so that a rule on one can be learned from some thirty examples. Nothing
+    is said before more is known than names.
+
+    Args:
+        keys: shape (columns,), rising: what the rows are about.
+        weights: shape (columns + 1, seen), the last row is the bias.
+        training: what they were learned from.
+    """
+
+    name = "last_output"
+    about = "what the last calls returned"
+    names = (
+        "last_output",
+        *("failed", "returned_nothing", "any_failed", "called_earlier", "unused_earlier"),
+    )
+    prior: ClassVar = {"last_output": 0.5}
+    shortlist: ClassVar = {"last_output": 0.5}
+
+    def __init__(self, keys: npt.NDArray[np.int64], weights: Matrix, training: TrainingSet) -> None:
+        self.keys, self.weights = keys, weights
+        self.slots: list[int] = training.slots.tolist()
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Train on the steps of the plans; nothing is learned where names alone are known."""
+        plans, runs, outputs = training.plans, training.runs, len(training.seen)
+        none = cls(np.empty(0, np.int64), np.zeros((1, outputs), np.float32), training)
+        if runs.is_empty:
+            return none
+        rows, wanted, owner = [], [], []
+        vectors, parallel = training.featurizer.shape_vectors, plans.parallel
+        for step in plans.steps():
+            if step.history:
+                calls = [none.slots[tool] for tool in step.history]
+                known = list(zip(calls, runs.outcomes[step.plan], strict=False))
+                rows.append(
+                    _later_entries(known, _last_step(parallel, plans.starts[step.plan], len(calls)))
+                )
+            else:
+                part = slice(vectors.indptr[step.plan], vectors.indptr[step.plan + 1])
+                query = (vectors.indices[part], vectors.data[part])
+                rows.append(_first_entries(query, runs.contexts[step.plan], none.slots))
+            wanted.append([none.slots[tool] for tool in step.acceptable])
+            owner.append(step.plan)
+        every = Ragged.of([keys for keys, _ in rows], np.int64)
+        block = cls(_frequent(every, np.array(owner)), none.weights, training)
+        block._train(rows, wanted, plans.weights[owner].astype(np.float32), training.seed)
+        return block
+
+    def _train(
+        self, rows: Sequence[Entries], wanted: Sequence[Sequence[int]], counts: Matrix, seed: int
+    ) -> None:
+        """In place: Adam along half a cosine."""
+        outputs = self.weights.shape[1]
+        self.weights = np.zeros((len(self.keys) + 1, outputs), np.float32)
+        read = [self._columns(entries) for entries in rows]
+        columns = Ragged.of([[*places, len(self.keys)] for places, _ in read], np.int32)
+        values = Ragged.of([[*some, 1.0] for _, some in read], np.float32).values
+        shape = (len(rows), len(self.keys) + 1)
+        inputs = csr_array((values, columns.values, columns.starts), shape=shape)
+        slots = Ragged.of(wanted, np.int32)
+        shares = (1 / slots.sizes).astype(np.float32)[slots.owner]
+        targets = csr_array((shares, slots.values, slots.starts), shape=(len(rows), outputs))
+        smoothing, epochs = (_SMOOTHING, _EPOCHS // 2) if len(rows) > _FEW_STEPS else (0.0, _EPOCHS)
+        epochs = max(epochs, _LEAST_UPDATES * _BATCH // len(rows))
+
+        def gradients(chosen: npt.NDArray[np.intp]) -> Any:
+            part = csr_array(inputs[chosen])
+            expected = targets[chosen].toarray() * np.float32(1 - smoothing)
+            expected += np.float32(smoothing / outputs)
+            _, error = softmax_cross_entropy(part @ self.weights, expected, counts[chosen])
+            return {"weights": linear_gradient(part, error)}
+
+        epochs = max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1))))
+        train(
+            {"weights": self.weights},
+            gradients,
+            len(rows),
+            epochs=epochs,
+            batch_size=_BATCH,
+            rate=lambda epoch: cosine(_RATE, epoch / epochs),
+            rng=np.random.default_rng(seed),
+            weight_decay=_DECAY,
+        )
+        # Rounded as they are saved, so that a loaded model ranks alike to the last bit.
+        self.weights[:] = self.weights.astype(np.float16)
+
+    def _columns(self, entries: Entries) -> Row:
+        """The columns of the known keys, and their values."""
+        keys, values = entries
+        places = self.keys.searchsorted(keys)
+        known = self.keys.take(places, mode="clip") == keys
+        places, values, kinds = places[known], values[known], keys[known] >> 56
+        for kind in (_WORD, _FACT):  # many words count no more than one
+            of_kind = kinds == kind
+            if (count := int(np.count_nonzero(of_kind))) > 1:
+                values[of_kind] /= count**0.5
+        return places, values.astype(np.float32)
+
+    def read(self, entries: Entries) -> Matrix:
+        """The log probabilities of a row; shape (seen,)."""
+        places, values = self._columns(entries)
+        return log_softmax(values @ self.weights[places] + self.weights[-1])
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """What is known before the first call."""
+        context, places = query.context, query.view.places
+        for call in context.calls:
+            column = call.tool if places is None else places.get(call.tool, -1)
+            if column >= 0:
+                out[4, column] = 1
+                out[5, column] = not call.is_used
+        return partial(_LastOutputState, self, query)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The keys, and the weights."""
+        return {"keys": self.keys, "weights": self.weights.astype(np.float16)}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
+        """The regression that was saved."""
+        return cls(arrays["keys"], arrays["weights"].astype(np.float32), training)
+
+
+class _LastOutputState:
+    __slots__ = ("_block", "_calls", "_is_known", "_last_step", "_query", "_rows")
+
+    def __init__(self, block: LastOutput, query: Query, rows: Matrix) -> None:
+        self._block, self._query, self._rows = block, query, rows
+        self._calls: list[tuple[int, Outcome]] = []
+        self._last_step = 0
+        self._is_known = query.context is not NO_CONTEXT
+
+    def call(self, event: CallEvent) -> None:
+        rows, outcome = self._rows, event.outcome
+        if not event.is_parallel:
+            self._last_step = len(self._calls)
+            if self._is_known:
+                rows[1:4] = 0
+        self._calls.append((self._block.slots[event.tool], outcome))
+        if outcome is NO_OUTCOME:
+            return
+        self._is_known = True
+        failed, nothing = outcome.status == ERROR, outcome.status == EMPTY
+        if event.column >= 0:
+            rows[1, event.column], rows[2, event.column] = failed, nothing
+        if failed:
+            rows[3] = 1
+
+    def write(self) -> None:
+        block, query = self._block, self._query
+        if not self._is_known or len(block.weights) == 1:
+            return
+        if self._calls:
+            entries = _later_entries(self._calls, self._last_step)
+        else:
+            entries = _first_entries(query.features.vector, query.context, block.slots)
+        self._rows[0] = _UNSEEN
+        values = block.read(entries)[query.view.slots]
+        if query.view.seen is None:
+            self._rows[0] = values
+        else:
+            self._rows[0, query.view.seen] = values
+
+
+def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:
+    """The first call of the step that the last of these calls is of."""
+    first = done - 1
+    while first and parallel[start + first]:
+        first -= 1
+    return first
+
+
+def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    """Keys of enough demonstrations, rising.
+
+    Args:
+        keys: of each step.
+        owner: shape (steps,): the demonstration of each.
+    """
+    pairs = np.unique(np.stack([keys.values, owner[keys.owner]]), axis=1)
+    distinct, counts = np.unique(pairs[0], return_counts=True)
+    often = (counts >= _LEAST_RUNS) | (distinct >> 56 < _COUNTED_ONCE)
+    distinct, counts = distinct[often], counts[often]
+    if len(distinct) > _MOST_KEYS:
+        distinct = np.sort(distinct[np.argsort(-counts, kind="stable")[:_MOST_KEYS]])
+    return distinct

@@ -1,0 +1,122 @@
+"""What plans say about pairs of tools: which are in one plan, which uses whose output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from dtdr.rankers.dtdr_f.blocks.block import (
+    Begin,
+    Block,
+    CallEvent,
+    Query,
+    ToolRows,
+    TrainingSet,
+    View,
+)
+from dtdr.rankers.dtdr_f.encoded_plans import REMOVED, EncodedPlans
+from dtdr.rankers.nn import Matrix
+
+TOGETHER, USED_BY = range(2)
+
+
+class Relations(Block):
+    """Frequency, dependencies and co-occurrence, counted by the weights of the plans.
+
+    Counts are kept sparse, so that memory grows with the pairs that occur and not with the square
+    of the tools.
+
+    Attributes:
+        frequency: shape (tools,): scaled number of calls of each tool.
+        producers: shape (tools,): outputs of other tools that a call of each uses on average.
+        rows: of a tool, shape (2, tools): pointwise mutual information of being in one plan with
+            each other tool; and how often a call of that uses its output.
+    """
+
+    name = "relations"
+    about = "tools of one plan, and outputs used"
+    names = ("log_frequency", "producers_missing", "together", "uses_last")
+
+    def __init__(self, training: TrainingSet) -> None:
+        plans, scale = training.plans, training.scale
+        present = csr_array(plans.called > 0, dtype=np.float64)
+        weighted = present.multiply(plans.weights[:, None])
+        self._both = csr_array(present.T @ csr_array(weighted)) * scale
+        self._share = self._both.diagonal()
+        self._total = float(plans.weights.sum()) * scale
+        self._used = _uses(plans) * scale
+        self.frequency = training.frequency
+        used = np.asarray(self._used.sum(axis=0)).ravel()
+        self.producers = (used / (self.frequency + 1)).astype(np.float32)
+        # Of a thousand calls, so that the feature does not grow as demonstrations are added.
+        share = self.frequency * np.float32(1000 / max(float(self.frequency.sum()), 1.0))
+        self._log_frequency: Matrix = np.log1p(share)
+        self.rows = ToolRows(self._make, len(training.tools))
+
+    @classmethod
+    def fit(cls, training: TrainingSet) -> Self:
+        """Count the plans."""
+        return cls(training)
+
+    def _make(self, tools: Sequence[int]) -> Matrix:
+        chosen = list(tools)
+        rows = np.zeros((len(chosen), 2, len(self.frequency)), np.float32)
+        both = self._both[chosen].toarray()
+        expected = self._share[chosen][:, None] * self._share / max(self._total, 1e-9)
+        rows[:, TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
+        rows[:, USED_BY] = self._used[chosen].toarray() / (self.frequency + 1)
+        return rows
+
+    def precompute(self, most: int) -> None:
+        """Make the rows of all tools."""
+        self.rows.precompute(most)
+
+    def start(self, query: Query, out: Matrix) -> Begin:
+        """No call yet: every output that a call uses is missing."""
+        out[0] = query.view.of(self._log_frequency)
+        out[1] = query.view.of(self.producers)
+        return partial(_RelationsState, self.rows, query.view)
+
+
+class _RelationsState:
+    __slots__ = ("_called", "_missing", "_relations", "_sum", "_together", "_uses_last", "_view")
+
+    def __init__(self, relations: ToolRows, view: View, rows: Matrix) -> None:
+        self._relations, self._view = relations, view
+        _, self._missing, self._together, self._uses_last = rows
+        self._sum = np.zeros_like(self._together)
+        self._called = 0
+
+    def call(self, event: CallEvent) -> None:
+        if event.tool < 0:  # nothing is said after a call of an unknown tool
+            self._together.fill(0)
+            self._uses_last.fill(0)
+            return
+        together, used_by = self._view.of(self._relations[event.tool])
+        self._uses_last[:] = used_by
+        if event.count == 1:
+            self._called += 1
+            self._missing -= used_by
+            self._sum += together
+        np.multiply(self._sum, 1 / self._called, out=self._together)
+
+    def write(self) -> None:
+        """Every call wrote already."""
+
+
+def _uses(plans: EncodedPlans) -> csr_array:
+    """Shape (tools, tools): how often a call of the column's tool uses an output of the row's.
+
+    A call that uses several outputs of one tool counts once.
+    """
+    later, source = plans.edges.T.astype(np.int64)
+    producer = plans.calls[source].astype(np.int64)
+    known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
+    distinct = np.unique(later[known] * plans.tools + producer[known])
+    call, producer = distinct // plans.tools, distinct % plans.tools
+    places = (producer, plans.calls[call])
+    return csr_array((plans.call_weights[call], places), shape=(plans.tools, plans.tools))

@@ -1,0 +1,137 @@
+"""One fit of dtdr-f: blocks without each fold and of all demonstrations, and the ranker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.progress import progress_bar
+from dtdr.data.tools import Tool
+from dtdr.rankers.base import HeldOutFold
+from dtdr.rankers.dtdr_f import calibration
+from dtdr.rankers.dtdr_f.blocks import block_types
+from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.familiarity import fit_threshold
+from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
+from dtdr.rankers.dtdr_f.held_out import HeldOut
+from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.ranker import uses_shortlist
+from dtdr.rankers.nn import Indices
+from dtdr.text.encoders.base import Encoder
+
+_NEW_TOOLS = 0.01
+"""Probability of a tool that no plan calls, from which networks have outputs for all tools: .23
+with 20 plans of T-Eval, .008 with 100. Among 20, validation MRR of the steps that want such a tool
+is .47, and .37 with outputs for the others alone."""
+
+FittedFold = tuple[Indices, list[FactoredModel]]
+"""Part of the demonstrations, and two models that have not seen it, whose rankers learned from
+either half of all plans."""
+
+
+@dataclass(frozen=True)
+class FactoredFit:
+    """How dtdr-f is fitted; the parameters are those of ``DTDRFactored``.
+
+    Attributes:
+        tools: the vocabulary.
+    """
+
+    tools: tuple[Tool, ...]
+    blocks: str | Sequence[str] | None
+    width: int
+    folds: int
+    encoder: Encoder | None
+    seed: int
+
+    def learn(self, encoded: EncodedDemonstrations) -> tuple[FactoredModel, list[FittedFold]]:
+        """Fit the blocks without each fold and with all demonstrations, and weigh them.
+
+        Returns:
+            The model, and models of parts of the demonstrations.
+        """
+        fold, plans = encoded.assign_folds(self.folds, self.seed), encoded.plans
+        halves, everything = encoded.halves, np.arange(len(encoded))
+        inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
+        rest = [np.setdiff1d(everything, part) for part in inside]
+        if len(inside) == 1 and not len(rest[0]):
+            inside, rest = [], []
+        # The ranker learns what the blocks of a fold say, so all speak as if of its size.
+        reference = float(np.mean([plans.weights[part].sum() for part in rest])) if rest else 0.0
+        steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
+        share, seen = plans.new_tool_share, None
+        if not uses_shortlist(plans.tools) and share > _NEW_TOOLS:
+            seen = np.arange(plans.tools)
+        types = block_types(self.blocks)
+        names = [block.name for block in types]
+        held = HeldOut(Layout(types), len(self.tools), steps, self.seed)
+        with progress_bar("learning", (len(rest) + 1) * len(names)) as advance:
+
+            def fit_blocks(part: EncodedDemonstrations) -> FittedBlocks:
+                return FittedBlocks.fit(
+                    names,
+                    self.tools,
+                    part,
+                    width=self.width,
+                    reference=reference,
+                    seed=self.seed,
+                    seen=seen,
+                    advance=advance,
+                )
+
+            fitted = []
+            for part, others in zip(inside, rest, strict=True):
+                fitted.append(fit_blocks(encoded.subset(others)))
+                held.add(fitted[-1], encoded.subset(part), halves[part])
+            whole = fit_blocks(encoded)
+        whole.precompute()
+        # A tool that nobody called has half a call at least.
+        learned = held.learn(max(share, 0.5 / (len(plans.calls) + 1)))
+        queries, featurizer = encoded.queries, whole.training.featurizer
+        threshold = fit_threshold(
+            queries.rows["words"],
+            [str(group or "") for group in encoded.groups.tolist()],
+            self.encoder,
+            None if self.encoder is None else featurizer.further_vectors,
+        )
+        model = FactoredModel(
+            encoded,
+            whole,
+            learned.ranker,
+            learned.new_tools,
+            replace(
+                learned.calibration,
+                tokens=calibration.token_costs(self.tools),
+                familiarity_threshold=threshold,
+            ),
+            self.encoder,
+            np.ones(len(self.tools), np.bool_),
+        )
+        halved = [
+            (part, [replace(model, blocks=blocks, ranker=half) for half in learned.halves])
+            for blocks, part in zip(fitted, inside, strict=True)
+        ]
+        return model, halved
+
+
+def iter_held_out(
+    demonstrations: Sequence[Demonstration],
+    folds: Sequence[FittedFold],
+) -> Iterator[HeldOutFold]:
+    """The folds of a fit, each plan with blocks and a ranker that have not seen it."""
+    for part, models in folds:
+        half = models[0].encoded.halves
+
+        def start(
+            position: int,
+            half: Indices = half,
+            models: Sequence[FactoredModel] = models,
+        ) -> FactoredStepState:
+            item = demonstrations[position]
+            model = models[1 - half[position]]
+            return FactoredStepState(model.prepare(item.query, item.before), item.before, model)
+
+        yield HeldOutFold(part.tolist(), start)

@@ -1,0 +1,264 @@
+"""What a fitted dtdr-f ranks with, and what a session keeps between its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.tools import Tool
+from dtdr.errors import ModelError
+from dtdr.rankers.calibration import Calibration, Floats
+from dtdr.rankers.dtdr_f import calibration, ranker
+from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans, is_parallel
+from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery, arrays_of
+from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome, RunReader, read_context
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
+from dtdr.rankers.dtdr_f.ranker import CandidateRanker
+from dtdr.rankers.dtdr_f.step_features import StepFeatures
+from dtdr.rankers.dtdr_f.text import Hashes, QueryText
+from dtdr.rankers.nn import Matrix
+from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.vectors import dense, rule_out_end, unit
+from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class FactoredQuery:
+    """A query as the blocks read it, and how familiar it is."""
+
+    prepared: PreparedQuery
+    familiarity: float
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredModel:
+    """Everything that ranking reads. Never changed once made: an update makes another.
+
+    Attributes:
+        encoded: the demonstrations, to learn again from with further ones.
+        blocks: fitted on all demonstrations.
+        ranker: what weighs their features; None where too little was demonstrated.
+        new_tools: ranks tools without demonstrations; None where that was not learned.
+        calibration: of the rankings, with the threshold of familiarity.
+        encoder: whose vectors are read in addition to words; or None.
+        offered: shape (tools,): whether the demonstrations could have called each tool.
+    """
+
+    encoded: EncodedDemonstrations
+    blocks: FittedBlocks
+    ranker: CandidateRanker | None
+    new_tools: NewToolScorer | None
+    calibration: Calibration
+    encoder: Encoder | None
+    offered: npt.NDArray[np.bool_]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The vocabulary, end of plan last."""
+        return tuple(tool.name for tool in self.blocks.training.tools.tools)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    @cached_property
+    def may_end_at_once(self) -> bool:
+        """Whether some demonstration calls no tool."""
+        return bool((self.encoded.plans.lengths == 0).any())
+
+    def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> FactoredQuery:
+        """All that is computed once a query, after what came before it."""
+        featurizer, text = self.blocks.training.featurizer, QueryText.of(query)
+        further: Matrix | None = None
+        if self.encoder is not None:
+            further = dense(self.encoder.encode([query[:MAX_CHARACTERS]]))[0]
+            text = replace(text, surface=np.concatenate([text.surface, further]))
+        features = featurizer.read(text)
+        familiarity = features.familiar
+        if further is not None:  # other words with the same meaning are familiar
+            nearest = float((featurizer.further_vectors @ unit(further[None])[0]).max(initial=0))
+            familiarity = (familiarity + max(nearest, 0.0)) / 2
+        context = read_context(query, before, self._index)
+        return FactoredQuery(self.blocks.prepare(features, context), familiarity)
+
+    def weights(self, table: Matrix) -> Matrix:
+        """Scores of the ranker; those of its start where too little was demonstrated."""
+        if self.ranker is not None:
+            return self.ranker.scores(table)
+        return self.blocks.layout.prior @ table[:-1]
+
+    def probabilities(self, step: StepFeatures) -> Floats:
+        """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
+        table, view = step.write(), step.query.view
+        if self.ranker is None:
+            mixed = ranker.softmax(self.weights(table))
+        else:
+            chosen, order = ranker.shortlist(step.layout, table, view.new)
+            mixed = ranker.probabilities(self.ranker, table, chosen, order)
+        if self.new_tools is not None and len(view.new):
+            tools = view.new if view.tools is None else view.tools[view.new]
+            described = table[np.ix_(step.layout.text_rows, view.new)]
+            mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
+        rest = step.query.rest
+        if view.tools is not None and rest is not None:
+            # Tools out of view share less than the least likely tool in view.
+            share = 0.5 * float(mixed[mixed.argmin()])
+            every: Floats = rest * (share / (1 + share))
+            every[view.tools] = mixed * (1 / (1 + share))
+            mixed = every
+        if not step.calls and not self.may_end_at_once:
+            rule_out_end(mixed)
+        return mixed
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def with_tools(self, tools: Sequence[Tool], position: Sequence[int]) -> FactoredModel:
+        """With tools that are renamed or added, which keep what was learned.
+
+        Args:
+            tools: the new vocabulary, end of plan last.
+            position: for each old tool its index among the new ones.
+        """
+        blocks = self.blocks.with_tools(tools, position)
+        blocks.precompute()
+        offered = np.zeros(len(tools), np.bool_)
+        offered[np.array(position)] = self.offered
+        return replace(
+            self,
+            encoded=self.encoded.renumber(position, len(tools)),
+            blocks=blocks,
+            calibration=replace(self.calibration, tokens=calibration.token_costs(tools)),
+            offered=offered,
+        )
+
+    def with_phrases(self, phrases: Hashes) -> FactoredModel:
+        """With pairs and triples of words of further queries, by which queries are familiar."""
+        training = self.blocks.training
+        featurizer = training.featurizer.with_phrases(phrases)
+        blocks = FittedBlocks(replace(training, featurizer=featurizer), self.blocks.blocks)
+        return replace(self, blocks=blocks)
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save."""
+        return {
+            **self.blocks.arrays(),
+            **({} if self.ranker is None else self.ranker.arrays()),
+            **({} if self.new_tools is None else self.new_tools.arrays()),
+            **calibration.arrays(self.calibration),
+            "groups": self.encoded.groups,
+            "offered": self.offered.astype(np.uint8),
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        names: Sequence[str] | str | None,
+        tools: Sequence[Tool],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        *,
+        encoder: Encoder | None,
+        width: int,
+        seed: int,
+    ) -> Self:
+        """Rebuild from the output of ``arrays``.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together.
+        """
+        if arrays["offered"].shape != (len(tools),):
+            raise ModelError("the model was learned with other tools; fit it again")
+        featurizer = QueryFeaturizer.restore(arrays)
+        plans = EncodedPlans.restore(arrays_of("plans.", arrays), len(tools))
+        encoded = EncodedDemonstrations.restore(
+            featurizer.queries, plans, arrays_of("runs.", arrays), arrays["groups"]
+        )
+        blocks = FittedBlocks.restore(
+            names, tools, arrays, encoded, featurizer, width=width, seed=seed
+        )
+        blocks.precompute()
+        layout = blocks.layout
+        return cls(
+            encoded,
+            blocks,
+            CandidateRanker.restore(arrays, len(layout.names)),
+            NewToolScorer.restore(arrays, len(layout.text_rows) - 1),
+            calibration.restore(arrays, tools),
+            encoder,
+            arrays["offered"].astype(np.bool_),
+        )
+
+
+class FactoredStepState:
+    """What a session keeps: the features along its calls, and the model of its start.
+
+    Args:
+        query: prepared by the model.
+        before: what came before it, oldest first.
+        model: ranks every step.
+
+    Attributes:
+        features: of every tool in view, after the calls so far.
+    """
+
+    def __init__(
+        self, query: FactoredQuery, before: Sequence[Message | ToolCall], model: FactoredModel
+    ) -> None:
+        self._model, self._query = model, query
+        self._reader = RunReader(before)
+        self.features = StepFeatures(model.blocks, query.prepared)
+        self._calls: list[tuple[int, Outcome, bool]] = []
+        self._last: ToolCall | None = None
+
+    def call(self, tool: int, call: ToolCall | None = None) -> None:
+        """One more call; what it returned is read once."""
+        outcome = NO_OUTCOME if call is None else self._reader.read(call)
+        parallel = is_parallel(call, self._last)
+        self._last = call
+        self._calls.append((tool, outcome, parallel))
+        if not parallel or tool >= self._calls[-2][0]:
+            self.features.call(tool, outcome, is_parallel=parallel)
+            return
+        # Parallel calls count in the order of their tools, whichever was reported first.
+        first = len(self._calls) - 1
+        while self._calls[first][2]:
+            first -= 1
+        step = sorted(self._calls[first:], key=lambda item: item[0])
+        self._calls[first:] = [
+            (tool, outcome, at > 0) for at, (tool, outcome, _) in enumerate(step)
+        ]
+        self._replay()
+
+    def _replay(self) -> None:
+        self.features = StepFeatures(self._model.blocks, self._query.prepared)
+        for tool, outcome, parallel in self._calls:
+            self.features.call(tool, outcome, is_parallel=parallel)
+
+    def rank(self) -> Ranking:
+        """The ranking of the next step."""
+        model = self._model
+        return Ranking(
+            model.names,
+            model.probabilities(self.features),
+            calibration=model.calibration,
+            familiarity=self._query.familiarity,
+        )
+
+    def copy(self) -> FactoredStepState:
+        """The same state, to go on from in another way; the calls are made again, 15 µs each."""
+        state = FactoredStepState(self._query, (), self._model)
+        state._reader = self._reader.copy()
+        state._calls, state._last = self._calls.copy(), self._last
+        state._replay()
+        return state

@@ -1,0 +1,369 @@
+"""What is known of a run besides names: what calls returned, and what was said and done before.
+
+Read once, as hashes and counts; no text is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data import json_codec
+from dtdr.data.calls import Status, ToolCall, is_reference
+from dtdr.data.demonstrations import Message
+from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, resolve_pointer
+from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
+
+Hashes = npt.NDArray[np.int32]
+
+STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
+"""What became of a call, by number."""
+OK, EMPTY, ERROR = range(1, 4)
+
+_BITS = 0xFFFFF
+_MOST_WORDS = 256
+"""Distinct words and keys of an output that count, the first ones."""
+_MOST_SAID = 96
+"""Distinct words of a message that count."""
+_MOST_MESSAGES = 8
+"""Earlier messages of the user that are read, the last ones."""
+_MOST_CALLS = 32
+"""Calls of earlier turns that count, the last ones."""
+_AGENT_WEIGHT, _USER_WEIGHT, _ID_WEIGHT = 2.0, 0.2, 1.0
+"""Of the agent's last words, of earlier user messages, and of kinds of identifiers, as lengths of
+vectors."""
+_LONGEST_VALUE = 100
+"""Characters of an argument that is looked for in outputs."""
+_SHORTEST_VALUE = 3
+"""Characters of an argument that is looked for in lists."""
+_MOST_LISTS = 8
+"""Calls of earlier turns whose lists count, the last ones."""
+MOST_LEFT = 3
+"""Highest number of ``Outcome.left``: two values or more."""
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_KEY = re.compile(r'"([^"\\]{1,40})":')
+_FIELD = re.compile(r"([A-Za-z_]\w{1,40}) ?[:=] ?(-?\d{1,9}(?:\.\d{1,9})?\b|\w{1,24}\b)")
+"""A number or a word that a text gives to a name: "approvals: 2"."""
+_LONG_WORD = re.compile(r"[\w-]{5,}")
+# Where crc32 starts: the same word hashes to another number in each of these.
+_OUTPUT, _KEYS, _SHAPE, _AGENT, _USER, _IDENTIFIERS, _FACTS = range(1, 8)
+_MOST_FACTS, _MOST_ITEMS = 128, 8
+"""Facts of an output, and items of a list in it, that count, the first ones."""
+_LONGEST_FLAG = 24
+"""Characters of a text that may be one of few values, such as a status."""
+_THRESHOLDS = (-1e9, 0.1, 0.25, 0.5, 0.75, 0.9, *range(1, 6), 7, 10, 20, 50, 100, 1_000, 10_000)
+"""A number says which of these it reaches, so that a rule such as "two approvals at least" is one
+weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call.
+
+    Attributes:
+        status: its place in ``STATUSES``.
+        words: hashes of the words, keys, type and size of the output, rising.
+        facts: hashes of the flags, short texts and numbers of the output, each with its key; of a
+            number, one hash for each threshold that it reaches, rising.
+        left: how many values of a list in an earlier output the tool was not called with yet,
+            where it was called with one of them, plus one and at most ``MOST_LEFT``; else 0.
+    """
+
+    status: int
+    words: Hashes
+    facts: Hashes
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCall:
+    """A call of an earlier turn: its tool, its status, and whether a later call used its output."""
+
+    tool: int
+    status: int
+    is_used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What came before a query.
+
+    Attributes:
+        turns: how many messages of the user.
+        calls: oldest first.
+        words: hashes of the words of messages, and of what kinds of identifiers the query has and
+            whether a call was given them, rising.
+        weights: shape (words,): how much each counts.
+    """
+
+    turns: int
+    calls: tuple[EarlierCall, ...]
+    words: Hashes
+    weights: npt.NDArray[np.float32]
+
+
+NO_WORDS = np.empty(0, np.int32)
+NO_OUTCOME = Outcome(0, NO_WORDS, NO_WORDS)
+NO_CONTEXT = Context(0, (), NO_WORDS, np.empty(0, np.float32))
+
+
+class RunReader:
+    """Reads the calls of one run in their order.
+
+    Lists in outputs are remembered: where a call takes one of their values, what is left of the
+    list says whether the tool is called again.
+
+    Args:
+        before: what came before the query, oldest first.
+    """
+
+    def __init__(self, before: Sequence[Message | ToolCall] = ()) -> None:
+        self._outputs: dict[str, Any] = {}
+        self._lists: dict[str, dict[str, None]] = {}
+        self._used: dict[str, set[str]] = {}
+        self._unread: list[tuple[str, Any]] = []
+        for call in [item for item in before if isinstance(item, ToolCall)][-_MOST_LISTS:]:
+            self._count_left(call)
+            self._remember(call)
+
+    def read(self, call: ToolCall | None) -> Outcome:
+        """What became of the next call; the first 2,000 characters of what it returned count."""
+        if call is None:
+            return NO_OUTCOME
+        left = self._count_left(call)
+        self._remember(call)
+        if call.output is None and call.status == "unknown":
+            return NO_OUTCOME
+        output, text, keys = _read(call.output)
+        status = _status(call, output)
+        if output is None:
+            return Outcome(status, NO_WORDS, NO_WORDS, left)
+        words = {_hash(word, _OUTPUT) for word in _words(text, _MOST_WORDS)}
+        words.update(_hash(key, _KEYS) for key in keys)
+        size = min(len(output).bit_length(), 7) if isinstance(output, (list, dict)) else -1
+        shape = f"{type(output).__name__} {size} {len(text).bit_length()}"
+        words.add(_hash(shape, _SHAPE))
+        return Outcome(status, np.array(sorted(words), np.int32), _read_facts(output), left)
+
+    def copy(self) -> RunReader:
+        """The same reader, to go on from in another way."""
+        reader = RunReader()
+        reader._outputs, reader._lists = self._outputs.copy(), self._lists.copy()
+        reader._used = {tool: values.copy() for tool, values in self._used.items()}
+        reader._unread = self._unread.copy()
+        return reader
+
+    def _remember(self, call: ToolCall) -> None:
+        if call.output is not None:
+            self._outputs[call.id] = call.output
+            if isinstance(call.output, (list, dict)):
+                self._unread.append((call.id, call.output))
+
+    def _count_left(self, call: ToolCall) -> int:
+        """See ``Outcome.left``; of several lists, the one with most left."""
+        if not call.arguments:
+            return 0
+        for name, output in self._unread:
+            self._read_lists(name, output)
+        self._unread.clear()
+        used = self._used.setdefault(call.tool, set())
+        values = set(argument_values(call, self._outputs))
+        used |= values
+        lists = [self._lists[value] for value in values if value in self._lists]
+        if not lists:
+            return 0
+        return min(1 + max(sum(value not in used for value in each) for each in lists), MOST_LEFT)
+
+    def _read_lists(self, name: str, output: Any) -> None:
+        """Values of one key in the objects of a list, or of a list itself, belong together."""
+        lists: dict[str, dict[str, None]] = {}
+        pending: list[tuple[str, Any, bool]] = [(name, output, False)]
+        characters = 0
+        while pending and characters < OUTPUT_LENGTH:
+            place, value, is_listed = pending.pop()
+            if isinstance(value, dict):
+                pending += [(f"{place}/{key}", value[key], is_listed) for key in reversed(value)]
+                characters += len(value)
+            elif isinstance(value, list):
+                pending += [(f"{place}/*", item, True) for item in reversed(value)]
+                characters += len(value)
+            elif (text := _to_text(value)) is not None:
+                characters += len(text)
+                if is_listed:
+                    lists.setdefault(place, {})[text] = None
+        for each in lists.values():
+            self._lists.update(dict.fromkeys(each, each))
+
+
+def _read_facts(output: Any) -> Hashes:
+    """See ``Outcome.facts``; a text that is JSON counts as what it says."""
+    if isinstance(output, str) and output[:1] in "{[":
+        with suppress(ValueError, RecursionError):
+            output = json_codec.loads(output)
+    facts: set[int] = set()
+    pending: list[tuple[str, Any]] = [("", output)]
+    while pending and len(facts) < _MOST_FACTS:
+        key, value = pending.pop()
+        if isinstance(value, dict):
+            pending += [(f"{key}/{name}", part) for name, part in reversed(value.items())]
+        elif isinstance(value, list):
+            pending += [(f"{key}/*", part) for part in value[:_MOST_ITEMS]]
+            pending.append((f"{key}/#", len(value)))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            reached = [limit for limit in _THRESHOLDS if value >= limit]
+            facts.update(_hash(f"{key} {limit}", _FACTS) for limit in (*reached, "number"))
+        elif not isinstance(value, str) or len(value) <= _LONGEST_FLAG:
+            facts.add(_hash(f"{key}={value}", _FACTS))
+        else:
+            fields = _FIELD.findall(value[:OUTPUT_LENGTH])[:_MOST_ITEMS]
+            pending += [(f"{key}/{name}", _to_value(text)) for name, text in fields]
+    return np.array(sorted(facts), np.int32)
+
+
+def _to_value(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text.lower()
+
+
+def argument_values(call: ToolCall, outputs: Mapping[str, Any]) -> Iterator[str]:
+    """The values that a call was given, as texts; references with what they refer to.
+
+    Args:
+        call: numbers, names and identifiers among its arguments count.
+        outputs: of earlier calls, by id.
+    """
+    pending: list[Any] = list(call.arguments.values())
+    while pending:
+        value = pending.pop()
+        if is_reference(value):
+            with suppress(LookupError):
+                value = resolve_pointer(outputs[value["$ref"]], value.get("path", ""))
+                if (text := _to_text(value)) is not None:
+                    yield text
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif (text := _to_text(value)) is not None:
+            yield text
+
+
+def _to_text(value: Any) -> str | None:
+    """A text or a number that is worth comparing; None for all else."""
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        text = str(value) if isinstance(value, str) or abs(value) < 1 << 63 else ""
+        return text if _SHORTEST_VALUE <= len(text) <= _LONGEST_VALUE else None
+    return None
+
+
+def _read(output: Any) -> tuple[Any, str, list[str]]:
+    """An output, of a long one the start; its text, and the keys in it."""
+    if isinstance(output, str):
+        output = output[:OUTPUT_LENGTH]
+        return output, output.encode("utf-8", "replace").decode(), []
+    text = ""
+    with suppress(RecursionError, TypeError, ValueError):
+        text = json_codec.dumps(output).decode()
+    if not 0 < len(text) <= OUTPUT_LENGTH:
+        output, _ = bound_output(output, whole_length=OUTPUT_LENGTH + 1)
+        text = json_codec.dumps(output).decode()
+    return output, text, list(dict.fromkeys(_KEY.findall(text)))
+
+
+def _status(call: ToolCall, bounded: Any) -> int:
+    """The place in ``STATUSES``; an output alone is ok or empty."""
+    if call.status == "unknown" and call.output is not None:
+        with suppress(RecursionError):
+            return EMPTY if is_empty(bounded) else OK
+        return OK
+    return STATUSES.index(call.status)
+
+
+def read_context(
+    query: str, before: Sequence[Message | ToolCall], index: Mapping[str, int]
+) -> Context:
+    """What came before a query.
+
+    Args:
+        query: whose identifiers are looked for in the calls before it.
+        before: oldest first.
+        index: positions of the known tools.
+    """
+    if not before:
+        return NO_CONTEXT
+    calls = [item for item in before if isinstance(item, ToolCall)][-_MOST_CALLS:]
+    said = [item for item in before if isinstance(item, Message)]
+    agent = next((item.content for item in reversed(said) if item.role == "assistant"), "")
+    user = [item.content for item in said if item.role == "user"]
+    weights: dict[int, float] = {}
+    recent = " ".join(reversed([text[:OUTPUT_LENGTH] for text in user[-_MOST_MESSAGES:]]))
+    _add(weights, _USER, list(_words(recent, _MOST_SAID)), _USER_WEIGHT)
+    words = list(_words(agent[-OUTPUT_LENGTH:], _MOST_SAID))
+    _add(weights, _AGENT, words, _AGENT_WEIGHT)
+    _add(weights, _AGENT, [f"{one} {two}" for one, two in pairwise(words)], _AGENT_WEIGHT)
+    _add(weights, _IDENTIFIERS, _identifiers(query, calls), _ID_WEIGHT)
+    columns = sorted(weights)
+    return Context(
+        len(user),
+        tuple(_earlier_calls(calls, index)),
+        np.array(columns, np.int32),
+        np.array([weights[column] for column in columns], np.float16).astype(np.float32),
+    )
+
+
+def _identifiers(query: str, calls: Sequence[ToolCall]) -> list[str]:
+    """What kinds of identifiers the query has, and whether a call was given each already."""
+    long_words = _LONG_WORD.findall(query[:OUTPUT_LENGTH])
+    identifiers = [word for word in long_words if any(map(str.isdecimal, word))]
+    if not identifiers:
+        return []
+    outputs = {call.id: call.output for call in calls if call.output is not None}
+    given = {value for call in calls for value in argument_values(call, outputs)}
+    return sorted({f"{_kind(text)} {text in given}" for text in identifiers})
+
+
+def _hash(text: str, kind: int) -> int:
+    return crc32(text.encode("utf-8", "replace"), kind) & _BITS
+
+
+def _kind(identifier: str) -> str:
+    """Which sorts of characters it has."""
+    kinds = (("a", str.islower), ("A", str.isupper), ("_", "_".__eq__), ("-", "-".__eq__))
+    return "".join(kind for kind, is_kind in kinds if any(map(is_kind, identifier)))
+
+
+def _add(weights: dict[int, float], kind: int, words: Sequence[str], weight: float) -> None:
+    """Words of one kind, which together have this length as a vector."""
+    for word in words:
+        weights[_hash(word, kind)] = weight / len(words) ** 0.5
+
+
+def _words(text: str, most: int) -> list[str]:
+    return list(dict.fromkeys(_WORD.findall(text.lower())))[:most]
+
+
+def _earlier_calls(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[EarlierCall]:
+    """Calls and whether a later one refers to their output, or has a value that stands in it."""
+    result: list[EarlierCall] = []
+    references: set[str] = set()
+    values: set[str] = set()
+    for call in reversed(calls):
+        is_used = call.id in references
+        output, text, _ = _read(call.output)
+        if not is_used and values and output is not None:
+            is_used = any(value in text for value in values)
+        status = _status(call, output)
+        result.append(EarlierCall(index.get(call.tool, REMOVED), status, is_used))
+        references.update(call.references())
+        values.update(value for value in argument_values(call, {}) if len(value) >= 4)
+    return result[::-1]

@@ -1,0 +1,342 @@
+"""One small network, shared by all tools, that scores the candidates of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.errors import ModelError
+from dtdr.rankers.calibration import Floats
+from dtdr.rankers.dtdr_f.fitted_blocks import Layout
+from dtdr.rankers.nn import (
+    Indices,
+    Input,
+    Matrix,
+    Network,
+    RowGradient,
+    cosine,
+    dropout,
+    marginal_cross_entropy,
+    train,
+)
+
+_ALL_RANKED, _SHORTLIST = 64, 32
+"""Up to 64 tools, the ranker sees all of them; among more, 32 candidates a step: 40 changed
+validation MRR by less than .004 on three sets."""
+_FEW_HIDDEN, _MANY_HIDDEN = 32, 64
+"""Hidden units where all tools are ranked, and where candidates are: 64 among T-Eval's 50 tools
+-.004 to +.005, 128 among UltraTool's 260 no better."""
+EPOCHS = 40
+_BATCH, _RATE, _DROPPED = 64, 5e-3, 0.3
+_AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
+"""The weights are the mean over the second half of the training, at a rate that stays high: with
+more decay, .0026 on T-Eval, .0005 on TinyAgent, .006 on TRAJECT by sequence."""
+_MAX_PASSES = 300_000
+"""Steps times epochs: 7,500 steps get all epochs, more get fewer."""
+DECAYS, _ROUNDS = (3.0, 30.0, 300.0), 60
+"""How strongly weights of the linear ranker are drawn to those of the probabilities alone, which
+steps of other plans choose."""
+_CONSTANT = 2e-4
+"""A feature that varies less says nothing, and must not when it varies later."""
+_OUTSIDE = 1e-5
+"""The likeliest tool outside the candidates is at most this likely."""
+_SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
+_ARRAYS = ("mean", "scale", "skip", "features", "hidden_bias", "output")
+
+
+class CandidateRanker:
+    """``score = features skip + relu(features W + hidden_bias) output`` on standardised features.
+
+    Args:
+        parameters: ``mean``, ``scale`` and ``skip`` (features,), ``features`` W (features, hidden),
+            ``hidden_bias`` and ``output`` (hidden,).
+    """
+
+    def __init__(self, parameters: dict[str, Matrix]) -> None:
+        self.parameters = parameters
+        scaled = parameters["features"] / parameters["scale"][:, None]
+        skip = parameters["skip"] / parameters["scale"]
+        hidden = np.concatenate(
+            [scaled, (parameters["hidden_bias"] - parameters["mean"] @ scaled)[None]]
+        )
+        linear = np.append(skip, -(parameters["mean"] @ skip))
+        # One product with the table, the row of ones included, gives every hidden unit and the
+        # linear part.
+        self._weights = np.ascontiguousarray(np.concatenate([hidden.T, linear[None]]), np.float32)
+
+    def scores(self, table: Matrix) -> Matrix:
+        """Log probabilities up to a constant; shape (k,) for a table of (features + 1, k)."""
+        units: Matrix = self._weights @ table
+        active = units[:-1]
+        np.maximum(active, 0, out=active)
+        scores: Matrix = self.parameters["output"] @ active
+        scores += units[-1]
+        return scores
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save."""
+        return {f"ranker.{name}": self.parameters[name] for name in _ARRAYS}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> Self | None:
+        """Rebuild from the output of ``arrays``; None if there was no ranker.
+
+        Raises:
+            ModelError: it ranks another number of features.
+        """
+        if "ranker.mean" not in arrays:
+            return None
+        parameters = {name: arrays[f"ranker.{name}"] for name in _ARRAYS}
+        if parameters["features"].shape[0] != features or not (parameters["scale"] > 0).all():
+            raise ModelError(f"the ranker of the model does not fit its {features} features")
+        return cls(parameters)
+
+
+@dataclass(frozen=True)
+class RankerFit:
+    """A linear ranker, and a network that goes on from it.
+
+    Attributes:
+        linear: parameters of the one.
+        network: of the other, on features standardised alike.
+    """
+
+    linear: dict[str, Matrix]
+    network: dict[str, Matrix]
+
+    @classmethod
+    def of(
+        cls,
+        features: Matrix,
+        right: Matrix,
+        *,
+        prior: Matrix,
+        tools: int,
+        decay: float,
+        seed: int,
+    ) -> RankerFit:
+        """Maximise the probability of acceptable candidates taken together.
+
+        The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
+        as good as with the probability spread over all of them, and the best probability means
+        how likely an acceptable tool was found.
+
+        Args:
+            features: shape (steps, k, features), from held-out plans.
+            right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
+            prior: shape (features,): weights of log probabilities to start from, else 0.
+            tools: size of the vocabulary.
+            decay: how strongly the linear weights are drawn to these alone.
+            seed: weights and order of the steps.
+        """
+        rng = np.random.default_rng(seed)
+        hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
+        steps, k, width = features.shape
+        epochs = max(3, min(EPOCHS, _MAX_PASSES // max(steps, 1)))
+        mean, scale, inputs = _standardise(features)
+        skip = _fit_linear(inputs, right, prior * scale, decay)
+        network = Network(
+            {
+                "features": rng.standard_normal((width, hidden), np.float32)
+                / np.float32(width**0.5),
+                "hidden_bias": np.zeros(hidden, np.float32),
+                "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
+                "skip": skip[:, None].copy(),
+            }
+        )
+
+        def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
+            def loss(scores: Matrix) -> tuple[float, Matrix]:
+                total, error = marginal_cross_entropy(scores.reshape(-1, k), right[chosen])
+                return total, error.reshape(-1, 1)
+
+            rows = inputs.take(chosen, axis=0).reshape(-1, width)
+            dropped = dropout(rng, (len(rows), hidden), _DROPPED)
+            return network.gradients({"features": Input(rows)}, loss, dropped)[1]
+
+        train(
+            network.parameters,
+            gradients,
+            steps,
+            epochs=epochs,
+            batch_size=_BATCH,
+            rate=lambda epoch: cosine(_RATE, epoch / epochs, _LEAST_RATE),
+            rng=rng,
+            weight_decay=_DECAY,
+            averaged=_AVERAGED,
+        )
+        learned = network.parameters
+        shared = {"mean": mean, "scale": scale, "hidden_bias": learned["hidden_bias"]}
+        return cls(
+            {"skip": skip},
+            {
+                **shared,
+                "features": learned["features"],
+                "output": learned["output"][:, 0],
+                "skip": learned["skip"][:, 0],
+            },
+        )
+
+    def mix(self, share: float, temperature: float) -> CandidateRanker:
+        """The linear ranker with this share of what the network adds to its scores.
+
+        Args:
+            share: 0 to 1.
+            temperature: that the scores are divided by.
+        """
+        skip = self.linear["skip"] + np.float32(share) * (
+            self.network["skip"] - self.linear["skip"]
+        )
+        output = self.network["output"] * np.float32(share / temperature)
+        skip /= np.float32(temperature)
+        return CandidateRanker({**self.network, "skip": skip, "output": output})
+
+
+def choose_mix(
+    fits: Sequence[RankerFit], others: Sequence[tuple[Matrix, Matrix]]
+) -> tuple[float, float]:
+    """The share of the network and the temperature by which other plans' steps are likeliest.
+
+    The network is worth .02 to .09 on T-Eval and TinyAgent, but overfits a few hundred steps of
+    agents with many tools.
+
+    Args:
+        fits: rankers of parts of the plans.
+        others: of each, features and right candidates of plans that it has not seen.
+    """
+    likelihoods = np.zeros((len(_SHARES), len(_TEMPERATURES)))
+    for fit, (features, right) in zip(fits, others, strict=True):
+        steps, k, width = features.shape
+        table = np.ones((width + 1, steps * k), np.float32)
+        table[:-1] = features.reshape(-1, width).T
+        for number, share in enumerate(_SHARES):
+            scores = fit.mix(share, 1.0).scores(table).reshape(steps, k)
+            likelihoods[number] += _likelihoods(scores, right)
+    best, at = divmod(int(likelihoods.argmax()), len(_TEMPERATURES))
+    return _SHARES[best], _TEMPERATURES[at]
+
+
+def choose_decay(parts: Sequence[tuple[Matrix, Matrix]], prior: Matrix) -> float:
+    """The decay of the linear ranker by which the other of two parts of the steps is likelier.
+
+    Args:
+        parts: of each, features and right candidates.
+        prior: see ``RankerFit.of``.
+    """
+    likelihoods = np.zeros(len(DECAYS))
+    for one, other in (parts, parts[::-1]):
+        mean, scale, inputs = _standardise(one[0])
+        for number, decay in enumerate(DECAYS):
+            skip = _fit_linear(inputs, one[1], prior * scale, decay)
+            scores = (other[0] - mean) @ (skip / scale)
+            likelihoods[number] += max(_likelihoods(scores, other[1]))
+    return DECAYS[int(likelihoods.argmax())]
+
+
+def _likelihoods(scores: Matrix, right: Matrix) -> list[float]:
+    """Mean log probability of what is right, at each temperature."""
+    return [
+        -marginal_cross_entropy(scores / np.float32(temperature), right)[0]
+        for temperature in _TEMPERATURES
+    ]
+
+
+def _standardise(features: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Mean and deviation of each feature, and the features by them."""
+    mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+    scale[scale < _CONSTANT] = 1
+    return mean, scale, np.ascontiguousarray((features - mean) / scale, np.float32)
+
+
+def _fit_linear(inputs: Matrix, right: Matrix, prior: Matrix, decay: float) -> Matrix:
+    """Weights of the features; shape (features,).
+
+    Those of log probabilities first, then all, drawn to these.
+    """
+    experts = np.flatnonzero(prior)
+    start = prior.astype(np.float32)
+    if len(experts):
+        start[experts] = _minimise(inputs[:, :, experts], right, start[experts], 1.0)
+    return _minimise(inputs, right, start, decay)
+
+
+def _minimise(inputs: Matrix, right: Matrix, start: Matrix, decay: float) -> Matrix:
+    """Weights of a linear ranker that are drawn to ``start``."""
+    # A process that loads a model and ranks does not need it.
+    from scipy.optimize import minimize
+
+    steps, k, width = inputs.shape
+    flat = inputs.reshape(-1, width)
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        scores = (flat @ weights.astype(np.float32)).reshape(steps, k)
+        total, error = marginal_cross_entropy(scores, right)
+        away = weights - start
+        total += 0.5 * decay / steps * float(away @ away)
+        return total, (error.ravel() @ flat).astype(np.float64) + decay / steps * away
+
+    first = start.astype(np.float64)
+    options = {"maxiter": _ROUNDS}
+    weights: Matrix = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
+    return weights.astype(np.float32)
+
+
+def uses_shortlist(tools: int) -> bool:
+    """Whether a ranker sees only some of this many tools at a step."""
+    return tools > _ALL_RANKED
+
+
+def shortlist(layout: Layout, table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
+    """The candidates among many tools, and the order that they were chosen by.
+
+    Args:
+        layout: of the features.
+        table: shape (features + 1, tools).
+        new: columns of tools without demonstrations, which are ranked by their texts alone.
+
+    Returns:
+        None where the ranker sees all tools; and shape (tools,), on the scale of a log probability.
+    """
+    if not uses_shortlist(table.shape[1]):
+        return None, table[0]
+    order: Matrix = layout.shortlist @ table
+    order[new] = -np.inf
+    return order.argpartition(len(order) - _SHORTLIST)[-_SHORTLIST:], order
+
+
+def probabilities(
+    ranker: CandidateRanker, table: Matrix, chosen: Indices | None, order: Matrix
+) -> Floats:
+    """Of every tool; shape (tools,), summing to 1.
+
+    Tools that are not candidates share a small mass in their order, each below every candidate.
+
+    Args:
+        ranker: of candidates.
+        table: shape (features + 1, tools), or (features + 1, k) of the candidates alone.
+        chosen: the candidates; None for all tools.
+        order: what they were chosen by.
+    """
+    if chosen is None:
+        return softmax(ranker.scores(table))
+    if table.shape[1] != len(chosen):
+        table = table.take(chosen, axis=1)
+    candidates = softmax(ranker.scores(table))
+    outside = order - order[order.argmax()]
+    every: Floats = np.exp(outside, out=outside).astype(np.float64)
+    every *= min(float(candidates[candidates.argmin()]), _OUTSIDE)
+    every[chosen] = candidates
+    every *= 1 / np.add.reduce(every)
+    return every
+
+
+def softmax(scores: Matrix) -> Floats:
+    """Probabilities of a vector of scores."""
+    scores = scores - scores[scores.argmax()]
+    chances: Floats = np.exp(scores, out=scores).astype(np.float64)
+    chances *= 1 / np.add.reduce(chances)
+    return chances

@@ -1,0 +1,78 @@
+"""The features of every tool along the calls of one plan."""
+
+from __future__ import annotations
+
+from copy import copy
+
+from dtdr.rankers.dtdr_f.blocks.block import BlockState, CallEvent
+from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery
+from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome
+from dtdr.rankers.nn import Matrix
+
+
+class StepFeatures:
+    """The features of every tool in view along the calls of one plan.
+
+    Args:
+        blocks: shared and never written.
+        query: prepared by them.
+
+    Attributes:
+        table: shape (features + 1, tools in view); current after ``write``.
+        calls: how many were made.
+    """
+
+    __slots__ = (
+        "_called",
+        "_calls",
+        "_end",
+        "_places",
+        "_writes",
+        "calls",
+        "layout",
+        "query",
+        "table",
+    )
+
+    def __init__(self, blocks: FittedBlocks, query: PreparedQuery) -> None:
+        self.layout, self.query = blocks.layout, query
+        self.table = table = query.table.copy()
+        states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
+        self._calls = [state.call for state in states]
+        self._writes = [state.write for state in states]
+        self._called: dict[int, int] = {}
+        self.calls = 0
+        self._end = len(blocks.training.tools) - 1
+        self._places = query.view.places
+
+    def call(self, tool: int, outcome: Outcome = NO_OUTCOME, *, is_parallel: bool = False) -> None:
+        """One more call; an index outside the tools is an unknown one, and so is the end."""
+        self.calls += 1
+        if 0 <= tool < self._end:
+            count = self._called[tool] = self._called.get(tool, 0) + 1
+            column = tool if self._places is None else self._places.get(tool, -1)
+            event = CallEvent(tool, column, count, outcome, is_parallel)
+        else:
+            event = CallEvent(-1, -1, 0, outcome, is_parallel)
+        for add in self._calls:
+            add(event)
+
+    def write(self) -> Matrix:
+        """Bring the table up to date; it is this object's own, to be read before the next call."""
+        for write in self._writes:
+            write()
+        return self.table
+
+    def without(self, block: int, means: Matrix) -> StepFeatures:
+        """The features of this step with one block left out; to be ranked, not to be called on.
+
+        Args:
+            block: its position.
+            means: shape (features,): what its features are for every tool instead.
+        """
+        other = copy(self)
+        rows = self.layout.rows[block]
+        other.table = self.write().copy()
+        other.table[rows] = means[rows, None]
+        other._writes = []  # they would write into the table of this step
+        return other

@@ -1,0 +1,215 @@
+"""A query taken apart: hashes of its words, its shape, its surface features, its sentences."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.text.encoders.base import MAX_CHARACTERS
+from dtdr.text.encoders.lexical import normalise
+from dtdr.text.encoders.lexical import words as words_of
+
+Hashes = npt.NDArray[np.uint32]
+
+# A quotation longer than this is not a title, name or address; the bound keeps matching linear.
+_QUOTED = re.compile(r"\"[^\"]{0,500}\"|“[^”]{0,500}”|(?<!\w)'[^']{0,500}'(?!\w)")
+_FILE = re.compile(r"\.\w{2,5}$")
+_TOKENS = re.compile(r"\w+|[^\w\s]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_STOPS = frozenset(".!?;。！？；")
+_JOINTS = frozenset((",", "，", "、", ";", "and", "then", "also"))
+_BREAKS = _STOPS | _JOINTS
+_ENDINGS = ("ings", "ing", "ies", "es", "s", "ed")
+_ONE_HOT = 6
+"""Counts 0 to 4, and 5 or more."""
+_ONE_HOTS = [[0.5 * (number == count) for number in range(_ONE_HOT)] for count in range(_ONE_HOT)]
+SURFACE_FEATURES = 16 + 5 * _ONE_HOT
+IS_LETTERS, BEGINS_SENTENCE, AFTER_JOINT = 1, 2, 4
+"""Flags of a word: only letters; first of a sentence; after a comma, "and" or "then"."""
+_LEAST_WORDS, _MOST_PARTS = 4, 48
+"""Words of a part before another begins within its sentence; parts that are told apart."""
+MAX_WORDS = 400
+"""Words of a query that are aligned; the longest query of four public sets has 291."""
+_OTHER_WORD = np.uint32(0x5BD1E995)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """What is read of a query: 32-bit hashes (CRC-32) instead of words.
+
+    Attributes:
+        words: shape (words,): of the words as ``encoders.lexical.words`` finds them.
+        stems: shape (words,): of the words without their endings.
+        flags: shape (words,): of each word.
+        shape: of the text with quotations, file names, numbers and names replaced.
+        others: of the stems of runs of letters within words that contain something else too.
+        surface: shape (``SURFACE_FEATURES``,), and the vector of a further encoder if any.
+    """
+
+    words: Hashes
+    stems: Hashes
+    flags: npt.NDArray[np.uint8]
+    shape: Hashes
+    others: Hashes
+    surface: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, text: str) -> QueryText:
+        """Read a text; only its beginning where it is long."""
+        text = text[:MAX_CHARACTERS]
+        tokens = _TOKENS.findall(text)
+        # Outside ASCII a word in lower case can fall apart otherwise than as it is written.
+        words = list(map(str.lower, tokens)) if text.isascii() else words_of(text)
+        shape = _shape(text, tokens)
+        read = list(map(_read_word, words))
+        flags = [item[2] for item in read]
+        _mark_parts(text, words, tokens if len(tokens) == len(words) else words, flags)
+        return cls(
+            np.array([item[0] for item in read], np.uint32),
+            np.array([item[1] for item in read], np.uint32),
+            np.array(flags, np.uint8),
+            np.array([_read_word(word)[0] for word in shape], np.uint32),
+            np.array([other for item in read for other in item[3]], np.uint32),
+            _surface_features(text, tokens, words, shape),
+        )
+
+    def parts(self, first: frozenset[int]) -> list[int]:
+        """The first word of each part of the query, rising; 0 is always one.
+
+        "Mail Ann, and create a note." has two parts if sentences of demonstrations begin with
+        "create".
+
+        Args:
+            first: hashes of words that begin sentences.
+        """
+        begins, begin = [0], 0
+        flags = self.flags[:MAX_WORDS]
+        for place in (flags & (BEGINS_SENTENCE | AFTER_JOINT)).nonzero()[0].tolist():
+            starts = flags[place] & BEGINS_SENTENCE or (
+                place - begin >= _LEAST_WORDS and int(self.words[place]) in first
+            )
+            if starts and place:
+                begins.append(place)
+                begin = place
+        return begins[:_MOST_PARTS]
+
+    def reworded(self, rng: np.random.Generator, share: float) -> QueryText:
+        """The query with about this share of its words replaced by words that nobody knows."""
+        words = np.unique(self.words[(self.flags & IS_LETTERS) > 0])
+        gone = words[rng.random(len(words)) < share]
+        is_gone = np.isin(self.words, gone)
+        return replace(
+            self,
+            words=np.where(is_gone, self.words ^ _OTHER_WORD, self.words),
+            stems=np.where(is_gone, self.stems ^ _OTHER_WORD, self.stems),
+            shape=np.where(np.isin(self.shape, gone), self.shape ^ _OTHER_WORD, self.shape),
+        )
+
+
+@lru_cache(maxsize=1 << 15)
+def _read_word(word: str) -> tuple[int, int, int, tuple[int, ...]]:
+    """Hashes of a word and of its stem, its flag, and hashes of stems within it."""
+    is_letters = word.isalpha()
+    others = (
+        ()
+        if is_letters
+        else tuple(hash_stem(part) for part in _LETTERS.findall(word) if len(part) > 1)
+    )
+    return hash_word(word), hash_stem(word), IS_LETTERS * is_letters, others
+
+
+def hash_word(word: str) -> int:
+    """CRC-32 of a word."""
+    return crc32(word.encode("utf-8", "surrogatepass"))
+
+
+def hash_stem(word: str) -> int:
+    """CRC-32 of a word without its ending, where at least three letters stay."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return hash_word(word[: -len(ending)])
+    return hash_word(word)
+
+
+def text_stems(text: str) -> Hashes:
+    """Hashes of the stems of a text's words of letters."""
+    found = _LETTERS.findall(normalise(text[:MAX_CHARACTERS]))
+    return np.array([_read_word(word)[1] for word in found if len(word) > 1], np.uint32)
+
+
+def _mark_parts(text: str, words: list[str], tokens: list[str], flags: list[int]) -> None:
+    """Flag the words that may begin a part, in place."""
+    for place, (before, word) in enumerate(pairwise(words), 1):
+        if before not in _BREAKS or word in _STOPS:
+            continue
+        if before not in _STOPS:
+            flags[place] |= AFTER_JOINT
+        elif not before.isascii() or f"{before}{tokens[place]}" not in text:
+            # A full stop within a file name, a number or an address ends no sentence.
+            flags[place] |= BEGINS_SENTENCE
+
+
+def _shape(text: str, tokens: list[str]) -> list[str]:
+    """A text with what varies between two requests of one kind replaced.
+
+    Quotations become QSTR, or QFILE where they end like a file name; numbers NUM; runs of
+    capitalised words inside a sentence CAP. All other words are in lower case.
+    """
+    if '"' in text or "'" in text or "“" in text:
+        marked = _QUOTED.sub(
+            lambda match: " QFILE " if _FILE.search(match.group()[1:-1]) else " QSTR ", text
+        )
+        tokens = _TOKENS.findall(marked)
+    shape: list[str] = []
+    before = "."
+    for word in tokens:
+        if word.islower() or word in ("QSTR", "QFILE"):
+            shape.append(word)
+        elif word[0].isdigit():
+            shape.append("NUM")
+        elif word[0].isupper() and before not in ".?!:":
+            if not shape or shape[-1] != "CAP":
+                shape.append("CAP")
+        else:
+            shape.append(word.lower())
+        before = word
+    return shape
+
+
+def _surface_features(
+    text: str, tokens: list[str], words: list[str], shape: list[str]
+) -> npt.NDArray[np.float32]:
+    """How much there is in a query; shape (``SURFACE_FEATURES``,).
+
+    Eight counts (quotations, capitalised words, runs of them, commas, "and", full stops, numbers,
+    length), each on a logarithmic and on a linear scale, five of them one-hot too: how many things
+    are named says how many calls are to be made.
+    """
+    quoted = shape.count("QSTR") + shape.count("QFILE")
+    runs = shape.count("CAP")
+    commas, stops = text.count(","), text.count(".")
+    conjunctions = words.count("and")
+    firsts = [word[0] for word in tokens]
+    counts = (
+        quoted,
+        sum(map(str.isupper, firsts)),
+        runs,
+        commas,
+        conjunctions,
+        stops,
+        sum(map(str.isdigit, firsts)),
+        len(tokens) / 8,
+    )
+    values = [math.log1p(count) / 2 for count in counts]
+    # A text of a thousand commas is no ten times more than one of a hundred.
+    values += [min(count, 100) / 8 for count in counts]
+    for count in (quoted, runs, commas, conjunctions, stops):
+        values += _ONE_HOTS[min(count, _ONE_HOT - 1)]
+    return np.array(values, np.float32)

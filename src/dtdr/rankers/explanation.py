@@ -1,0 +1,97 @@
+"""Why a tool stands where it stands in a ranking: what is said for it, against the next best."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one block of dtdr-f adds to a tool.
+
+    Attributes:
+        block: its name.
+        about: what it reads, in a few words.
+        adds: to the logarithm of the odds of the tool against its rival, in nats: what
+            they lose without the block. Two blocks that know the same add little each, so the
+            values of all blocks need not sum to the whole.
+        probability_without: of the tool, ranked anew without the block.
+        best_without: the tool that is best then.
+    """
+
+    block: str
+    about: str
+    adds: float
+    probability_without: float
+    best_without: str
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarDemonstration:
+    """A demonstration whose query is like this one.
+
+    Attributes:
+        position: among the demonstrations that were learned from, from 0.
+        similarity: cosine of the queries' words, in [0, 1].
+        tools: what it calls, in order.
+        terms: words and pairs of words that both queries hold, most telling first.
+    """
+
+    position: int
+    similarity: float
+    tools: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCount:
+    """What followed the last calls in the demonstrations of one cluster.
+
+    Attributes:
+        cluster: its number; None for all demonstrations.
+        demonstrations: how many it holds.
+        after: the last calls, oldest first, as far back as they were seen; before the first call
+            stands ``start``.
+        count: how often the tool came next.
+        rival_count: how often its rival did.
+        total: how often anything did, the end of plan included.
+    """
+
+    cluster: int | None
+    demonstrations: int
+    after: tuple[str, ...]
+    count: int
+    rival_count: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a tool has its probability.
+
+    Attributes:
+        tool: what is explained.
+        rank: its place, from 1.
+        probability: over all tools.
+        rival: the tool that it is compared with: the best of the others, unless named.
+        rival_probability: over all tools.
+        contributions: of the blocks of dtdr-f, in their order; empty for other retrievers.
+        similar: the nearest demonstrations, nearest first; of dtdr-f.
+        chain: nearest cluster first, all demonstrations last; of dtdr-c and dr.
+        note: what else has to be known to read it; empty where there is nothing.
+    """
+
+    tool: str
+    rank: int
+    probability: float
+    rival: str
+    rival_probability: float
+    contributions: tuple[Contribution, ...] = ()
+    similar: tuple[SimilarDemonstration, ...] = ()
+    chain: tuple[ChainCount, ...] = ()
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object with these keys."""
+        return asdict(self)

@@ -1,0 +1,354 @@
+"""Markov chains over tool calls: ``dr`` (the paper's), and ``markov-1`` and ``markov-2``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.errors import ModelError
+from dtdr.rankers.array_checks import require
+from dtdr.rankers.base import History, StepState
+from dtdr.rankers.calibration import Floats
+from dtdr.rankers.explanation import ChainCount, Explanation
+from dtdr.rankers.name_ranker import NameRanker
+
+Integers = npt.NDArray[np.int64]
+
+
+class MarkovChains:
+    """One chain of the orders 0 to N for each group of plans (paper, Algorithm 3).
+
+    A chain is a trie over histories read backwards, padded with ``start``: its root counts what
+    was called at all, the child for the last call what followed that call, the grandchild what
+    followed the last two. All tries share four flat arrays, so that thousands of chains load
+    without being rebuilt and a lookup costs one binary search a call.
+
+    Attributes:
+        groups: number of chains; the root of chain g is node g.
+        order: N, the longest history looked at.
+        tools: size of the tool vocabulary; its last index is the end of plan.
+        keys: shape (nodes - groups,), rising: ``parent * (tools + 1) + call`` of each other node,
+            where the call ``tools`` stands for ``start``.
+        offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
+        next_tools: tools that followed, rising within a node.
+        counts: how often each of them did.
+    """
+
+    def __init__(
+        self,
+        groups: int,
+        order: int,
+        tools: int,
+        keys: Integers,
+        offsets: Integers,
+        next_tools: Integers,
+        counts: Floats,
+    ) -> None:
+        self.groups = groups
+        self.order = order
+        self.tools = tools
+        self.keys = keys
+        self.offsets = offsets
+        self.next_tools = next_tools
+        self.counts = counts
+        self._totals = np.add.reduceat(counts, offsets[:-1]) * (offsets[1:] > offsets[:-1])
+
+    @classmethod
+    def build(
+        cls,
+        plans: Sequence[Sequence[int]],
+        order: int,
+        tools: int,
+        groups: Sequence[int] | Integers | None = None,
+    ) -> Self:
+        """Count plans.
+
+        Args:
+            plans: tool indices in the order of the calls, without the end of plan.
+            order: N, at least 0.
+            tools: size of the vocabulary, whose last index is the end of plan.
+            groups: the chain each plan belongs to, from 0; None for a single chain. Every number
+                up to the largest must have a plan.
+        """
+        group_of = np.zeros(len(plans), np.int64) if groups is None else np.asarray(groups)
+        lengths = np.fromiter((len(plan) + 1 for plan in plans), np.int64, len(plans))
+        # Every plan becomes N times `start`, its calls, and the end of plan.
+        flat = np.full(int((lengths + order).sum()), tools, np.int64)
+        ends = np.cumsum(lengths + order)
+        steps = np.repeat(ends - np.cumsum(lengths), lengths) + np.arange(int(lengths.sum()))
+        flat[steps] = np.fromiter(
+            (tool for plan in plans for tool in (*plan, tools - 1)), np.int64, len(steps)
+        )
+        node = np.repeat(group_of, lengths).astype(np.int64)
+        roots = int(group_of.max()) + 1
+        nodes, keys = roots, []
+        pairs = [node * tools + flat[steps]]
+        for lag in range(1, order + 1):
+            level, child = np.unique(node * (tools + 1) + flat[steps - lag], return_inverse=True)
+            node = nodes + child
+            nodes += len(level)
+            keys.append(level)
+            pairs.append(node * tools + flat[steps])
+        entries, counts = np.unique(np.concatenate(pairs), return_counts=True)
+        return cls(
+            roots,
+            order,
+            tools,
+            np.concatenate(keys) if keys else np.empty(0, np.int64),
+            np.searchsorted(entries, np.arange(nodes + 1) * tools),
+            entries % tools,
+            counts.astype(np.float64),
+        )
+
+    def path(self, group: int, history: Sequence[int]) -> list[int]:
+        """Nodes of ever longer suffixes of a history, as far as they were seen; root first."""
+        node = group
+        nodes = [node]
+        length = len(history)
+        for lag in range(1, self.order + 1):
+            call = history[length - lag] if lag <= length else self.tools
+            if call < 0:
+                break
+            key = node * (self.tools + 1) + call
+            position = int(self.keys.searchsorted(key))
+            if position == len(self.keys) or self.keys[position] != key:
+                break
+            node = self.groups + position
+            nodes.append(node)
+        return nodes
+
+    def counts_of(self, node: int, tool: int) -> int:
+        """How often a tool followed at a node."""
+        part = slice(self.offsets[node], self.offsets[node + 1])
+        return int(self.counts[part][self.next_tools[part] == tool].sum())
+
+    def explain(
+        self, group: int, history: Sequence[int], tool: str, rival: str, names: Sequence[str]
+    ) -> ChainCount:
+        """What followed the last calls of a history, as far back as they were seen.
+
+        Args:
+            group: the chain.
+            history: indices of the calls, oldest first; a negative one was never seen.
+            tool: whose counts are told.
+            rival: the other one.
+            names: of the tools, in the order of their indices.
+        """
+        path = self.path(group, history)
+        node, length = path[-1], len(path) - 1
+        padded = ["start"] * length + [names[call] for call in history if call >= 0]
+        return ChainCount(
+            cluster=group if self.groups > 1 else None,
+            # Every plan ends once.
+            demonstrations=self.counts_of(path[0], self.tools - 1),
+            after=tuple(padded[len(padded) - length :]),
+            count=self.counts_of(node, names.index(tool)),
+            rival_count=self.counts_of(node, names.index(rival)),
+            total=int(self._totals[node]),
+        )
+
+    def lookup(self, group: int, history: Sequence[int], *, weighted: bool = True) -> Floats:
+        """What followed exactly the last N calls (paper, Algorithm 4); zeros if unseen.
+
+        Args:
+            group: the chain.
+            history: indices of the calls, oldest first; a negative one was never seen.
+            weighted: shares of the counts, or 1 for every tool that followed.
+
+        Returns:
+            Shape (tools,).
+        """
+        row = np.zeros(self.tools)
+        nodes = self.path(group, history)
+        if len(nodes) == self.order + 1:
+            part = slice(self.offsets[nodes[-1]], self.offsets[nodes[-1] + 1])
+            row[self.next_tools[part]] = self.counts[part] if weighted else 1.0
+            row /= row.sum()
+        return row
+
+    def mix(self, node: int, below: Floats, strength: float, *, weighted: bool = True) -> Floats:
+        """What followed a node, with ``below`` counted as ``strength`` further calls.
+
+        This is interpolation with a Dirichlet prior (MacKay and Peto, 1995): a node with few
+        counts stays near ``below``, one with many leaves it.
+
+        Args:
+            node: from ``path``.
+            below: shape (tools,), summing to 1: the estimate from shorter histories.
+            strength: greater than 0.
+            weighted: whether a tool that followed twice counts twice.
+        """
+        part = slice(self.offsets[node], self.offsets[node + 1])
+        total = float(self._totals[node] if weighted else part.stop - part.start) + strength
+        row: Floats = below * (strength / total)
+        row[self.next_tools[part]] += (self.counts[part] if weighted else 1.0) / total
+        return row
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def state(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save, in the smallest types that hold them."""
+        return {
+            f"{prefix}shape": np.array([self.groups, self.order, self.tools], np.int64),
+            f"{prefix}keys": self.keys,
+            f"{prefix}offsets": self.offsets.astype(np.int32),
+            f"{prefix}next_tools": self.next_tools.astype(np.int32),
+            f"{prefix}counts": self.counts.astype(np.int32),
+        }
+
+    @staticmethod
+    def array_names(prefix: str) -> set[str]:
+        """Names of the arrays that ``state`` gives."""
+        return {prefix + name for name in ("shape", "keys", "offsets", "next_tools", "counts")}
+
+    @classmethod
+    def restore(
+        cls, state: Mapping[str, npt.NDArray[Any]], prefix: str, *, order: int, tools: int
+    ) -> Self:
+        """The chains that ``state`` gave.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together, the order or the vocabulary.
+        """
+        shape = state[f"{prefix}shape"]
+        keys, offsets = state[f"{prefix}keys"], state[f"{prefix}offsets"]
+        next_tools, counts = state[f"{prefix}next_tools"], state[f"{prefix}counts"]
+        if shape.shape != (3,) or tuple(shape[1:]) != (order, tools):
+            raise ModelError(
+                f"the model holds Markov chains of another order or tool vocabulary: {shape}, "
+                f"expected order {order} over {tools} tools; fit it again"
+            )
+        fits = (
+            keys.ndim == offsets.ndim == next_tools.ndim == counts.ndim == 1
+            and shape[0] > 0
+            and len(offsets) == shape[0] + len(keys) + 1
+            and offsets[0] == 0
+            and offsets[-1] == len(next_tools) == len(counts)
+            and (np.diff(offsets) > 0).all()
+            and (np.diff(keys) > 0).all()
+            and next_tools.min() >= 0
+            and next_tools.max() < tools
+            and counts.min() > 0
+        )
+        if not fits:
+            raise ModelError("the Markov chains of the model are damaged; fit it again")
+        return cls(
+            int(shape[0]),
+            order,
+            tools,
+            keys.astype(np.int64),
+            offsets.astype(np.int64),
+            next_tools.astype(np.int64),
+            counts.astype(np.float64),
+        )
+
+
+class DependencyRetriever(NameRanker):
+    """First-order Markov chain over all demonstrations (Liu et al., 2024; paper, Section 5).
+
+    The paper's Algorithms 3 and 4 with N = 1 and one cluster. The query is not looked at; after a
+    tool that was never seen all tools are equal.
+
+    Args:
+        weighted: rank the tools that followed by how often they did; otherwise all alike.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: not used; every retriever has one.
+    """
+
+    name = "dr"
+    chain_: MarkovChains
+
+    def __init__(
+        self, *, weighted: bool = True, threshold: float | None = None, seed: int = 0
+    ) -> None:
+        self.weighted = weighted
+        self.threshold = threshold
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+        self.chain_ = MarkovChains.build(plans, 1, len(self.tools_))
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[None]:
+        return [None] * len(queries)
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        return np.stack(
+            [self.chain_.lookup(0, history, weighted=self.weighted) for history in histories]
+        )
+
+    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
+        """See ``Ranker.explain``: what followed the last call."""
+        tools = (explanation.tool, explanation.rival)
+        count = self.chain_.explain(0, self.positions(run), *tools, self._names)
+        return replace(explanation, chain=(count,))
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return self.chain_.state("chain.")
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, MarkovChains.array_names("chain."))
+        self.chain_ = MarkovChains.restore(state, "chain.", order=1, tools=len(self.tools_))
+
+
+class SmoothedMarkov(NameRanker):
+    """A Markov chain in the order of the log, smoothed by those of lower order (Witten-Bell, 1991).
+
+    A context counts as many further calls as it has different followers, and these follow the
+    shorter context. The query is not looked at: a floor for every ranker that looks at it.
+
+    Args:
+        seed: not used; every retriever has one.
+    """
+
+    order: ClassVar[int]
+    chain_: MarkovChains
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
+        self.chain_ = MarkovChains.build(plans, self.order, len(self.tools_))
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[None]:
+        return [None] * len(queries)
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        chain, rows = self.chain_, []
+        for history in histories:
+            row = np.full(len(self.tools_), 1 / len(self.tools_))
+            for node in chain.path(0, history):
+                followers = chain.offsets[node + 1] - chain.offsets[node]
+                row = chain.mix(node, row, float(max(followers, 1)))
+            rows.append(row)
+        return np.stack(rows)
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return self.chain_.state("chain.")
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, MarkovChains.array_names("chain."))
+        tools = len(self.tools_)
+        self.chain_ = MarkovChains.restore(state, "chain.", order=self.order, tools=tools)
+
+
+class FirstOrderMarkov(SmoothedMarkov):
+    """By the last call."""
+
+    name = "markov-1"
+    order = 1
+
+
+class SecondOrderMarkov(SmoothedMarkov):
+    """By the last two calls."""
+
+    name = "markov-2"
+    order = 2

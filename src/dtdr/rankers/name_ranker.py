@@ -1,0 +1,141 @@
+"""Base of the rankers of this package, which rank by query and names of calls."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
+from dtdr.errors import unknown_choice
+from dtdr.rankers.base import UNKNOWN, Arrays, History, Ranker
+from dtdr.rankers.calibration import Floats
+from dtdr.text import encoders
+from dtdr.text.encoders.base import Encoder
+
+Recipe = Literal["default", "paper"]
+"""Hyper-parameters by name: the ones that measured better, and exactly the paper's."""
+
+
+class NameRanker(Ranker):
+    """Base of the rankers here: they know tools by position, and runs by names of their calls.
+
+    Each constructor keyword is kept in an attribute of the same name. A subclass implements
+    ``_fit``, ``_prepare``, ``_probabilities``, ``_state`` and ``_restore``.
+    """
+
+    uses_calls = False
+
+    threshold: float | None = None
+    recipe: str = "default"
+    tools_: tuple[Tool, ...]
+
+    def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
+        """See ``Ranker.fit``."""
+        self.set_tools(tools)
+        self._fit(demonstrations)
+
+    def set_tools(self, tools: Sequence[Tool]) -> None:
+        """Take a vocabulary."""
+        self.tools_ = tuple(tools)
+        self._names = tuple(tool.name for tool in tools)
+        self._index = {name: position for position, name in enumerate(self._names)}
+
+    def positions(self, run: Run) -> list[int]:
+        """The calls of a run by the positions of their tools."""
+        return [self._index.get(call.tool, UNKNOWN) for call in run.calls]
+
+    def prepare(self, query: str) -> Any:
+        """See ``Ranker.prepare``."""
+        return self._prepare([query])[0]
+
+    def prepare_all(self, runs: Sequence[Run]) -> Sequence[Any]:
+        """See ``Ranker.prepare_all``."""
+        return self._prepare([run.query for run in runs])
+
+    def probabilities(self, prepared: Any, run: Run) -> Floats:
+        """See ``Ranker.probabilities``."""
+        row: Floats = self._probabilities([prepared], [self.positions(run)])[0]
+        return row
+
+    def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
+        """See ``Ranker.score_all``."""
+        return self._probabilities(prepared, [self.positions(run) for run in runs])
+
+    @property
+    def cut(self) -> float | None:
+        """See ``Ranker.cut``."""
+        return self.threshold
+
+    @property
+    def may_end_at_once(self) -> bool:
+        """The paper's recipes are left as they are."""
+        return self.recipe == "paper"
+
+    def get_params(self) -> dict[str, Any]:
+        """See ``Ranker.get_params``."""
+        names = inspect.signature(type(self)).parameters
+        given = {"encoder": vars(self).get("_given_encoder", self.encoder)}
+        return {name: given[name] if name in given else getattr(self, name) for name in names}
+
+    def _choose_encoder(self, encoder: str | Encoder) -> Encoder:
+        """An encoder from its name, or the encoder itself; ``get_params`` tells what was given."""
+        self._given_encoder = encoder
+        return encoders.create(encoder) if isinstance(encoder, str) else encoder
+
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
+        return self._state()
+
+    def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
+        """See ``Ranker.restore``."""
+        self.set_tools(tools)
+        self._restore(arrays)
+
+    @abstractmethod
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn; ``tools_`` is set and no demonstration is a failure."""
+
+    @abstractmethod
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Any]:
+        """What is computed once a query, one item a query."""
+
+    @abstractmethod
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        """Shape (steps, tools): scores that are at least 0; the model normalises rows."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        """What was learned, as named arrays."""
+
+    @abstractmethod
+    def _restore(self, state: Arrays) -> None:
+        """Take back what ``_state`` gave; ``tools_`` and the encoder are set."""
+
+
+class StaticRanker(NameRanker):
+    """Ranks once a query, for the whole plan (paper, Appendix I.3, Algorithm 7)."""
+
+    static = True
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[Floats]:
+        return self._scores(queries)
+
+    @abstractmethod
+    def _scores(self, queries: Sequence[str]) -> Sequence[Floats]:
+        """For each query, scores of shape (tools,), at least 0."""
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        return np.stack(prepared)
+
+
+def check_recipe(recipe: str) -> None:
+    """Raise an InputError for a recipe that does not exist."""
+    if recipe not in get_args(Recipe):
+        raise unknown_choice("recipe", recipe, get_args(Recipe))

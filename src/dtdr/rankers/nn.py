@@ -1,0 +1,480 @@
+"""Small networks in numpy: one optimiser, one training loop, one backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csc_array, csr_array
+
+Matrix: TypeAlias = npt.NDArray[np.float32]
+Indices: TypeAlias = npt.NDArray[np.intp]
+
+_CHUNK = 32_768
+"""Numbers that a step of Adam works on at once, so that they stay in a core's own cache. A whole
+matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
+_SMALL = 4_096
+"""Arrays of at most so many numbers move together: on the four of a ranker, a call of numpy costs
+more than what it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradient:
+    """The gradient of a matrix of which only some rows are not zero.
+
+    Attributes:
+        rows: their numbers, rising.
+        values: shape (rows, columns).
+    """
+
+    rows: Indices
+    values: Matrix
+
+    def dense(self, rows: int) -> Matrix:
+        """The whole gradient; shape (rows, columns)."""
+        whole = np.empty((rows, self.values.shape[1]), self.values.dtype)
+        self.write(0, whole)
+        return whole
+
+    def write(self, start: int, out: Matrix) -> None:
+        """Write the rows from ``start`` on, as many as ``out`` has."""
+        out.fill(0)
+        first, last = np.searchsorted(self.rows, (start, start + len(out)))
+        out[self.rows[first:last] - start] = self.values[first:last]
+
+
+Gradients: TypeAlias = Mapping[str, Matrix | RowGradient]
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015, Alg. 1), in place.
+
+    Args:
+        parameters: by name; matrices or vectors, float32.
+        weight_decay: of matrices; vectors are biases and do not decay.
+        decoupled: weights shrink beside the step (Loshchilov and Hutter, 2019) instead of through
+            the gradient, and rows of a matrix that a ``RowGradient`` leaves out stay as they are:
+            a batch of 64 queries holds a part of the words only.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Matrix], weight_decay: float, *, decoupled: bool = True
+    ) -> None:
+        self._parameters = {
+            name: array.reshape(len(array), -1) for name, array in parameters.items()
+        }
+        self._matrices = {name for name, array in parameters.items() if array.ndim > 1}
+        self._first = {name: np.zeros_like(array) for name, array in self._parameters.items()}
+        self._second = {name: np.zeros_like(array) for name, array in self._parameters.items()}
+        self._join_small()
+        self._weight_decay = weight_decay
+        self._decoupled = decoupled
+        widest = max((array.shape[1] for array in self._parameters.values()), default=1)
+        # New temporaries are cleared by the system at every step.
+        self._spare = np.empty((4, max(_CHUNK, widest)), np.float32)
+        self.steps = 0
+
+    def step(self, gradients: Gradients, rate: float) -> None:
+        """One step at this learning rate."""
+        self.steps += 1
+        # The two bias corrections, and the factors of new gradients, which the moments leave out,
+        # as one factor on the rate and one on epsilon.
+        root = math.sqrt((1 - 0.999**self.steps) / 0.001)
+        size, tiny = 0.1 * rate * root / (1 - 0.9**self.steps), 1e-8 * root
+        moved = {
+            name: gradient
+            for name, gradient in gradients.items()
+            if name in self._small and isinstance(gradient, np.ndarray)
+        }
+        if moved and len(moved) == len(self._small):
+            self._move_small(moved, (rate, size, tiny, self._weight_decay))
+        else:
+            moved = {}
+        for name, gradient in gradients.items():
+            if name in moved:
+                continue
+            array, first, second = self._parameters[name], self._first[name], self._second[name]
+            decay = self._weight_decay if name in self._matrices else 0.0
+            rows = max(1, _CHUNK // max(1, array.shape[1]))
+            if isinstance(gradient, RowGradient) and self._decoupled:
+                for start in range(0, len(gradient.rows), rows):
+                    part = gradient.rows[start : start + rows]
+                    change = gradient.values[start : start + rows]
+                    # The mode spares numpy a copy; all rows exist.
+                    values, one, two = (
+                        whole.take(part, axis=0, out=self._part(number, change), mode="clip")
+                        for number, whole in enumerate((array, first, second), 1)
+                    )
+                    self._move(values, change, one, two, (rate, size, tiny, decay))
+                    array[part], first[part], second[part] = values, one, two
+                continue
+            if isinstance(gradient, RowGradient):
+                gradient = gradient.dense(len(array))
+            gradient = gradient.reshape(array.shape)
+            for start in range(0, len(array), rows):
+                span = slice(start, start + rows)
+                self._move(
+                    array[span],
+                    gradient[span],
+                    first[span],
+                    second[span],
+                    (rate, size, tiny, decay),
+                )
+
+    def _join_small(self) -> None:
+        """Let the moments of small arrays stand in one vector each, those of matrices first."""
+        names = [name for name, array in self._parameters.items() if array.size <= _SMALL]
+        names.sort(key=lambda name: name not in self._matrices)
+        sizes = [self._parameters[name].size for name in names]
+        ends = np.cumsum(sizes, dtype=np.intp).tolist()
+        self._small = {
+            name: slice(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True)
+        }
+        self._decaying = sum(sizes[at] for at, name in enumerate(names) if name in self._matrices)
+        # Values, their gradient, and its moments.
+        self._joined = np.zeros((4, sum(sizes)), np.float32)
+        for name, span in self._small.items():
+            shape = self._parameters[name].shape
+            self._first[name], self._second[name] = (
+                moment[span].reshape(shape) for moment in self._joined[2:]
+            )
+
+    def _move_small(
+        self, gradients: Mapping[str, Matrix], settings: tuple[float, float, float, float]
+    ) -> None:
+        """One step of all small arrays, as each would make it by itself."""
+        values, gradient, first, second = self._joined
+        parameters = self._parameters
+        np.concatenate([parameters[name].ravel() for name in self._small], out=values)
+        np.concatenate([gradients[name].ravel() for name in self._small], out=gradient)
+        rate, size, tiny, decay = settings
+        matrices = slice(self._decaying)
+        if decay and self._decoupled:
+            values[matrices] *= np.float32(1 - rate * decay)
+        elif decay:
+            gradient[matrices] += values[matrices] * np.float32(decay)
+        self._move(values, gradient, first, second, (rate, size, tiny, 0.0))
+        for name, span in self._small.items():
+            parameters[name].reshape(-1)[:] = values[span]
+
+    def _part(self, number: int, like: Matrix) -> Matrix:
+        """A spare array of the shape of another."""
+        part: Matrix = self._spare[number, : like.size].reshape(like.shape)
+        return part
+
+    def _move(
+        self,
+        values: Matrix,
+        gradient: Matrix,
+        first: Matrix,
+        second: Matrix,
+        settings: tuple[float, float, float, float],
+    ) -> None:
+        rate, size, tiny, decay = settings
+        change = self._part(0, values)
+        if decay and self._decoupled:
+            values *= np.float32(1 - rate * decay)
+        elif decay:
+            np.multiply(values, np.float32(decay), out=change)
+            change += gradient
+            gradient = change
+        first *= np.float32(0.9)
+        first += gradient
+        np.square(gradient, out=change)
+        second *= np.float32(0.999)
+        second += change
+        np.sqrt(second, out=change)
+        change += np.float32(tiny)
+        np.divide(first, change, out=change)
+        change *= np.float32(size)
+        values -= change
+
+
+def cosine(rate: float, done: float, least: float = 0.05) -> float:
+    """A learning rate that falls along half a cosine, to the share ``least`` at ``done`` = 1."""
+    return rate * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def no_progress() -> None:
+    """Progress that is shown nowhere."""
+
+
+def train(
+    parameters: Mapping[str, Matrix],
+    gradients: Callable[[Indices], Gradients],
+    examples: int,
+    *,
+    epochs: int,
+    batch_size: int,
+    rate: Callable[[float], float],
+    rng: np.random.Generator,
+    weight_decay: float = 0.01,
+    decoupled: bool = True,
+    averaged: float = 0.0,
+    advance: Callable[[], None] = no_progress,
+) -> None:
+    """Train parameters in place on batches in random order.
+
+    Args:
+        parameters: what ``Adam`` moves.
+        gradients: of the mean loss on the examples of these numbers.
+        examples: how many there are.
+        epochs: passes over them.
+        batch_size: examples a step.
+        rate: the learning rate after so many epochs, whole or in part.
+        rng: the order of the examples.
+        weight_decay: see ``Adam``.
+        decoupled: see ``Adam``.
+        averaged: the parameters end as their mean over this share of the steps, the last ones
+            (stochastic weight averaging, Izmailov et al., 2018); 0: as they are after the last.
+        advance: called once an epoch.
+    """
+    optimiser = Adam(parameters, weight_decay, decoupled=decoupled)
+    batches = -(-examples // batch_size)
+    left = int(averaged * epochs * batches)
+    averages = sum(array.size for array in parameters.values()) if left else 0
+    mean, latest = np.zeros((2, averages), np.float32)
+    first, done = epochs * batches - left, 0
+    for epoch in range(epochs):
+        advance()
+        order = rng.permutation(examples)
+        for number in range(batches):
+            chosen = order[number * batch_size : (number + 1) * batch_size]
+            optimiser.step(gradients(chosen), rate(epoch + number / batches))
+            done += 1
+            if done > first:
+                np.concatenate([array.ravel() for array in parameters.values()], out=latest)
+                latest -= mean
+                latest *= np.float32(1 / (done - first))
+                mean += latest
+    if left:
+        ends = np.cumsum([array.size for array in parameters.values()])
+        for array, part in zip(parameters.values(), np.split(mean, ends[:-1]), strict=True):
+            array[:] = part.reshape(array.shape)
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One of the inputs of a hidden layer.
+
+    Attributes:
+        values: shape (rows, features), dense or CSR.
+        owner: shape (examples,), rising: the row of each example; None where each has its own.
+    """
+
+    values: Matrix | csr_array
+    owner: Indices | None = None
+
+
+class Network:
+    """``outputs = relu(Σ X W_X + hidden_bias) output + output_bias + X_skip skip``.
+
+    The hidden layer adds up one product an input; a bias or a skip connection is there where the
+    parameters have one.
+
+    Args:
+        parameters: a matrix (features, width) by the name of each input; ``hidden_bias`` (width,),
+            ``output`` (width, outputs), and where wanted ``output_bias`` (outputs,) and ``skip``
+            (features of the first input, outputs).
+    """
+
+    def __init__(self, parameters: dict[str, Matrix]) -> None:
+        self.parameters = parameters
+
+    def copy(self) -> Network:
+        """A network with parameters of its own."""
+        return Network({name: array.copy() for name, array in self.parameters.items()})
+
+    def gradients(
+        self,
+        inputs: Mapping[str, Input],
+        loss: Callable[[Matrix], tuple[float, Matrix]],
+        dropped: Dropout | None = None,
+    ) -> tuple[float, dict[str, Matrix | RowGradient]]:
+        """Loss and gradients of a batch.
+
+        Args:
+            inputs: by name; the first one feeds the skip connection too.
+            loss: of outputs of shape (examples, outputs): the mean loss and its gradient.
+            dropped: units of the hidden layer, of shape (examples, width), that are left out.
+        """
+        values = self.parameters
+        # Inputs whose rows belong to the same examples are added up before these take them.
+        sums: dict[int, tuple[Indices | None, Matrix]] = {}
+        for name, item in inputs.items():
+            product = item.values @ values[name]
+            if id(item.owner) in sums:
+                product += sums[id(item.owner)][1]
+            sums[id(item.owner)] = (item.owner, product)
+        before: Any = None
+        for owner, product in sums.values():
+            each = product if owner is None else product.take(owner, axis=0)
+            before = each if before is None else np.add(before, each, out=before)
+        before += values["hidden_bias"]
+        # The rectifier and dropout as one factor, for both directions.
+        active = before > 0
+        if dropped is not None:
+            active &= dropped.kept
+        factor = np.multiply(active, np.float32(1) if dropped is None else dropped.factor)
+        hidden = np.multiply(before, factor, out=before)
+        outputs = hidden @ values["output"]
+        if "output_bias" in values:
+            outputs += values["output_bias"]
+        first = next(iter(inputs.values())).values
+        if "skip" in values:
+            outputs += first @ values["skip"]
+        total, error = loss(outputs)
+        output = values["output"]
+        # A product of one column costs three times as much.
+        back = error * output[:, 0] if output.shape[1] == 1 else error @ output.T
+        back *= factor
+        gradients: dict[str, Matrix | RowGradient] = {
+            "output": hidden.T @ error,
+            "hidden_bias": _column_sums(back),
+        }
+        if "output_bias" in values:
+            gradients["output_bias"] = _column_sums(error)
+        if "skip" in values:
+            gradients["skip"] = first.T @ error
+        arrived = {
+            key: back if owner is None else _by_owner(back, owner, len(product))
+            for key, (owner, product) in sums.items()
+        }
+        for name, item in inputs.items():
+            gradients[name] = linear_gradient(item.values, arrived[id(item.owner)])
+        return total, gradients
+
+
+def linear_gradient(values: Matrix | csr_array, error: Matrix) -> Matrix | RowGradient:
+    """Gradient of W in ``values @ W`` from that of the product."""
+    if isinstance(values, np.ndarray):
+        return np.asarray(values.T @ error, np.float32)
+    # The columns that are not empty, and these alone, which are rows of the transpose.
+    place = np.zeros(values.shape[1], np.int32)
+    place[values.indices] = 1
+    columns = np.flatnonzero(place)
+    place[columns] = np.arange(len(columns), dtype=np.int32)
+    transpose = csc_array(
+        (values.data, place[values.indices], values.indptr), shape=(len(columns), len(error))
+    )
+    return RowGradient(columns, np.asarray(transpose @ error, np.float32))
+
+
+def _column_sums(values: Matrix) -> Matrix:
+    """Shape (columns,); a sixth of the time of ``sum(axis=0)``."""
+    sums: Matrix = np.ones(len(values), values.dtype) @ values
+    return sums
+
+
+def _by_owner(values: Matrix, owner: Indices, rows: int) -> Matrix:
+    """Sums over the examples of each row; shape (rows, columns)."""
+    # A quarter of the time of ``np.add.reduceat`` along the first axis.
+    examples = np.arange(len(owner), dtype=np.int32)
+    starts = owner.searchsorted(np.arange(rows + 1)).astype(np.int32)
+    ones = np.ones(len(owner), values.dtype)
+    sums: Matrix = csr_array((ones, examples, starts), shape=(rows, len(owner))) @ values
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Units of a hidden layer that are left out of one step of training.
+
+    Attributes:
+        kept: shape (examples, width): whether each stays.
+        factor: on those that stay, so that the mean does.
+    """
+
+    kept: npt.NDArray[np.bool_]
+    factor: np.float32
+
+
+def dropout(rng: np.random.Generator, shape: tuple[int, int], share: float) -> Dropout:
+    """Leave out about ``share`` of the units.
+
+    The share is rounded to 1/256: random bytes cost a quarter of random numbers.
+    """
+    drawn = np.frombuffer(rng.bytes(shape[0] * shape[1]), np.uint8).reshape(shape)
+    cut = round(share * 256)
+    return Dropout(drawn >= cut, np.float32(256 / (256 - cut)))
+
+
+# -- losses ------------------------------------------------------------------------------------
+
+
+def softmax_cross_entropy(
+    logits: Matrix, targets: Matrix, weights: Matrix | None = None
+) -> tuple[float, Matrix]:
+    """Mean cross-entropy of a softmax a row, and its gradient.
+
+    Args:
+        logits: shape (examples, outputs).
+        targets: the same shape; rows are distributions.
+        weights: shape (examples,): how much each counts; None for all alike.
+    """
+    logarithms = log_softmax(logits)
+    losses = -(targets * logarithms).sum(axis=1)
+    return _mean(losses, np.exp(logarithms) - targets, weights)
+
+
+def binary_cross_entropy(
+    logits: Matrix, targets: Matrix, weights: Matrix | None = None
+) -> tuple[float, Matrix]:
+    """Mean over the examples of the sum of one binary cross-entropy an output, and its gradient."""
+    losses = (np.logaddexp(0, logits) - targets * logits).sum(axis=1)
+    return _mean(losses, sigmoid(logits) - targets, weights)
+
+
+def marginal_cross_entropy(logits: Matrix, right: Matrix) -> tuple[float, Matrix]:
+    """Minus the logarithm of the probability of all right outputs together, and its gradient.
+
+    Args:
+        logits: shape (examples, outputs).
+        right: the same shape: how much each output counts, 0 to 1; at least one counts in a row.
+    """
+    logarithms = log_softmax(logits)
+    chances = np.exp(logarithms)
+    wanted = (chances + np.float32(1e-12)) * right
+    totals = wanted.sum(axis=1, keepdims=True)
+    wanted /= totals
+    return _mean(-np.log(totals[:, 0]), chances - wanted, None)
+
+
+def _mean(losses: Matrix, error: Matrix, weights: Matrix | None) -> tuple[float, Matrix]:
+    if weights is not None:
+        losses = losses * weights
+        error *= weights[:, None]
+    error /= np.float32(len(losses))
+    return float(losses.sum()) / len(losses), error
+
+
+def log_softmax(logits: Matrix) -> Matrix:
+    """Row-wise logarithm of the softmax."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    result: Matrix = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
+
+
+def sigmoid(logits: Matrix) -> Matrix:
+    """The logistic function, without overflow."""
+    result: Matrix = np.float32(0.5) * (np.tanh(np.float32(0.5) * logits) + np.float32(1))
+    return result
+
+
+def stack_rows(rows: Sequence[tuple[Sequence[int], Sequence[float]]], width: int) -> csr_array:
+    """Sparse rows, each given as (columns, values), as one matrix of that width.
+
+    The rows are short: an array for each would cost more than all the rest.
+    """
+    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)], dtype=np.int32)
+    columns = np.fromiter(chain.from_iterable(columns for columns, _ in rows), np.int32)
+    values = np.fromiter(chain.from_iterable(values for _, values in rows), np.float32)
+    return csr_array((values, columns, starts), shape=(len(rows), width))

@@ -1,0 +1,45 @@
+"""``random``: a random order, the lower bound of every table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.rankers.array_checks import require
+from dtdr.rankers.base import History
+from dtdr.rankers.calibration import Floats
+from dtdr.rankers.name_ranker import NameRanker
+
+
+class RandomRetriever(NameRanker):
+    """A random order of the tools at each step, the same for the same seed, query and history."""
+
+    name = "random"
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+        pass
+
+    def _prepare(self, queries: Sequence[str]) -> Sequence[str]:
+        return queries
+
+    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
+        rows = np.empty((len(histories), len(self.tools_)))
+        for row, query, history in zip(rows, prepared, histories, strict=True):
+            text = f"{self.seed}\0{query}\0{list(history)}".encode("utf-8", "surrogatepass")
+            key = int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+            row[:] = np.random.default_rng(key).random(len(row))
+        return rows
+
+    def _state(self) -> dict[str, npt.NDArray[Any]]:
+        return {}
+
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        require(state, set())

@@ -1,0 +1,254 @@
+"""The result of a retrieval step: every known tool with its probability, best first."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Unpack, overload
+
+import numpy as np
+
+from dtdr.data.calls import END
+from dtdr.errors import InputError
+from dtdr.rankers.calibration import NO_CALIBRATION, Calibration
+from dtdr.rankers.calibration import Floats as Floats
+from dtdr.rankers.explanation import Explanation
+from dtdr.rankers.selection import Bounds, Positions, Selection
+
+_MANY, _FEW = 256, 32
+"""From so many tools on, the first few are taken faster than by sorting: of 1,000 in a quarter of
+the time."""
+
+_ROWS = 20
+"""Tools in a notebook's table."""
+
+
+class Ranking:
+    """Tools by falling probability; ties keep the order of the tool vocabulary.
+
+    A sequence of ``(tool, probability)`` pairs, best first: ``len``, iteration, index and slice
+    (a slice is a list of pairs) go by rank. As with a dictionary, ``in`` asks for a tool's name.
+
+    >>> ranking = Ranking(["mail", "open", "end"], np.array([0.2, 0.7, 0.1]))
+    >>> ranking[0], "mail" in ranking, len(ranking)
+    (('open', 0.7), True, 3)
+
+    Args:
+        vocabulary: names of the n known tools, end of plan included.
+        probabilities: shape (n,), in the order of the vocabulary, summing to 1.
+        threshold: the retriever's own cut (the paper's α), used by ``select()`` without arguments.
+        calibration: what the retriever knows about its rankings.
+        familiarity: how much the query is like the demonstrations' queries, higher is more; None
+            where the retriever cannot tell.
+    """
+
+    __slots__ = (
+        "_order",
+        "_probabilities",
+        "_vocabulary",
+        "calibration",
+        "explainer",
+        "familiarity",
+        "scores",
+        "threshold",
+    )
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        probabilities: Floats,
+        *,
+        threshold: float | None = None,
+        calibration: Calibration = NO_CALIBRATION,
+        familiarity: float | None = None,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._probabilities = probabilities
+        self._order: Positions | None = None
+        self.threshold = threshold
+        self.calibration = calibration
+        self.familiarity = familiarity
+        # In the order of the vocabulary, and as the retriever gave them: those of a selection sum
+        # to less than 1. Confidence, thresholds and calibrated cuts are about these.
+        self.scores = probabilities
+        # Of a tool and its rival: goes back to the retriever and the step that were ranked.
+        self.explainer: Callable[[str, str | None], Explanation] | None = None
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """The n known tools in the retriever's order, end of plan included."""
+        return self._vocabulary
+
+    @property
+    def order(self) -> Positions:
+        """Positions in the vocabulary, best first; shape (n,)."""
+        if self._order is None:
+            self._order = np.argsort(-self._probabilities, kind="stable")
+        return self._order
+
+    def top_positions(self, k: int | None = None) -> Positions:
+        """The first k of ``order``, without sorting all of many tools."""
+        many = len(self._probabilities) >= _MANY
+        if k is None or self._order is not None or not many or not 0 < k <= _FEW:
+            return self.order[:k]
+        values = self._probabilities
+        last = values[values.argpartition(-k)[-k]]
+        best: Positions = (values >= last).nonzero()[0]  # ties of the last too, in their order
+        first: Positions = best[(-values[best]).argsort(kind="stable")][:k]
+        return first
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Every known tool, best first."""
+        return tuple(self._vocabulary[index] for index in self.order)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The tools that can be called, best first: ``tools`` without the end of the plan."""
+        return tuple(tool for tool in self.tools if tool != END)
+
+    @property
+    def probabilities(self) -> Floats:
+        """Probabilities in the order of ``tools``; shape (n,)."""
+        return self._probabilities[self.order]
+
+    @property
+    def best(self) -> str:
+        """The most probable next tool."""
+        return self._vocabulary[int(self._probabilities.argmax())]
+
+    @property
+    def confidence(self) -> float:
+        """How likely the best tool is an acceptable one; the same before and after ``select``.
+
+        Calibrated on held-out plans where the retriever did so, and lower for a query unlike the
+        demonstrations; else the best probability.
+        """
+        return self.calibration.confidence_of(float(self.scores.max()), self.familiarity)
+
+    @property
+    def is_familiar(self) -> bool:
+        """Whether the query is like the demonstrations; True where the retriever cannot tell."""
+        threshold = self.calibration.familiarity_threshold
+        return self.familiarity is None or threshold is None or self.familiarity >= threshold
+
+    @property
+    def is_none_of_these(self) -> bool:
+        """Whether no tool seems to be wanted.
+
+        The query is unlike the demonstrations, and the best tool is more likely wrong than right.
+        """
+        return not self.is_familiar and self.confidence < 0.5
+
+    def __len__(self) -> int:
+        return len(self._vocabulary)
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        for index in self.order:
+            yield self._vocabulary[index], float(self._probabilities[index])
+
+    def __contains__(self, tool: object) -> bool:
+        return tool in self._vocabulary
+
+    @overload
+    def __getitem__(self, rank: int) -> tuple[str, float]: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[tuple[str, float]]: ...
+    def __getitem__(self, rank: int | slice) -> tuple[str, float] | list[tuple[str, float]]:
+        if isinstance(rank, slice):
+            return self._pairs(self.order[rank])
+        return self._pairs(self.order[[rank]])[0]
+
+    def top(self, k: int) -> list[tuple[str, float]]:
+        """The k most probable tools with their probabilities."""
+        return self._pairs(self.top_positions(k))
+
+    def _pairs(self, positions: Positions) -> list[tuple[str, float]]:
+        values = self._probabilities[positions].tolist()
+        return [
+            (self._vocabulary[index], value)
+            for index, value in zip(positions.tolist(), values, strict=True)
+        ]
+
+    def probability(self, tool: str) -> float:
+        """Probability of a tool; 0 for one that the retriever does not know."""
+        try:
+            return float(self._probabilities[self._vocabulary.index(tool)])
+        except ValueError:
+            return 0.0
+
+    def select(self, selection: Selection | None = None, **bounds: Unpack[Bounds]) -> Ranking:
+        """The tools worth showing, best first, renormalised; never empty.
+
+        Args:
+            selection: the bounds as one object.
+            bounds: or ``top_k``, ``threshold``, ``coverage``, ``token_budget`` and ``fallback`` of
+                a ``Selection``, one by one; without any, its default rule.
+
+        Returns:
+            A ranking of these tools, with the confidence and familiarity of the whole. The end of
+            the plan, ``end``, is one of them where its probability says so: ``calls`` leaves it
+            out. To choose again gives what all the bounds together would have given.
+
+        Raises:
+            InputError: an argument is out of range, or the retriever was not calibrated for it.
+        """
+        positions = Selection.of(selection, bounds).positions(self)
+        chosen = self._probabilities[positions]
+        total = chosen.sum()
+        selected = Ranking(
+            [self._vocabulary[index] for index in positions],
+            chosen / total if total > 0 else np.full(len(positions), 1 / len(positions)),
+            threshold=self.threshold,
+            calibration=self.calibration.of(positions),
+            familiarity=self.familiarity,
+        )
+        selected.scores = self.scores[positions]
+        selected.explainer = self.explainer
+        return selected
+
+    def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
+        """Why a tool has its probability: what sets it apart from the next best.
+
+        Computed when it is asked for, from the retriever as it was when it ranked. Of ``dtdr-f``
+        what each block adds, and the nearest demonstrations; of ``dtdr-c`` and ``dr`` what
+        followed the last calls; of others the probabilities alone.
+
+        Args:
+            tool: one that the retriever knows; None for the best.
+            against: the tool that it is compared with; None for the best of the others.
+
+        Raises:
+            InputError: the retriever knows no such tool, both are the same, or no retriever made
+                this ranking.
+        """
+        if self.explainer is None:
+            raise InputError("only a ranking that a retriever made can be explained")
+        return self.explainer(self.best if tool is None else tool, against)
+
+    def to_dict(self, top_k: int | None = None) -> dict[str, Any]:
+        """A JSON object: ``{"tools": [{"tool": name, "probability": p}, …]}``, best first."""
+        return {
+            "tools": [
+                {"tool": tool, "probability": round(probability, 6)}
+                for tool, probability in self.top(len(self) if top_k is None else top_k)
+            ]
+        }
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{tool} {probability:.3f}" for tool, probability in self.top(3))
+        return f"Ranking({shown}{', …' if len(self) > 3 else ''})"
+
+    def _repr_html_(self) -> str:
+        """A table with a bar a tool, as notebooks show it."""
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(tool)}</td><td>{probability:.3f}</td>"
+            f"<td style='text-align:left'><div style='background:#4c78a8;height:.8em;"
+            f"width:{max(1, round(160 * probability))}px'></div></td></tr>"
+            for tool, probability in self.top(_ROWS)
+        )
+        rest = f"<p>and {len(self) - _ROWS:,} more</p>" if len(self) > _ROWS else ""
+        return (
+            "<table><thead><tr><th style='text-align:left'>tool</th><th>probability</th><th></th>"
+            f"</tr></thead><tbody>{rows}</tbody></table>{rest}"
+        )

@@ -1,0 +1,126 @@
+"""Which demonstrations are learned from, and what a model records of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
+from dtdr.data.outputs import bound_output
+from dtdr.errors import InputError, nothing_to_learn
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a model was fitted on, as its folder records it.
+
+    Attributes:
+        empty_plans: how many of the demonstrations call no tool; None where they were
+            not counted.
+        sampled: how many demonstrations were drawn of all these, which were counted, to learn from;
+            None: all.
+        newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
+        erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
+            still holds what it learned from them.
+        options: of ``dtdr fit`` that neither parameters nor parts of the model tell, as JSON; None
+            where all were the default.
+    """
+
+    demonstrations: int
+    skipped_failures: int
+    sha256: str
+    empty_plans: int | None = None
+    sampled: int | None = None
+    newest: float | None = None
+    erased: int = 0
+    options: dict[str, Any] | None = None
+
+    def add(self, later: TrainingData) -> TrainingData:
+        """The record after an update, whose hash follows from this one's."""
+        return TrainingData(
+            self.demonstrations + later.demonstrations,
+            self.skipped_failures + later.skipped_failures,
+            later.sha256,
+            None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
+            None if self.sampled is None else self.sampled + later.demonstrations,
+            max((one for one in (self.newest, later.newest) if one is not None), default=None),
+            self.erased,
+            self.options,
+        )
+
+
+def select_training_data(
+    demonstrations: Iterable[DemonstrationLike], *, failures: bool, learned: str = ""
+) -> tuple[list[Demonstration], TrainingData]:
+    """What to learn from, and its record.
+
+    Args:
+        demonstrations: as ``Model.fit`` takes them, but not a path.
+        failures: whether to learn from failed runs too.
+        learned: the hash of what was learned so far, for an update.
+
+    Raises:
+        InputError: nothing is left to learn from, and nothing was learned so far; or something is
+            not a demonstration.
+    """
+    usable: list[Demonstration] = []
+    digest = hashlib.sha256(learned.encode())
+    skipped = 0
+    for demonstration in as_demonstrations(demonstrations):
+        if demonstration.outcome == "failure" and not failures:
+            skipped += 1
+            continue
+        usable.append(demonstration)
+        digest.update(fingerprint(demonstration))
+    if not usable and not learned:
+        raise nothing_to_learn(skipped)
+    empty = sum(not demonstration.plan.calls for demonstration in usable)
+    times = (item.time.timestamp() for item in usable if item.time is not None)
+    newest = max(times, default=None)
+    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty, newest=newest)
+
+
+def fingerprint(demonstration: Demonstration) -> bytes:
+    """What of a demonstration is learned from, as bytes."""
+    plan = demonstration.plan
+    calls = [(call.tool, call.references()) for call in plan.calls]
+    record: list[Any] = [demonstration.query, calls, plan.links]
+    # What tells names only keeps the hash that it had before runs were learned from.
+    told = [_run_fingerprint(call) for call in plan.calls]
+    if demonstration.before or any(each != [None, "unknown", None] for each in told):
+        before = [
+            [item.tool, *_run_fingerprint(item)]
+            if isinstance(item, ToolCall)
+            else [item.role, item.content]
+            for item in demonstration.before
+        ]
+        record += [told, before]
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _run_fingerprint(call: ToolCall) -> list[Any]:
+    return [bound_output(call.output)[0], call.status, call.step]
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a time such as ``30d`` or ``1.5h``.
+
+    Raises:
+        InputError: it is not one.
+    """
+    number, unit = text[:-1].strip(), text[-1:]
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise InputError(f"{text!r} is not a time; write a number and s, m, h, d or w, such as 30d")
+    return seconds

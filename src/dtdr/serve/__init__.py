@@ -1,0 +1,1 @@
+"""The HTTP server, its client, feedback, learning and the studio."""

@@ -1,0 +1,143 @@
+"""What a server answers, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from dtdr.errors import DtdrError, InputError
+from dtdr.predict.arguments.prediction import CallPrediction
+from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.serve.server.model_schemas import FeedbackResponse, ModelResponse
+
+Item = TypeVar("Item")
+
+# What the server writes is what the client reads.
+ServedModel = ModelResponse
+FeedbackResult = FeedbackResponse
+
+
+class ServerError(DtdrError):
+    """A server refused, failed, or was not reached.
+
+    Attributes:
+        status: of the HTTP response; 0 when there was none.
+        kind: the server's word for what went wrong, such as ``not_found``.
+        request_id: names the request in the server's log.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, kind: str = "", request_id: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.request_id = request_id
+
+
+class InvalidRequestError(ServerError, InputError):
+    """A server refused a request for what it holds."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRanking:
+    """The tools that a server sent, best first; reads like ``dtdr.Ranking``.
+
+    Attributes:
+        tools: names, best first, never empty.
+        probabilities: of ``tools``, over all tools of the model, so that they may sum to less
+            than 1.
+        confidence: how likely the best tool is an acceptable one.
+        is_familiar: whether the query is like the demonstrations.
+        unknown_tools: names in the history that the model never saw.
+        model: name of the model.
+        generation: grows whenever the model is reloaded or learns.
+    """
+
+    tools: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    confidence: float
+    is_familiar: bool
+    unknown_tools: tuple[str, ...]
+    model: str
+    generation: int
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """A ranking from the server's JSON."""
+        return cls(
+            tuple(item["tool"] for item in answer["tools"]),
+            tuple(float(item["probability"]) for item in answer["tools"]),
+            float(answer["confidence"]),
+            bool(answer["familiar"]),
+            tuple(answer["unknown_tools"]),
+            str(answer["model"]),
+            int(answer["generation"]),
+        )
+
+    @property
+    def best(self) -> str:
+        """The most probable next tool."""
+        return self.tools[0]
+
+    def top(self, k: int) -> list[tuple[str, float]]:
+        """The k most probable tools with their probabilities, of those that were sent."""
+        return list(zip(self.tools[:k], self.probabilities[:k], strict=True))
+
+    def probability(self, tool: str) -> float:
+        """Probability of a tool; 0 for one that was not sent."""
+        return dict(self).get(tool, 0.0)
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return iter(zip(self.tools, self.probabilities, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A request to an LLM, masked.
+
+    Attributes:
+        request: the whole request, to be sent to the provider.
+        shown: names of the tools that are shown.
+        hidden: names of those that are not.
+        failure: why every tool is shown; empty when ranking did not fail.
+    """
+
+    request: dict[str, Any]
+    shown: tuple[str, ...]
+    hidden: tuple[str, ...]
+    failure: str
+
+
+def read_items(field: str, read: Callable[[Any], Item]) -> Callable[[Any], list[Item]]:
+    """What reads the items of one field of the server's JSON."""
+    return lambda answer: [read(item) for item in answer[field]]
+
+
+def read_found(item: Mapping[str, Any]) -> tuple[str, float]:
+    """A tool that a search brought up, with its share."""
+    return str(item["tool"]), float(item["score"])
+
+
+read_rankings = read_items("rankings", RemoteRanking.read)
+read_search = read_items("tools", read_found)
+read_calls = read_items("calls", CallPrediction.from_dict)
+read_plans = read_items("plans", PlanPrediction.from_dict)
+
+
+def read_feedback(answer: Any) -> FeedbackResult:
+    """What feedback did, from the server's JSON."""
+    return msgspec.convert(answer, FeedbackResult)
+
+
+def read_model(answer: Any) -> ServedModel:
+    """A model from the server's JSON; what a newer server says beside it is left out."""
+    return msgspec.convert(answer, ServedModel)

@@ -1,0 +1,170 @@
+"""Feedback in a ``demonstrations.jsonl``, which one process appends to and others may read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.files import lock_file
+from dtdr.errors import InputError, OutputError
+from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
+
+logger = logging.getLogger("dtdr.feedback")
+
+
+class FileLog(FeedbackLog):
+    """A ``demonstrations.jsonl`` whose lines are whole and whose ids differ.
+
+    Half a line at the end, which a crash left, is cut off: it was never acknowledged. The file is
+    opened for writing, and its ids are read, when something is appended first, or by ``prepare``:
+    from then on until ``close``, no other process may append, which holds a file beside it.
+
+    Args:
+        path: of the file, which is made where there is none.
+        redact: scrub secrets and personal data from what is appended.
+    """
+
+    def __init__(self, path: Path, *, redact: bool = True) -> None:
+        super().__init__(redact=redact)
+        self.path: Path = path
+        self._ids: set[str] | None = None
+        self._lock = threading.Lock()
+        self._held: IO[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Make the file and read its ids, as the one process that appends to it.
+
+        Raises:
+            OutputError: it cannot be read or written, or another process appends to it.
+        """
+        ids: set[str] = set()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._held is None:
+                self._held = self._hold()
+            with self.path.open("a+b") as stream:
+                stream.seek(0)
+                end = 0
+                line = b""
+                for line in stream:
+                    end += len(line)
+                    ids.add(_id(line))
+                if line and not line.endswith(b"\n"):
+                    if _id(line):
+                        stream.write(b"\n")
+                    else:
+                        stream.truncate(end - len(line))
+                        logger.warning("half a line of %s was cut off", self.path)
+        except OSError as error:
+            raise self._error(error) from error
+        self._ids = ids
+
+    def close(self) -> None:
+        """Let others append."""
+        if self._held is not None:
+            self._held.close()
+            self._held = self._ids = None
+
+    def _hold(self) -> IO[bytes]:
+        held = self.path.with_name(f"{self.path.name}.lock").open("ab")
+        try:
+            lock_file(held, wait=False)
+        except BlockingIOError as error:
+            held.close()
+            raise OutputError(
+                f"another process appends to {self.path}; give each server a file of its own, or "
+                "a Redis that they share"
+            ) from error
+        except BaseException:
+            held.close()
+            raise
+        return held
+
+    def _append(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Add lines and wait until the disk has them; see ``FeedbackLog``."""
+        with self._lock:
+            if self._ids is None:
+                self.prepare()
+            assert self._ids is not None
+            for number, item in enumerate(demonstrations):
+                if item.id in self._ids:
+                    raise DuplicateError(number)
+            lines = (json.dumps(item.to_dict(), separators=(",", ":")) for item in demonstrations)
+            self._write("".join(f"{line}\n" for line in lines).encode())
+            self._ids.update(item.id for item in demonstrations)
+
+    def _write(self, content: bytes) -> None:
+        try:
+            with self.path.open("ab", buffering=0) as stream:
+                lock_file(stream)  # nobody reads what may be cut off again
+                end = stream.tell()
+                try:
+                    written = 0
+                    while written < len(content):
+                        written += stream.write(content[written:])
+                    os.fsync(stream.fileno())
+                except OSError:
+                    stream.truncate(end)
+                    raise
+        except OSError as error:
+            raise self._error(error) from error
+
+    def read(self, position: str, limit: int) -> list[Entry]:
+        """The next whole lines, all of which are kept; a position is the bytes before them.
+
+        Raises:
+            InputError: the file is shorter than it was, not there any more, or cannot be read.
+        """
+        start = int(position or 0)
+        entries: list[Entry] = []
+        try:
+            with self.path.open("rb") as stream:
+                lock_file(stream, shared=True)
+                if os.fstat(stream.fileno()).st_size < start:
+                    raise InputError(
+                        f"{self.path} is shorter than what was read of it; append to a log, and "
+                        "never replace it"
+                    )
+                stream.seek(start)
+                for line in stream:
+                    if len(entries) == limit or not line.endswith(b"\n"):
+                        break
+                    start += len(line)
+                    if line.strip():
+                        entries.append(Entry(str(start), parse(line)))
+        except FileNotFoundError:
+            if start:
+                raise InputError(f"{self.path}, which was read before, is not there") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(f"cannot read {self.path}: {reason}") from error
+        return entries
+
+    def order(self, position: str) -> tuple[int, ...]:
+        """The number of bytes."""
+        return (int(position or 0),)
+
+    def _error(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}")
+
+
+def parse(content: bytes) -> Demonstration | None:
+    """The demonstration of an entry; None where it is not one."""
+    try:
+        return Demonstration.from_dict(json.loads(content))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _id(line: bytes) -> str:
+    """The id of a line; empty where it is not one demonstration."""
+    try:
+        return str(json.loads(line)["id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -1,0 +1,80 @@
+"""Feedback in a stream of Redis, which several servers append to."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.net.redis_client import connect, describe_address, explain_errors
+from dtdr.serve.feedback.file_log import parse
+from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
+
+PREFIX = "dtdr:feedback:1:"
+"""Of the names of all streams; the number changes with what they hold."""
+
+_ID_SECONDS = 7 * 86_400
+"""So long a second demonstration with the same id is refused."""
+
+_APPEND = """
+for i = 3, #ARGV, 2 do
+  local token = redis.call('GET', KEYS[1] .. ':id:' .. ARGV[i])
+  if token == ARGV[1] then return 0 end
+  if token then return (i - 1) / 2 end
+end
+for i = 3, #ARGV, 2 do
+  redis.call('SET', KEYS[1] .. ':id:' .. ARGV[i], ARGV[1], 'EX', ARGV[2])
+  redis.call('XADD', KEYS[1], '*', 'demonstration', ARGV[i + 1])
+end
+return 0
+"""
+"""Adds all or none: 0, or the number from 1 of the first whose id another request gave. A token of
+the request lets it be sent again where its answer was lost."""
+
+
+class RedisLog(FeedbackLog):
+    """A stream; positions are the ids that Redis gives its entries.
+
+    Args:
+        url: see ``dtdr.net.redis_client.connect``.
+        model: whose feedback it is.
+        redact: scrub secrets and personal data from what is appended.
+    """
+
+    def __init__(self, url: str, model: str, *, redact: bool = True) -> None:
+        super().__init__(redact=redact)
+        self._name = PREFIX + model
+        self._address = describe_address(url)
+        self._client = connect(url)
+        self._script = self._client.register_script(_APPEND)
+
+    def _append(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Add entries; see ``FeedbackLog``."""
+        arguments: list[Any] = [secrets.token_hex(8), _ID_SECONDS]
+        for item in demonstrations:
+            arguments += [item.id, json.dumps(item.to_dict(), separators=(",", ":"))]
+        with explain_errors("logs of feedback", self._address):
+            number = self._script(keys=[self._name], args=arguments)
+        if number:
+            raise DuplicateError(number - 1)
+
+    def read(self, position: str, limit: int) -> list[Entry]:
+        """The next entries; see ``FeedbackLog``."""
+        with explain_errors("logs of feedback", self._address):
+            entries = self._client.xrange(
+                self._name, min=f"({position}" if position else "-", count=limit
+            )
+        return [
+            Entry(
+                identifier.decode(),
+                parse(fields.get(b"demonstration", b"")),
+                int(identifier.split(b"-")[0]) / 1_000,
+            )
+            for identifier, fields in entries
+        ]
+
+    def order(self, position: str) -> tuple[int, ...]:
+        """Milliseconds, and the number among the entries of one."""
+        return tuple(int(part) for part in position.split("-")) if position else (0,)

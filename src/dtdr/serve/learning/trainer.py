@@ -1,0 +1,313 @@
+"""Applies feedback to a model: update, measure on what is held out, publish if it is not worse."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dtdr.api import load
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import DtdrError, InputError, check_at_least
+from dtdr.evaluate.harness import rank_after_calls
+from dtdr.predict.model import Model
+from dtdr.serve.feedback import Entry, FeedbackLog
+from dtdr.serve.learning.versions import Change, Versions, checksum_of, now
+
+MOST_HELD_OUT = 1_000
+"""Demonstrations of feedback that are held out; the last ones count."""
+
+FEWEST_HELD_OUT = 20
+"""Fewer say nothing about a model: MRR on 20 moves by some hundredths with each."""
+
+_AT_ONCE = 5_000
+"""Demonstrations in one update at most."""
+
+_PLANS_AT_ONCE = 64
+"""That are ranked together."""
+
+
+@dataclass(frozen=True)
+class LearnOptions:
+    """How feedback is learned.
+
+    Attributes:
+        batch: demonstrations that are waited for; the networks of dtdr-f learn from 32 together.
+        seconds: after so many the model learns from fewer.
+        share: of the feedback that is held out and never learned from, by hash of the group or id.
+        tolerance: by which MRR may fall: a version that is worse by more is not published.
+        keep: versions that are kept to roll back to.
+
+    Raises:
+        InputError: one is out of range.
+    """
+
+    batch: int = 32
+    seconds: float = 60.0
+    share: float = 0.1
+    tolerance: float = 0.005
+    keep: int = 10
+
+    def __post_init__(self) -> None:
+        check_at_least(1, batch=self.batch, keep=self.keep)
+        check_at_least(0, seconds=self.seconds, share=self.share, tolerance=self.tolerance)
+        if self.share >= 1:
+            raise InputError(f"share is {self.share}; it must be below 1")
+
+
+@dataclass
+class Outcome:
+    """What one look at the log brought.
+
+    Attributes:
+        change: a version that was published or refused; None where there is nothing to decide yet.
+        waiting: demonstrations that were read and are in no version.
+        oldest: seconds since the oldest of these was written or first seen.
+        held_out: demonstrations that versions are measured on.
+        unusable: entries since the start that are no demonstration, or cannot be learned from.
+        reason: why what waits is not learned, where that is not for the lack of feedback.
+    """
+
+    change: Change | None = None
+    waiting: int = 0
+    oldest: float = 0.0
+    held_out: int = 0
+    unusable: int = 0
+    reason: str = ""
+
+
+@dataclass
+class _State:
+    """What is known of the model that is served."""
+
+    checksum: str
+    version: str
+    position: str
+    retriever: Model
+    scores: dict[int, float] = field(default_factory=dict)
+
+
+class Trainer:
+    """The one process that changes a model.
+
+    Args:
+        model: the folder that servers watch.
+        log: of feedback.
+        options: see there.
+        held_out: demonstrations to measure on, beside those of the log; never learned from.
+        clock: seconds since 1970; another one in tests.
+
+    Raises:
+        ModelError: there is no usable model.
+        InputError: its retriever cannot learn after it was fitted, or the log is not the one that
+            was learned from before.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        log: FeedbackLog,
+        options: LearnOptions | None = None,
+        held_out: Sequence[Demonstration] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.versions = Versions(model)
+        self._log = log
+        self._log_file = "" if log.path is None else str(log.path.resolve())
+        self._options = options or LearnOptions()
+        self._given = [item for item in held_out if item.outcome != "failure"]
+        self._clock = clock
+        self._held_out: deque[Demonstration] = deque(maxlen=MOST_HELD_OUT)
+        self._held_out_read = 0
+        self._waiting: list[tuple[Demonstration, float]] = []
+        self._read_to = ""
+        self._unusable = 0
+        self._state = self._find_state()
+        self._read_held_out()
+
+    def step(self, *, flush: bool = False) -> Outcome:
+        """Read what is new in the log, and make a version of it if there is enough.
+
+        Args:
+            flush: make one of whatever there is.
+
+        Raises:
+            DtdrError: the log cannot be read or a version not be written; later it may.
+        """
+        if self._has_changed():  # somebody fitted it anew, or rolled back
+            self._state = self._find_state()
+            self._waiting = []
+            self._read_held_out()
+        while len(self._waiting) < _AT_ONCE:
+            entries = self._log.read(self._read_to, 1_000)
+            for entry in entries:
+                self._take(entry)
+            if not entries:
+                break
+        moment = self._clock()
+        outcome = Outcome(
+            waiting=len(self._waiting),
+            oldest=moment - min((seen for _, seen in self._waiting), default=moment),
+            held_out=len(self._given) + len(self._held_out),
+        )
+        is_due = (
+            flush
+            or outcome.waiting >= self._options.batch
+            or outcome.oldest >= self._options.seconds
+        )
+        if self._waiting and is_due:
+            if outcome.held_out < FEWEST_HELD_OUT:
+                outcome.reason = (
+                    f"{outcome.held_out} demonstrations are held out and {FEWEST_HELD_OUT} are "
+                    "needed to measure on; wait for more feedback, or give --held-out FILE"
+                )
+            else:
+                outcome.change = self._learn()
+                outcome.waiting, outcome.oldest = len(self._waiting), 0.0
+        outcome.unusable = self._unusable
+        return outcome
+
+    def _has_changed(self) -> bool:
+        return checksum_of(self.versions.model) != self._state.checksum
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def _take(self, entry: Entry) -> None:
+        self._read_to = entry.position
+        item = entry.demonstration
+        if item is None:
+            self._unusable += 1
+        elif self._is_held_out(item):
+            self._held_out.append(item)
+            self._held_out_read += 1
+        else:
+            self._waiting.append((item, entry.time or self._clock()))
+
+    def _is_held_out(self, item: Demonstration) -> bool:
+        """By hash, so that each process decides alike, and a conversation is on one side."""
+        if item.outcome == "failure":
+            return False
+        digest = hashlib.sha256((item.group or item.id).encode("utf-8", "replace")).digest()
+        return int.from_bytes(digest[:8], "big") < self._options.share * 2**64
+
+    def _read_held_out(self) -> None:
+        """What was held out of the log before, up to the position that is done with."""
+        self._held_out.clear()
+        end, position = self._state.position, ""
+        while entries := self._log.read(position, 1_000):
+            for entry in entries:
+                if self._log.order(entry.position) > self._log.order(end):
+                    break
+                if entry.demonstration is not None and self._is_held_out(entry.demonstration):
+                    self._held_out.append(entry.demonstration)
+            position = entries[-1].position
+            if self._log.order(position) >= self._log.order(end):
+                break
+        self._read_to = end
+        self._held_out_read = len(self._held_out)
+
+    # -- the model -----------------------------------------------------------------------------
+
+    def _find_state(self) -> _State:
+        """The model that is served, and the position in the log that belongs to it."""
+        folder = self.versions.model
+        checksum = checksum_of(folder)
+        retriever = load(folder)
+        if not retriever.can_update:
+            raise InputError(
+                f"{folder} is a {retriever.name}, which cannot learn after it was fitted; fit a "
+                "dtdr-f, or fit this one again with the log: dtdr fit DATA LOG"
+            )
+        history = self.versions.history()
+        known = [change for change in history if change.checksum == checksum]
+        if known:
+            return _State(checksum, known[-1].version, known[-1].position, retriever)
+        # A model that was fitted anew is taken to have learned from the log so far.
+        position = history[-1].position if history else ""
+        name = self.versions.next_name(history)
+        self.versions.keep_copy(name)
+        self.versions.add(Change(name, "begun", checksum, position, now(), log=self._log_file))
+        return _State(checksum, name, position, retriever)
+
+    def _learn(self) -> Change | None:
+        """A version of what waits, published or refused; None where the model has changed."""
+        items = [item for item, _ in self._waiting]
+        updated = self._update(items)
+        test = [*self._given, *self._held_out]
+        before = self._state.scores.get(self._held_out_read)
+        if before is None:
+            before = mean_reciprocal_rank(self._state.retriever, test)
+            self._state.scores = {self._held_out_read: before}
+        after = before if updated is None else mean_reciprocal_rank(updated, test)
+        if self._has_changed():
+            return None
+        name, checksum = self._state.version, self._state.checksum
+        is_published = updated is not None and after >= before - self._options.tolerance
+        if is_published and updated is not None:
+            name = self.versions.next_name(self.versions.history())
+            checksum = self.versions.save(name, updated)
+        change = Change(
+            name,
+            "published" if is_published else "refused",
+            checksum,
+            self._read_to,
+            now(),
+            len(items),
+            len(test),
+            round(before, 6),
+            round(after, 6),
+            self._log_file,
+        )
+        self.versions.add(change)
+        self._waiting = []
+        if is_published and updated is not None:
+            self.versions.publish(name)
+            self._state = _State(
+                checksum, name, self._read_to, updated, {self._held_out_read: after}
+            )
+            self.versions.prune(self._options.keep)
+        return change
+
+    def _update(self, items: Sequence[Demonstration]) -> Model | None:
+        """A copy that learned from the demonstrations; None where it could from none."""
+        served = self._state.retriever
+        try:
+            return served.update_copy(items)[0]
+        except DtdrError:
+            # One is at fault: those that can be learned from by themselves are learned together.
+            usable = list(filter(self._can_learn, items)) if len(items) > 1 else []
+        self._unusable += len(items) - len(usable)
+        return served.update_copy(usable)[0] if usable else None
+
+    def _can_learn(self, item: Demonstration) -> bool:
+        try:
+            self._state.retriever.update_copy([item])
+        except DtdrError:
+            return False
+        return True
+
+
+def mean_reciprocal_rank(retriever: Model, test: Sequence[Demonstration]) -> float:
+    """MRR over the steps of held-out plans, each the end included, teacher-forced."""
+    reciprocals: list[float] = []
+    for start in range(0, len(test), _PLANS_AT_ONCE):
+        steps = [
+            (item, done)
+            for item in test[start : start + _PLANS_AT_ONCE]
+            for done in range(len(item.plan) + 1)
+        ]
+        acceptable = [
+            step.acceptable
+            for item in test[start : start + _PLANS_AT_ONCE]
+            for step in item.plan.steps()
+        ]
+        for ranking, names in zip(rank_after_calls(retriever, steps), acceptable, strict=True):
+            positions = [retriever.index(name) for name in names]
+            right = np.isin(ranking.order, [place for place in positions if place >= 0])
+            reciprocals.append(1 / (1 + int(right.argmax())) if right.any() else 0.0)
+    return float(np.mean(reciprocals)) if reciprocals else 0.0

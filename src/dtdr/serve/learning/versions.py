@@ -1,0 +1,245 @@
+"""The versions of a model that is learned on, and the history of how each came to be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from dtdr.data.files import lock_file, replace_folder
+from dtdr.errors import InputError, OutputError
+from dtdr.predict.model import Model
+from dtdr.rankers.model_folder import read_config
+
+_HISTORY = "history.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of the history.
+
+    Attributes:
+        version: its name, a number from 000001 on; of a refused one, that which stays.
+        outcome: ``begun``: found in the model's folder; ``published``; ``refused``: worse than what
+            is served, so not published; ``rolled back``: published again.
+        checksum: of the version's ``config.json``, by which the model's folder is recognised.
+        position: up to which the log of feedback is done with.
+        time: in UTC.
+        demonstrations: of feedback that were learned, or refused.
+        held_out: demonstrations that both were measured on.
+        before: MRR on these of what was served.
+        after: of the new version.
+        log: the file of feedback; empty where it is not a file.
+    """
+
+    version: str
+    outcome: Literal["begun", "published", "refused", "rolled back"]
+    checksum: str
+    position: str
+    time: str
+    demonstrations: int = 0
+    held_out: int = 0
+    before: float | None = None
+    after: float | None = None
+    log: str = ""
+
+
+def now() -> str:
+    """The time for a line of the history."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Versions:
+    """A folder beside the model's, ``MODEL.versions``: versions by name, and their history.
+
+    A line of the history is on the disk before the model's folder is replaced. So a process that is
+    killed in between finds the former model and, by its checksum, the position that belongs to it.
+
+    Args:
+        model: the folder that servers watch.
+    """
+
+    def __init__(self, model: Path) -> None:
+        self.model = Path(model)
+        self.folder = self.model.with_name(self.model.name + ".versions")
+
+    def history(self) -> list[Change]:
+        """All changes, oldest first.
+
+        Raises:
+            InputError: a line is not one; half a line at the end, which a crash left, is not read.
+        """
+        path = self.folder / _HISTORY
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {(error.strerror or '').lower()}") from error
+        changes = []
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                changes.append(Change(**json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise InputError(
+                    f"{path}:{number} is not a line of a history; restore it, or delete "
+                    f"{self.folder} to begin anew"
+                ) from error
+        return changes
+
+    def add(self, change: Change) -> None:
+        """Add a line to the history, and wait until the disk has it.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        path = self.folder / _HISTORY
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("a+b") as stream:
+                end = stream.seek(0, os.SEEK_END)
+                stream.seek(0)
+                whole = stream.read().rfind(b"\n") + 1
+                if whole < end:
+                    stream.truncate(whole)  # half a line that a crash left
+                stream.write(json.dumps(asdict(change)).encode() + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise OutputError(
+                f"cannot write {path}: {(error.strerror or str(error)).lower()}"
+            ) from error
+
+    def next_name(self, history: list[Change]) -> str:
+        """The name of the next version."""
+        names = [int(change.version) for change in history]
+        return f"{max(names, default=0) + 1:06d}"
+
+    def keep_copy(self, name: str) -> None:
+        """Keep what is in the model's folder as a version.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        self._copy(self.model, self.folder / name)
+
+    def save(self, name: str, retriever: Model) -> str:
+        """Write a version, which is not published yet; its checksum.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        retriever.save(self.folder / name, force=True)
+        return checksum_of(self.folder / name)
+
+    def publish(self, name: str) -> None:
+        """Put a version in the model's place, at once for everybody who reads it.
+
+        Raises:
+            OutputError: it cannot be written; what was there is intact.
+        """
+        self._copy(self.folder / name, self.model)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        with replace_folder(target) as temporary:
+            for item in source.iterdir():
+                shutil.copyfile(item, temporary / item.name)
+
+    def list_names(self) -> list[str]:
+        """Names of the versions that are there, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(item.name for item in self.folder.iterdir() if item.name.isdigit())
+
+    def prune(self, keep: int) -> None:
+        """Delete the oldest versions, but never the one that is served."""
+        served = checksum_of(self.model)
+        for name in self.list_names()[:-keep]:
+            if checksum_of(self.folder / name) != served:
+                shutil.rmtree(self.folder / name)
+
+    def roll_back(self, name: str) -> Change:
+        """Publish an earlier version; feedback that came since is not learned again.
+
+        Raises:
+            InputError: there is no such version.
+            OutputError: it cannot be written.
+        """
+        if name not in self.list_names():
+            kept = ", ".join(self.list_names()) or "none"
+            raise InputError(f"{self.folder} has no version {name!r}; those kept are: {kept}")
+        history = self.history()
+        change = Change(
+            name,
+            "rolled back",
+            checksum_of(self.folder / name),
+            history[-1].position if history else "",
+            now(),
+            log=history[-1].log if history else "",
+        )
+        self.add(change)
+        self.publish(name)
+        return change
+
+    def begin_anew(self, retriever: Model, sizes: Mapping[Path, int]) -> None:
+        """Publish a model that was fitted anew, and delete all versions of before.
+
+        Args:
+            retriever: the model.
+            sizes: bytes of files that it learned from. Where the log of feedback is one, it is done
+                with up to there; another log, up to where it was.
+
+        Raises:
+            InputError: the history cannot be read.
+            OutputError: something cannot be written.
+        """
+        history = self.history()
+        position, log = (history[-1].position, history[-1].log) if history else ("", "")
+        if log:
+            position = str(sizes.get(Path(log), position))
+        name = self.next_name(history)
+        checksum = self.save(name, retriever)
+        self.add(Change(name, "begun", checksum, position, now(), log=log))
+        self.publish(name)
+        for other in self.list_names():
+            if other != name:
+                shutil.rmtree(self.folder / other)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder, so that one process alone changes the model.
+
+        Raises:
+            InputError: another process holds it.
+            OutputError: it cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            stream = (self.folder / "lock").open("ab")
+        except OSError as error:
+            raise OutputError(
+                f"cannot write {self.folder}: {(error.strerror or str(error)).lower()}"
+            ) from error
+        with stream:
+            try:
+                lock_file(stream, wait=False)
+            except OSError as error:
+                raise InputError(
+                    f"another dtdr learn is at work on {self.model}; there is one at a time"
+                ) from error
+            yield
+
+
+def checksum_of(folder: Path) -> str:
+    """The checksum of a model folder's configuration, which names the tensors' own.
+
+    Raises:
+        ModelError: it is not a usable model folder.
+    """
+    return str(read_config(folder).get("config_sha256", ""))

@@ -1,0 +1,141 @@
+"""The application: service, endpoints and middleware put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from dtdr.errors import InputError
+from dtdr.net.server_logs import log
+from dtdr.serve.feedback import FileLog, open_log
+from dtdr.serve.server.endpoints import Endpoint
+from dtdr.serve.server.keys import KeyFile
+from dtdr.serve.server.middleware import RequestMiddleware, refuse
+from dtdr.serve.server.models import ModelRegistry
+from dtdr.serve.server.openapi import document
+from dtdr.serve.server.routes import ENDPOINTS
+from dtdr.serve.server.server_metrics import Metrics
+from dtdr.serve.server.service import Service
+from dtdr.serve.server.sessions import Sessions
+from dtdr.serve.server.settings import Settings
+from dtdr.serve.server.tracing import Tracing
+from dtdr.serve.server.watching import reload_all, watch
+
+
+def create_app(
+    settings: Settings, *, more: Sequence[Endpoint] = (), tracer_provider: Any = None
+) -> Starlette:
+    """The application, with its models loaded; the models are read before this returns.
+
+    Args:
+        settings: see there.
+        more: further endpoints.
+        tracer_provider: of OpenTelemetry, for spans; None: see ``dtdr.serve.server.tracing``.
+
+    Raises:
+        InputError: the settings contradict themselves, or the file of keys holds none.
+        ModelError: a model folder cannot be used.
+        OutputError: the log of feedback cannot be written.
+    """
+    service = _service(settings, tracer_provider)
+    endpoints = (*ENDPOINTS, *more)
+    service.open_paths = frozenset(item.path for item in endpoints if not item.needs_key)
+    service.document = document([item for item in endpoints if item.is_described])
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        with _reload_on_hangup(service):
+            watching = asyncio.create_task(watch(service))
+            keys = 0 if service.keys is None else len(service.keys.keys)
+            log("ready", models=list(service.models), keys=keys)
+            try:
+                yield
+            finally:
+                service.stop()
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+                await service.sessions.shut_down()
+                for feedback in service.feedback_logs.values():
+                    feedback.close()
+                await to_thread.run_sync(service.tracing.shut_down)
+                log("stopped")
+
+    app = Starlette(
+        routes=[
+            Route(endpoint.path, endpoint, methods=[endpoint.method]) for endpoint in endpoints
+        ],
+        middleware=[Middleware(RequestMiddleware, service)],
+        exception_handlers={HTTPException: refuse},
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app
+
+
+def _service(settings: Settings, tracer_provider: Any) -> Service:
+    keys = None if settings.keys is None else KeyFile(settings.keys)
+    if keys is not None and not keys.keys:
+        raise InputError(
+            f"{settings.keys} holds no key; make one with: dtdr keys create {settings.keys}"
+        )
+    models = ModelRegistry.load(settings.models, settings.limits)
+    tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
+    service = Service(settings, models, _sessions(settings, models), Metrics(), tracing, keys)
+    if settings.feedback_log is not None:
+        for name in models:
+            feedback = open_log(
+                settings.feedback_log,
+                name,
+                one_of_several=len(models) > 1,
+                redact=settings.redact,
+            )
+            if isinstance(feedback, FileLog):
+                feedback.prepare()  # what cannot be written is known now
+            service.feedback_logs[name] = feedback
+    service.metrics.input_price.set(settings.input_price)
+    service.metrics.count_sessions(lambda: len(service.sessions))
+    for model in models.values():
+        model.on_replace = service.sessions.forget
+        service.show_generation(model)
+    return service
+
+
+def _sessions(settings: Settings, models: ModelRegistry) -> Sessions:
+    if settings.session_store is None:
+        return Sessions(settings.limits)
+    from dtdr.serve.server.redis_sessions import RedisSessions
+
+    return RedisSessions(settings.session_store, settings.limits, models)
+
+
+@contextlib.contextmanager
+def _reload_on_hangup(service: Service) -> Iterator[None]:
+    """Reload all models on SIGHUP, where there is such a signal and this is the main thread."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(reload_all(service))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    loop.add_signal_handler(hangup, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(hangup)

@@ -1,0 +1,157 @@
+"""What a model is asked about: a step that a request tells as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dtdr.data.run import CallLike, Run, as_run
+from dtdr.errors import InputError
+from dtdr.predict.session import Session
+from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server.fields import CallMade, Object
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.snapshots import SHORT_CHARACTERS, Snapshot
+
+Result = TypeVar("Result")
+
+
+class Asked(Protocol):
+    """A step or an open session; what is asked for is worked out in a thread of the model's."""
+
+    @property
+    def model(self) -> ServedModel:
+        """Who is asked."""
+
+    @property
+    def query(self) -> str:
+        """What the user asked for."""
+
+    @property
+    def history(self) -> list[str]:
+        """Names of the tools called, oldest first."""
+
+    async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
+        """What is answered with the ranking of the next step, and the snapshot that ranked."""
+
+    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
+        """What is answered with a session that is at this step, and the snapshot that it is of.
+
+        Raises:
+            HTTPException: it took too long.
+        """
+
+
+@dataclass(frozen=True)
+class AskedStep:
+    """A step that a request tells as a whole.
+
+    Attributes:
+        calls: made for the query so far.
+        before: messages and calls before the query.
+        is_short: whether the request that tells it is.
+    """
+
+    model: ServedModel
+    query: str
+    calls: Sequence[CallMade | str]
+    before: Sequence[Object]
+    is_short: bool
+
+    @property
+    def history(self) -> list[str]:
+        """Names of the tools called, oldest first."""
+        return names_of(self.calls)
+
+    def read(self) -> Run:
+        """The query, the calls and what came before, as the library has them.
+
+        Raises:
+            InputError: something is not a call or a message, or two calls share an id.
+        """
+        return read_run(self.query, self.calls, self.before)
+
+    async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
+        """See ``Asked``."""
+        snapshot = self.model.current
+        is_short = self.is_short and len(self.query) <= SHORT_CHARACTERS
+        return await snapshot.run(self._rank, snapshot, answer, is_short=is_short)
+
+    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
+        """See ``Asked``."""
+        snapshot = self.model.current
+        return await snapshot.run(self._ask, snapshot, answer)
+
+    def _rank(self, snapshot: Snapshot, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
+        if has_details(self.calls, self.before):
+            return answer(snapshot, snapshot.retriever.rank(self.read()))
+        return answer(snapshot, snapshot.rank(self.query, self.history))
+
+    def _ask(self, snapshot: Snapshot, answer: Callable[[Snapshot, Session], Result]) -> Result:
+        return answer(snapshot, snapshot.retriever.session(self.read()))
+
+
+def has_details(calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> bool:
+    """Whether more than the names of the calls is known."""
+    return bool(before) or not all(isinstance(item, str) for item in calls)
+
+
+def call_record(call: CallMade | str) -> CallLike:
+    """A call of a request as the library takes it."""
+    if isinstance(call, str):
+        return call
+    return {"tool": call.tool, "arguments": call.arguments}
+
+
+def names_of(calls: Sequence[CallMade | str]) -> list[str]:
+    """The names of the tools that were called."""
+    return [item if isinstance(item, str) else item.tool for item in calls]
+
+
+def read_run(
+    query: str,
+    calls: Sequence[CallMade | str],
+    before: Sequence[Object] = (),
+    *,
+    taken: Collection[str] = (),
+    first: int = 1,
+) -> Run:
+    """What was called and what came before it; long outputs are cut.
+
+    Args:
+        query: what the user asked for.
+        calls: made for it.
+        before: messages and calls before the query.
+        taken: ids that calls before these have.
+        first: number of the first call in its run, its id where that is free.
+
+    Raises:
+        InputError: something is not a call or a message, or two calls share an id.
+    """
+    if not has_details(calls, before):
+        return as_run(query, names_of(calls))
+    run = as_run(query, (), before)
+    given = {item.id for item in calls if isinstance(item, CallMade) and item.id}
+    if both := sorted(given.intersection(taken)):
+        raise InputError(f"two calls share the id {both[0]!r}; ids must be unique in a run")
+    used = {*given, *taken, *(call.id for call in run.earlier)}
+    for number, item in enumerate(calls, start=first):
+        identifier = None if isinstance(item, str) else item.id
+        if identifier is None:
+            while str(number) in used:
+                number += 1  # the next that is free
+            identifier = str(number)
+            used.add(identifier)
+        if isinstance(item, str):
+            run.call(item, id=identifier)
+        else:
+            run.call(
+                item.tool,
+                item.arguments,
+                output=item.output,
+                status=item.status,
+                step=item.step,
+                id=identifier,
+            )
+    return run

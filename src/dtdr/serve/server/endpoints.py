@@ -1,0 +1,260 @@
+"""From a request's body to an endpoint's argument, and from its result to a response."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from math import isfinite
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dtdr.net.bodies import BodyError, read_body
+from dtdr.serve.server.keys import ApiKey
+from dtdr.serve.server.service import Service
+from dtdr.serve.server.snapshots import SHORT_BYTES
+
+KINDS = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    421: "misdirected",
+    422: "invalid_request",
+    429: "too_many",
+    431: "too_large",
+    500: "internal_error",
+    502: "encoder_failed",
+    503: "unavailable",
+    507: "disk_full",
+}
+"""What clients branch on, by status."""
+
+_DRAIN_BYTES = 64_000_000
+"""So much of a body that is too large is read, so that its sender reads the reason."""
+
+_NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
+_JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the server."""
+
+    service: Service
+    id: str
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    key: ApiKey | None = None
+    path: str = "unmatched"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    content: bytes = b""
+    sent: Any = None
+    """The body as it was sent, with what its type does not name, where any text is taken."""
+    status: int = 0
+    started: float = field(default_factory=time.perf_counter)
+    log_fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        """Who a session belongs to."""
+        return "" if self.key is None else self.key.id
+
+    @property
+    def is_short(self) -> bool:
+        """Whether reading the body takes little time."""
+        return len(self.content) <= SHORT_BYTES
+
+    def require_admin(self) -> None:
+        """Refuse a key that may only rank, and every change on a server that only reads.
+
+        Raises:
+            HTTPException: the key has another role, or nothing may be changed.
+        """
+        if self.service.settings.read_only:
+            raise HTTPException(403, "this server changes no model; start it with --learn")
+        if self.key is not None and self.key.role != "admin":
+            raise HTTPException(
+                403, "this key may only rank; make one with: dtdr keys create FILE --role admin"
+            )
+
+    def log(self, model: str, query: str | None = None, **fields: int) -> None:
+        """Add to the request's line in the log; the query only where that is allowed."""
+        self.log_fields = {"model": model, **fields}
+        if query is not None and self.service.settings.log_queries:
+            self.log_fields["query"] = query
+
+
+class Endpoint:
+    """An ASGI application around one function.
+
+    The function takes the ``Call`` and, where it has a second parameter, the body, decoded as that
+    parameter's type; with a default it needs no body. It returns what is encoded as JSON, a
+    response, or None.
+
+    Args:
+        method: of HTTP.
+        path: with parameters in braces.
+        function: a coroutine function; its docstring describes the endpoint.
+        status: of a success.
+        others: what it returns with other statuses, where that is not an ``ErrorResponse``; the
+            function sets ``Call.status`` then.
+        is_described: whether the OpenAPI document has it.
+        needs_key: False where what it says is nothing about models, queries or keys.
+        takes_any_text: whether the body may hold half surrogate pairs, as messages do that were
+            cut within a character; msgspec refuses them.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        function: Callable[..., Awaitable[Any]],
+        *,
+        status: int = 200,
+        others: Mapping[int, type] | None = None,
+        is_described: bool = True,
+        needs_key: bool = True,
+        takes_any_text: bool = False,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.function = function
+        self.status = status
+        self.others = others or {}
+        self.is_described = is_described
+        self.needs_key = needs_key
+        self.takes_any_text = takes_any_text
+        described = signature(function, eval_str=True)
+        self.result = described.return_annotation
+        self.body: Parameter | None = next(iter([*described.parameters.values()][1:]), None)
+        self._type = self.body.annotation if self.body else None
+        # Not strict: numbers may come as text, as from a form or a shell.
+        self._decode = msgspec.json.Decoder(self._type, strict=False).decode
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        call: Call = scope["dtdr.call"]
+        call.path, call.parameters = self.path, scope["path_params"]
+        arguments: tuple[Any, ...] = ()
+        if self.body is not None:
+            try:
+                content = await read_body(
+                    receive, call.service.settings.limits, drained=_DRAIN_BYTES
+                )
+            except BodyError as error:
+                close = {"connection": "close"}
+                raise HTTPException(error.status, error.reason, close) from None
+            call.content = content.removeprefix(codecs.BOM_UTF8)
+            call.started = time.perf_counter()
+            if call.content or self.body.default is Parameter.empty:
+                arguments = (self._argument(scope, call),)
+        result = await self.function(call, *arguments)
+        if isinstance(result, Response):
+            response = result
+        elif result is None:
+            response = Response(status_code=self.status)
+        else:
+            status = call.status or self.status
+            response = Response(encode(result), status, media_type="application/json")
+        await response(scope, receive, send)
+
+    def _argument(self, scope: Scope, call: Call) -> Any:
+        """The body as the function takes it.
+
+        Raises:
+            HTTPException: it is not what the function takes.
+        """
+        kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        if not call.content or not _JSON.match(kind):
+            raise HTTPException(422, _NO_OBJECT)
+        try:
+            if self.takes_any_text:
+                call.sent = decode_any(call.content)
+                return msgspec.convert(call.sent, self._type, strict=False)
+            return self._decode(call.content)
+        except msgspec.ValidationError as error:
+            raise HTTPException(422, validation_message(str(error))) from error
+        except msgspec.DecodeError as error:
+            raise HTTPException(400, f"the body is not JSON ({error})") from error
+        except UnicodeError as error:  # half a surrogate pair, too, where no text may be
+            raise HTTPException(400, "the body is not UTF-8") from error
+
+
+def decode_any(content: bytes) -> Any:
+    """JSON of any shape; half surrogate pairs are allowed.
+
+    Raises:
+        msgspec.DecodeError: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        try:
+            return json.loads(content, parse_constant=_refuse, parse_float=_finite)
+        except ValueError:
+            pass
+        raise
+
+
+def _refuse(number: str) -> None:
+    raise ValueError(f"{number} is not a number that JSON has")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):  # such as 1e999
+        _refuse(text)
+    return number
+
+
+def encode(body: Any) -> bytes:
+    """JSON of structs and plain values."""
+    try:
+        return _ENCODE(body)
+    except UnicodeEncodeError:
+        # Half a surrogate pair, in the name of a tool of a model, say: only an escape can hold it.
+        return json.dumps(msgspec.to_builtins(body), separators=(",", ":")).encode("ascii")
+
+
+def error_body(status: int, message: str, request_id: str) -> bytes:
+    """The JSON of an ``ErrorResponse``."""
+    kind = KINDS.get(status, "error")
+    return encode({"error": {"type": kind, "message": message, "request_id": request_id}})
+
+
+def validation_message(text: str) -> str:
+    """One sentence about what is wrong with a request, from msgspec's own.
+
+    What was sent is not repeated, but for the name of a field: it may be anything, of any size.
+    """
+    reason, _, path = text.partition(" - at `$")
+    where = re.sub(r"\[(\d+|\.\.\.)]", r".\1", path.rstrip("`")).strip(".")[:300]
+    name = "".join(re.findall(r"`([^`]*)`", reason)[:1])[:64]
+    if reason.startswith("Object contains unknown field"):
+        return f"{_join(where, name)}: is not a field of this request"
+    if reason.startswith("Object missing required field"):
+        return f"{_join(where, name)}: field required"
+    if reason.startswith("Invalid enum value"):
+        return f"{where}: is not one of the values that /openapi.json lists"
+    if not where and reason.startswith("Expected `object`"):
+        return _NO_OBJECT
+    reason = reason[:1].lower() + reason[1:300]
+    return f"{where}: {reason}" if where else f"the body is not valid: {reason}"
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name

@@ -1,0 +1,186 @@
+"""API keys: random, kept as hashes only, compared in constant time.
+
+A key is 256 random bits, so a plain SHA-256 of it cannot be searched; slow hashes are for what
+people think up. The file is JSON; the keys themselves are shown once, when they are made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import msgspec
+
+from dtdr.data.files import lock_file, replace_file
+from dtdr.errors import InputError, OutputError
+
+Role = Literal["rank", "admin"]
+"""``rank`` may rank and hold sessions; ``admin`` may also update, save and reload models."""
+
+_PREFIX = "dtdr_"
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """One key, without the key itself."""
+
+    id: str
+    sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
+    role: Role
+    created: str
+    note: str = ""
+
+
+class _Record(msgspec.Struct):
+    """What a key file holds."""
+
+    format: Literal["dtdr-keys"]
+    format_version: Literal[1]
+    keys: tuple[ApiKey, ...]
+
+
+class KeyFile:
+    """The keys of a server.
+
+    Raises:
+        InputError: the file cannot be read, or is not a key file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._stamp: tuple[int, int] | None = None
+        self.keys: tuple[ApiKey, ...] = ()
+        self._read()
+
+    def find(self, presented: str) -> ApiKey | None:
+        """The key that was presented, or None; takes as long whichever it is."""
+        digest = _hash(presented)
+        match = None
+        for key in self.keys:
+            if hmac.compare_digest(key.sha256, digest):
+                match = key
+        return match
+
+    def refresh(self) -> bool:
+        """Read the file again if it changed; one that cannot be read is tried again each time.
+
+        Returns:
+            Whether the file was read.
+
+        Raises:
+            InputError: it is missing, or no key file any more; the keys stay as they were.
+        """
+        stamp = self._look()
+        if stamp is not None and stamp == self._stamp:
+            return False
+        self._read()
+        return True
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    def _read(self) -> None:
+        stamp = self._look()
+        self.keys = read_keys(self.path)
+        self._stamp = stamp
+
+
+def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
+    """The keys of a file.
+
+    Raises:
+        InputError: the file cannot be read, or is not a key file.
+    """
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_Record).keys
+    except OSError as error:
+        remedy = "" if Path(path).exists() else f"; make it with: dtdr keys create {path}"
+        raise InputError(
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}{remedy}"
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"{path} is not a key file of version 1, or damaged ({error}); "
+            "make one with: dtdr keys create"
+        ) from error
+
+
+def create_key(path: str | Path, *, role: Role = "rank", note: str = "") -> tuple[str, ApiKey]:
+    """Make a key and add its hash to a file, which is created where there is none.
+
+    Returns:
+        The key itself, which is kept nowhere, and what the file knows of it.
+
+    Raises:
+        InputError: the file is something else, or there is no such role.
+        OutputError: the file cannot be written.
+    """
+    if role not in get_args(Role):
+        raise InputError(f"unknown role {role!r}; choose one of {', '.join(get_args(Role))}")
+    # Ids are public, in logs and listings, and say nothing about the key.
+    identifier = secrets.token_hex(4)
+    key = _PREFIX + secrets.token_urlsafe(32)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = ApiKey(identifier, _hash(key), role, created, note)
+    with _lock_folder(path):
+        keys = read_keys(path) if Path(path).exists() else ()
+        _write(path, (*keys, entry))
+    return key, entry
+
+
+def revoke_key(path: str | Path, identifier: str) -> None:
+    """Take a key out of a file; a running server notices within seconds.
+
+    Raises:
+        InputError: no key has that id, or the file is not a key file.
+        OutputError: the file cannot be written.
+    """
+    with _lock_folder(path):
+        keys = read_keys(path)
+        others = tuple(key for key in keys if key.id != identifier)
+        if len(others) == len(keys):
+            known = ", ".join(key.id for key in keys) or "none"
+            raise InputError(f"{path} holds no key {identifier!r}; it holds: {known}")
+        _write(path, others)
+
+
+@contextlib.contextmanager
+def _lock_folder(path: str | Path) -> Iterator[None]:
+    """Have no other process change a key file between read and write.
+
+    Its folder is held, since the file itself is replaced; on Windows no folder can be.
+    """
+    folder = Path(path).resolve().parent
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if sys.platform != "win32":
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                lock_file(descriptor)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OutputError(f"cannot write {path}: {reason}") from error
+        yield
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _write(path: str | Path, keys: tuple[ApiKey, ...]) -> None:
+    content = msgspec.json.format(msgspec.json.encode(_Record("dtdr-keys", 1, keys)), indent=1)
+    with replace_file(path) as stream:
+        stream.write(content.decode() + "\n")
+    os.chmod(path, 0o600)  # hashes only, but still private

@@ -1,0 +1,186 @@
+"""``/v1/mask/openai`` and ``/v1/mask/anthropic``: a request in, what to change in it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+from starlette.exceptions import HTTPException
+
+from dtdr.agents import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
+from dtdr.agents.policy import TOLERANCE
+from dtdr.agents.requests import count_definitions
+from dtdr.predict.model import Model
+from dtdr.rankers.selection import AnthropicForm, OpenAIForm
+from dtdr.serve.server.endpoints import Call
+from dtdr.serve.server.fields import (
+    Coverage,
+    Fallback,
+    ModelName,
+    Object,
+    Request,
+    Response,
+    Threshold,
+    TokenBudget,
+    ToolName,
+    TopK,
+)
+
+
+class MaskPolicy(Request, kw_only=True):
+    """Which tools are shown, as ``dtdr.agents.ToolPolicy``; without bounds, what suits."""
+
+    top_k: TopK = None
+    coverage: Coverage = None
+    threshold: Threshold = None
+    token_budget: TokenBudget = None
+    fallback: Fallback = True
+    always_include: tuple[ToolName, ...] = ()
+    sticky: Literal["none", "grow", "confidence"] = "none"
+    tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
+
+
+class OpenAIBody(Struct, kw_only=True):
+    """Keywords of ``chat.completions.create`` (``messages``) or ``responses.create`` (``input``).
+
+    Fields that are not named here are allowed, and not looked at.
+    """
+
+    messages: list[Object] = []
+    input: str | list[Object] = ""
+    tools: list[Object] = []
+    tool_choice: str | Object | None = None
+
+
+class AnthropicBody(Struct, kw_only=True):
+    """Keywords of ``messages.create``; fields that are not named here are not looked at."""
+
+    messages: list[Object]
+    tools: list[Object] = []
+    tool_choice: Object | None = None
+
+
+class MaskRequest(Request, kw_only=True):
+    """What requests for a mask share."""
+
+    policy: MaskPolicy = field(default_factory=MaskPolicy)
+    model: ModelName = None
+
+
+class OpenAIMaskRequest(MaskRequest, kw_only=True):
+    """A request to OpenAI, or to a server with the same API, to be masked."""
+
+    request: OpenAIBody
+    form: OpenAIForm = "allowed-tools"
+
+
+class AnthropicMaskRequest(MaskRequest, kw_only=True):
+    """A request to Anthropic to be masked."""
+
+    request: AnthropicBody
+    form: AnthropicForm = "deferred"
+
+
+class MaskResponse(Response, kw_only=True):
+    """What to change in the request: ``{**request, **changes}``."""
+
+    changes: Annotated[Object, Meta(description="Fields of the request that are others now.")]
+    shown: list[str]
+    hidden: list[str]
+    reasons: Annotated[
+        dict[str, str], Meta(description="Why each tool is shown: ranked, called, unknown, …")
+    ]
+    failure: Annotated[
+        str, Meta(description="Why every tool is shown; empty where ranking did not fail.")
+    ]
+    model: str
+    generation: int
+
+
+# -- endpoints -----------------------------------------------------------------------------------
+
+
+async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
+    """Show an OpenAI model the tools that the next step needs."""
+    return await _mask(call, body)
+
+
+async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse:
+    """Show a Claude model the tools that the next step needs."""
+    return await _mask(call, body)
+
+
+async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> MaskResponse:
+    service = call.service
+    model = service.models.find(body.model)
+    messages = body.request.messages
+    if (
+        isinstance(body, OpenAIMaskRequest)
+        and not messages
+        and isinstance(body.request.input, list)
+    ):
+        messages = body.request.input
+    tools = body.request.tools
+    _check(call, tools, messages)
+    call.log(model.name, tools=len(tools), messages=len(messages))
+    snapshot = model.current
+
+    def answer() -> tuple[MaskResponse, tuple[int, int]]:
+        request: dict[str, Any] = call.sent["request"]
+        masked, selection, tokens = _apply(body, request, snapshot.retriever)
+        response = MaskResponse(
+            changes={key: value for key, value in masked.items() if request.get(key) != value},
+            shown=list(selection.shown),
+            hidden=list(selection.hidden),
+            reasons=dict(selection.reasons),
+            failure=selection.failure,
+            model=model.name,
+            generation=snapshot.generation,
+        )
+        return response, tokens
+
+    response, tokens = await snapshot.run(answer)
+    service.metrics.rankings.labels(model.name).inc()
+    service.metrics.shown_tokens.labels(model.name).inc(tokens[0])
+    service.metrics.hidden_tokens.labels(model.name).inc(tokens[1])
+    return response
+
+
+def _check(call: Call, tools: Sequence[object], messages: Sequence[object]) -> None:
+    limits = call.service.settings.limits
+    if len(tools) > limits.tools:
+        raise HTTPException(422, f"{len(tools)} tools were sent; the limit is {limits.tools}")
+    # An answer and its tool results are two messages and more.
+    if len(messages) > 4 * limits.history:
+        raise HTTPException(
+            422, f"{len(messages)} messages were sent; the limit is {4 * limits.history}"
+        )
+
+
+def _apply(
+    body: OpenAIMaskRequest | AnthropicMaskRequest,
+    request: dict[str, Any],
+    retriever: Model,
+) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
+    """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
+    mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
+    try:
+        if isinstance(body, OpenAIMaskRequest):
+            selection = openai.select(request, mask)
+            if body.form == "additional-tools":
+                masked = openai.mask_request(request, mask, body.form)
+            else:
+                masked = openai.apply(request, selection, body.form)
+            return masked, selection, count_definitions(request, masked, openai.tool_name)
+        selection = anthropic.select(request, mask)
+        if body.form == "deferred":
+            masked = anthropic.mask_request(request, mask, "deferred")
+        else:
+            masked = anthropic.apply(request, selection, body.form)
+        return masked, selection, count_definitions(request, masked, anthropic.tool_name)
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        raise HTTPException(
+            422, f"the request has not the shape of the provider's API ({type(error).__name__})"
+        ) from error

@@ -1,0 +1,180 @@
+"""What every request passes: its id, host and key before it is answered; metrics and log after."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import re
+import time
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dtdr.errors import (
+    DtdrError,
+    EncoderError,
+    InputError,
+    ModelError,
+    OutputError,
+    UnavailableError,
+)
+from dtdr.net.origins import refuse_page
+from dtdr.net.server_logs import Tally, log, log_failure
+from dtdr.net.workers import client
+from dtdr.serve.feedback import DuplicateError
+from dtdr.serve.server.endpoints import Call, error_body
+from dtdr.serve.server.keys import ApiKey
+from dtdr.serve.server.service import Service
+
+_NUMBERS = random.Random()
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_STATUSES: dict[type[DtdrError], int] = {
+    DuplicateError: 409,
+    InputError: 422,
+    UnavailableError: 503,
+    EncoderError: 502,
+    ModelError: 503,
+    DtdrError: 500,
+}
+"""Of errors; the first kind that an error is of counts."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class RequestMiddleware:
+    """Checks requests, answers errors, and counts and logs what was answered."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        self._refused = Tally("requests without a valid key")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        call = scope["dtdr.call"] = Call(self._service, _request_id(headers), headers)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] += [
+                    (b"x-request-id", call.id.encode("ascii")),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        with self._service.tracing.request(scope, headers) as record_span:
+            try:
+                self._check_host(headers)
+                call.key = self._check_key(scope, headers)
+                client.set(call.owner or (scope.get("client") or ("",))[0])
+                await self._app(scope, receive, send_with_id)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
+                if not status:
+                    await refuse(Request(scope), error)(scope, receive, send_with_id)
+                else:
+                    log_failure(call.id)
+            finally:
+                record_span(call.path, status)
+                self._note(scope, call, status)
+
+    # -- before --------------------------------------------------------------------------------
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        """Without keys, refuse names that are not this machine's, and requests of web pages."""
+        if self._service.keys is None and (refusal := refuse_page(headers)):
+            status, reason = refusal
+            raise HTTPException(status, f"{reason}; start it with keys to use it from elsewhere")
+
+    def _check_key(self, scope: Scope, headers: dict[bytes, bytes]) -> ApiKey | None:
+        """The key of a request; one and the same answer for every way in which it can be wrong."""
+        keys = self._service.keys
+        if keys is None or scope["path"] in self._service.open_paths:
+            return None
+        presented = headers.get(b"x-api-key", b"")
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer":
+            presented = token.strip()
+        key = keys.find(presented.decode("latin-1"))
+        if key is None:
+            # Keys are too long to be guessed, so no client is locked out.
+            self._service.metrics.refused_keys.inc()
+            self._refused.add("count")
+            raise HTTPException(
+                401,
+                "send a valid key as: Authorization: Bearer KEY",
+                {"www-authenticate": "Bearer"},
+            )
+        return key
+
+    # -- after ---------------------------------------------------------------------------------
+
+    def _note(self, scope: Scope, call: Call, status: int) -> None:
+        seconds = time.perf_counter() - call.started
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._service.metrics.count_request(call.path, method, status, seconds)
+        if not self._service.settings.log_requests and status < 500:
+            return
+        log(
+            "request",
+            level=logging.ERROR if status >= 500 else logging.INFO,
+            id=call.id,
+            method=method,
+            route=call.path,
+            status=status,
+            ms=round(seconds * 1e3, 3),
+            **({} if call.key is None else {"key": call.key.id}),
+            **call.log_fields,
+        )
+
+
+def refuse(request: Request, error: Exception) -> Response:
+    """The response to a request that raised an error."""
+    call: Call = request.scope["dtdr.call"]
+    headers = dict(getattr(error, "headers", None) or {})
+    if isinstance(error, HTTPException):
+        status, message = error.status_code, _reason(request.method, error)
+    elif isinstance(error, OutputError):
+        status, message = _explain_output(error)
+    elif isinstance(error, DtdrError):
+        status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+        message = str(error)
+    elif isinstance(error, RecursionError):
+        status, message = 422, "the request is nested too deeply"
+    else:
+        log_failure(call.id)
+        status, message = 500, "the server failed; its log has the reason"
+    if isinstance(error, UnavailableError):
+        headers["retry-after"] = "1"
+    body = error_body(status, message, call.id)
+    return Response(body, status, headers, "application/json")
+
+
+def _explain_output(error: OutputError) -> tuple[int, str]:
+    """Status and reason where something cannot be written; its path is not for clients."""
+    if getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return 507, "the disk of the server is full; nothing was kept, try again later"
+    return 503, "the server cannot write its files, and its log says why; nothing was kept"
+
+
+def _reason(method: str, error: HTTPException) -> str:
+    """What the error says; where the router raised it, what would work."""
+    if error.detail != HTTPStatus(error.status_code).phrase:
+        return error.detail
+    if error.status_code == 404:
+        return "there is nothing at this path; see /docs"
+    allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
+    return f"{method[:16]} does not work here; use {' or '.join(allowed)}"
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else _NUMBERS.randbytes(8).hex()

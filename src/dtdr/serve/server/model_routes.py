@@ -1,0 +1,150 @@
+"""Endpoints that show models, and those that change them."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from starlette.exceptions import HTTPException
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.outputs import bound_output, parse_output
+from dtdr.errors import InputError
+from dtdr.serve.server.endpoints import Call
+from dtdr.serve.server.model_schemas import (
+    FeedbackDemonstration,
+    FeedbackRequest,
+    FeedbackResponse,
+    ModelDetail,
+    ModelResponse,
+    ModelsResponse,
+)
+from dtdr.serve.server.models import ServedModel
+
+
+async def list_models(call: Call) -> ModelsResponse:
+    """Every served model."""
+    models = call.service.models.values()
+    return ModelsResponse(models=[ModelResponse(**_describe(model)) for model in models])
+
+
+async def show_model(call: Call) -> ModelDetail:
+    """One model and its tool vocabulary."""
+    model = call.service.models.find(call.parameters["model"])
+    vocabulary = list(model.current.retriever.vocabulary)
+    return ModelDetail(**_describe(model), vocabulary=vocabulary)
+
+
+async def reload_model(call: Call) -> ModelResponse:
+    """Load a model's folder again; what was learned and not saved is dropped. Role: admin."""
+    call.require_admin()
+    model = call.service.models.find(call.parameters["model"])
+    await call.service.reload(model)
+    return ModelResponse(**_describe(model))
+
+
+async def save_model(call: Call) -> ModelResponse:
+    """Save the updates of a model to its folder. Role: admin."""
+    call.require_admin()
+    model = call.service.models.find(call.parameters["model"])
+    await call.service.save(model)
+    return ModelResponse(**_describe(model))
+
+
+def _describe(model: ServedModel) -> dict[str, Any]:
+    current = model.current
+    return {
+        "name": model.name,
+        "retriever": current.retriever.name,
+        "generation": current.generation,
+        "tools": len(current.retriever.vocabulary),
+        "demonstrations": current.retriever.training_.demonstrations,
+        "can_learn": model.can_learn,
+        "unsaved": model.unsaved,
+        "loaded_at": current.loaded_at,
+        "reload_error": model.reload_error,
+    }
+
+
+async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
+    """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
+    call.require_admin()
+    service = call.service
+    model = service.models.find(body.model)
+    limit = service.settings.limits.demonstrations
+    if len(body.demonstrations) > limit:
+        raise HTTPException(
+            422, f"{len(body.demonstrations)} demonstrations were sent; the limit is {limit}"
+        )
+    for item in body.demonstrations:
+        service.check_step(item.query, item.calls, item.before)
+    demonstrations = await model.current.run(_read, body)
+    call.log(model.name, demonstrations=len(demonstrations))
+    feedback_log = service.feedback_logs.get(model.name)
+    learned = logged = 0
+    if feedback_log is not None:
+        with service.showing_failure(f"feedback of {model.name}"):
+            await to_thread.run_sync(feedback_log.append, demonstrations)
+        logged = len(demonstrations)
+        service.metrics.logged.labels(model.name).inc(logged)
+    else:
+        learned = await model.learn(demonstrations)
+        service.metrics.learned.labels(model.name).inc(learned)
+        service.show_generation(model)
+    return FeedbackResponse(
+        model=model.name,
+        learned=learned,
+        logged=logged,
+        generation=model.current.generation,
+        unsaved=model.unsaved,
+    )
+
+
+def _read(body: FeedbackRequest) -> list[Demonstration]:
+    demonstrations: list[Demonstration] = []
+    for number, item in enumerate(body.demonstrations):
+        try:
+            demonstrations.append(_demonstration(item))
+        except InputError as error:
+            raise HTTPException(422, f"demonstrations.{number}: {error}") from error
+        except RecursionError as error:
+            raise HTTPException(422, f"demonstrations.{number}: nested too deeply") from error
+    return demonstrations
+
+
+def _demonstration(item: FeedbackDemonstration) -> Demonstration:
+    """The demonstration that a client sent.
+
+    Raises:
+        InputError: its plan is not a DAG over earlier calls, or its parent or time is not one.
+    """
+    calls = [
+        call if isinstance(call, str) else _bound_record(msgspec.structs.asdict(call))
+        for call in item.calls
+    ]
+    record: dict[str, Any] = {
+        "id": item.id or secrets.token_hex(8),
+        "query": item.query,
+        "calls": calls,
+        "links": item.links,
+        "before": list(map(_bound_record, item.before)),
+        "source": item.source,
+        "outcome": item.outcome,
+        "group": item.group,
+        "time": datetime.now(UTC) if item.time is None else item.time,
+    }
+    if item.parent is not None:
+        record["parent"] = item.parent
+    return Demonstration.from_dict(record)
+
+
+def _bound_record(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a call with its output cut to what is kept of one; a message as it is."""
+    output = record.get("output")
+    if output is None:
+        return record
+    output, length = bound_output(parse_output(output))
+    return {**record, "output": output, "output_length": length or record.get("output_length")}

@@ -1,0 +1,113 @@
+"""All endpoints, and those of the server itself: its health, metrics and description."""
+
+from __future__ import annotations
+
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+import dtdr
+from dtdr.serve.server import openapi
+from dtdr.serve.server.endpoints import Call, Endpoint, encode
+from dtdr.serve.server.masks import mask_anthropic, mask_openai
+from dtdr.serve.server.model_routes import (
+    feedback,
+    list_models,
+    reload_model,
+    save_model,
+    show_model,
+)
+from dtdr.serve.server.model_schemas import Health
+from dtdr.serve.server.session_routes import (
+    call_in_session,
+    create_session,
+    delete_session,
+    judge_in_session,
+    plan_session,
+    predict_session,
+    rank_session,
+    search_session,
+    show_session,
+)
+from dtdr.serve.server.step_routes import (
+    explain,
+    judge_call,
+    predict_calls,
+    predict_plans,
+    rank,
+    rank_batch,
+    search,
+)
+
+
+async def show_health(call: Call) -> Health:
+    """Whether the process answers. Needs no key."""
+    return Health(status="ok", version=dtdr.__version__)
+
+
+async def show_readiness(call: Call) -> Health:
+    """Whether models are loaded and the server is not stopping. Needs no key."""
+    is_stopping = call.service.is_stopping
+    if is_stopping:
+        call.status = 503
+    return Health(
+        status="stopping" if is_stopping else "ok",
+        version=dtdr.__version__,
+        failing=len(call.service.failures),
+    )
+
+
+async def show_metrics(call: Call) -> PlainTextResponse:
+    """Metrics, as Prometheus reads them."""
+    metrics = call.service.metrics
+    return PlainTextResponse(metrics.text(), media_type=metrics.content_type)
+
+
+async def show_document(call: Call) -> Response:
+    """The description of every endpoint for programs."""
+    return Response(encode(call.service.document), media_type="application/json")
+
+
+async def show_page(call: Call) -> HTMLResponse:
+    """The description of every endpoint as a page that loads nothing from elsewhere."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return HTMLResponse(
+        openapi.page(call.service.document), headers={"content-security-policy": policy}
+    )
+
+
+async def lead_to_page(call: Call) -> RedirectResponse:
+    """Who opens the server in a browser gets its page."""
+    return RedirectResponse("/docs")
+
+
+ENDPOINTS = (
+    # A router looks from the top: first what agents ask at every step.
+    Endpoint("POST", "/v1/rank", rank),
+    Endpoint("POST", "/v1/sessions/{session}/call", call_in_session),
+    Endpoint("POST", "/v1/sessions/{session}/rank", rank_session),
+    Endpoint("POST", "/v1/search", search),
+    Endpoint("POST", "/v1/surprise", judge_call),
+    Endpoint("POST", "/v1/sessions/{session}/surprise", judge_in_session),
+    Endpoint("POST", "/v1/sessions/{session}/search", search_session),
+    Endpoint("POST", "/v1/calls", predict_calls),
+    Endpoint("POST", "/v1/sessions/{session}/calls", predict_session),
+    Endpoint("POST", "/v1/plans", predict_plans),
+    Endpoint("POST", "/v1/sessions/{session}/plans", plan_session),
+    Endpoint("POST", "/v1/sessions", create_session, status=201),
+    Endpoint("POST", "/v1/mask/openai", mask_openai, takes_any_text=True),
+    Endpoint("POST", "/v1/mask/anthropic", mask_anthropic, takes_any_text=True),
+    Endpoint("POST", "/v1/rank/batch", rank_batch),
+    Endpoint("POST", "/v1/explain", explain),
+    Endpoint("GET", "/v1/sessions/{session}", show_session),
+    Endpoint("DELETE", "/v1/sessions/{session}", delete_session, status=204),
+    Endpoint("POST", "/v1/feedback", feedback),
+    Endpoint("GET", "/v1/models", list_models),
+    Endpoint("GET", "/v1/models/{model}", show_model),
+    Endpoint("POST", "/v1/models/{model}/reload", reload_model),
+    Endpoint("POST", "/v1/models/{model}/save", save_model),
+    Endpoint("GET", "/healthz", show_health, needs_key=False),
+    Endpoint("GET", "/readyz", show_readiness, others={503: Health}, needs_key=False),
+    Endpoint("GET", "/metrics", show_metrics),
+    Endpoint("GET", "/openapi.json", show_document, is_described=False, needs_key=False),
+    Endpoint("GET", "/docs", show_page, is_described=False, needs_key=False),
+    Endpoint("GET", "/", lead_to_page, is_described=False, needs_key=False),
+)

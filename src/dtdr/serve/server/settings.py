@@ -1,0 +1,92 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dtdr.errors import InputError
+from dtdr.net.limits import Limits, is_loopback
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8756
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is started with.
+
+    Attributes:
+        models: folders by the name that requests use.
+        host: address to listen on; anything but loopback needs ``keys``.
+        port: 0 takes a free one.
+        keys: file of API keys that ``dtdr keys create`` wrote; None: no key is asked for.
+        limits: see there.
+        watch_seconds: between looks at the model folders; 0 does not look.
+        session_store: address of the Redis or Valkey that keeps the sessions; None: this process.
+        feedback_log: file, with ``{model}`` in its name where there are several models, or address
+            of Redis, that feedback is appended to for ``dtdr learn``; None: models learn from it in
+            memory.
+        redact: whether secrets and personal data are scrubbed from what is appended there.
+        log_queries: whether logs and spans may hold the text of queries.
+        log_requests: whether every request is logged, or those that fail only.
+        input_price: dollars that a million tokens of input cost, for the metrics; 0 where unknown.
+        read_only: whether feedback, reloading and saving are refused to everybody.
+    """
+
+    models: dict[str, Path]
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    keys: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    session_store: str | None = None
+    watch_seconds: float = 2.0
+    feedback_log: str | None = None
+    redact: bool = True
+    log_queries: bool = False
+    log_requests: bool = True
+    input_price: float = 0.0
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InputError("there is no model to serve; name at least one model folder")
+        if not 0 <= self.port <= 65_535:
+            raise InputError(f"the port is {self.port}; it must be between 0 and 65535")
+        if self.watch_seconds < 0:
+            raise InputError("seconds between looks must not be negative")
+        if self.keys is None and not is_loopback(self.host):
+            raise InputError(
+                f"{self.host} can be reached from other machines; pass --keys FILE "
+                "(made by: dtdr keys create FILE), or listen on 127.0.0.1"
+            )
+
+
+def named_models(given: Iterable[str]) -> dict[str, Path]:
+    """Folders by name from ``name=folder`` or ``folder``, whose own name is taken then.
+
+    Raises:
+        InputError: a name is empty, holds other characters than letters, digits, ``.``, ``_`` and
+            ``-``, or is given twice.
+    """
+    models: dict[str, Path] = {}
+    for item in given:
+        name, equals, folder = item.partition("=")
+        if not equals:
+            name, folder = Path(item).resolve().name, item
+        if not name or not set(name) <= _NAME:
+            raise InputError(
+                f"{name!r} cannot name a model; use letters, digits, '.', '_' and '-', "
+                "as in: dtdr serve mail=models/mail"
+            )
+        if name in models:
+            raise InputError(
+                f"two models are named {name!r}; name them apart: first=a/model second=b/model"
+            )
+        if not folder:
+            raise InputError(f"model {name!r} has no folder; write {name}=FOLDER")
+        models[name] = Path(folder)
+    return models

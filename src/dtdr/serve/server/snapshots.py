@@ -1,0 +1,121 @@
+"""A model at one moment: its retriever, how it ranks, and the queries that it keeps prepared."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, TypeVarTuple
+
+from starlette.exceptions import HTTPException
+
+from dtdr.net.workers import Workers
+from dtdr.predict.model import Model
+from dtdr.predict.steps import Prepared
+from dtdr.rankers.ranking import Ranking
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+SHORT_CHARACTERS = 500
+"""Of a query that is ranked in the event loop, where that was measured to take 5 ms at most: dtdr-f
+takes 2 ms for 500 that are slow to read, 0.9 ms for others, and 47 ms for 8,000."""
+
+SHORT_BYTES = 8_000
+"""Of a body that is read in the event loop, with the history in it: 0.1 ms."""
+
+PREPARED_BYTES = 32_000_000
+"""Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the
+.94 ms of a ranking with dtdr-f on TinyAgent, when this was chosen."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A fitted retriever as it is at one moment; it is never changed, only replaced.
+
+    Attributes:
+        retriever: fitted.
+        generation: counts the snapshots of a model, from 1.
+        inline: whether it ranks what is short in the event loop: its encoder is learned, or there
+            is none, and the ranking of a short text was measured to take little time.
+        workers: of the model.
+    """
+
+    retriever: Model
+    generation: int
+    inline: bool
+    loaded_at: str
+    workers: Workers
+    _prepare: Callable[[str], Prepared]
+
+    def rank(self, query: str, history: Sequence[str]) -> Ranking:
+        """Rank one step; a query that was ranked lately is not prepared again."""
+        return self._prepare(query).rank(history)
+
+    async def run(
+        self,
+        work: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+        is_short: bool = False,
+    ) -> Result:
+        """Do what the model is asked for: in a thread of the model's.
+
+        Args:
+            work: what is done.
+            arguments: of it.
+            is_short: whether it ranks one step of a short text: the event loop does that, where
+                the model is ``inline``, in less time than it takes to start a thread twice.
+
+        Raises:
+            HTTPException: it took too long.
+        """
+        if is_short and self.inline:
+            return work(*arguments)
+        try:
+            return await self.workers.run(work, *arguments)
+        except TimeoutError:
+            raise HTTPException(
+                503, "the model did not rank in time; try again later", {"retry-after": "1"}
+            ) from None
+
+
+def prepared_bytes(retriever: Model, query: str) -> int:
+    """About what a prepared query takes.
+
+    dtdr-f, which takes most, has 29 kB for a short query and 245 kB for one of 2,000 characters on
+    48 tools, and 0.16 and 1.0 MB on 2,048 tools; this says 46 and 269 kB, and 0.25 and 1.5 MB.
+    """
+    return (len(query) + 400) * (100 + len(retriever.vocabulary) // 4)
+
+
+class PreparedQueries:
+    """Prepares queries, and keeps those that were asked for last.
+
+    Args:
+        retriever: prepares them.
+        limit: bytes that they may take together; one that takes a tenth of it is not kept.
+    """
+
+    def __init__(self, retriever: Model, limit: int) -> None:
+        self._retriever = retriever
+        self._limit = limit
+        self._kept: OrderedDict[str, tuple[Prepared, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, query: str) -> Prepared:
+        """The prepared query."""
+        with self._lock:
+            if query in self._kept:
+                self._kept.move_to_end(query)
+                return self._kept[query][0]
+        prepared = self._retriever.prepare(query)
+        size = prepared_bytes(self._retriever, query)
+        with self._lock:
+            if size <= self._limit // 10 and query not in self._kept:
+                self._kept[query] = prepared, size
+                self._bytes += size
+            while self._bytes > self._limit:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+        return prepared

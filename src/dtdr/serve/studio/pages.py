@@ -1,0 +1,56 @@
+"""The page of the studio and what it loads: files of the package, as they are."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+from starlette.responses import Response
+
+from dtdr.serve.server.endpoints import Call, Endpoint
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+"""Nothing from other hosts, no script or style in the page itself, and no other page around it."""
+
+_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",  # ask each time whether it changed: names have no hash
+    "vary": "accept-encoding",
+}
+_FILES = {
+    "/studio": ("index.html", "text/html"),
+    "/studio/studio.js": ("studio.js", "text/javascript"),
+    "/studio/studio.css": ("studio.css", "text/css"),
+    "/studio/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+def pages() -> list[Endpoint]:
+    """One endpoint a file; they say nothing about models and need no key."""
+    return [
+        Endpoint("GET", path, _send(name, kind), is_described=False, needs_key=False)
+        for path, (name, kind) in _FILES.items()
+    ]
+
+
+def _send(name: str, kind: str) -> Callable[[Call], Awaitable[Response]]:
+    content = resources.files("dtdr.serve.studio").joinpath("static", name).read_bytes()
+    packed = gzip.compress(content, 6, mtime=0)
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+    async def send(call: Call) -> Response:
+        """A file of the page."""
+        headers = {**_HEADERS, "etag": tag}
+        if call.headers.get(b"if-none-match", b"").decode("latin-1") == tag:
+            return Response(status_code=304, headers=headers)
+        if b"gzip" in call.headers.get(b"accept-encoding", b""):
+            return Response(packed, 200, {**headers, "content-encoding": "gzip"}, kind)
+        return Response(content, 200, headers, kind)
+
+    return send

@@ -1,0 +1,345 @@
+"""The endpoints of the studio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+import dtdr
+from dtdr.agents import ToolPolicy
+from dtdr.data.calls import renumber_calls
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import Run
+from dtdr.data.tools import Tool
+from dtdr.errors import InputError
+from dtdr.evaluate.compare import compare
+from dtdr.llm.prompting import METHODS, Examples
+from dtdr.predict.model import Model
+from dtdr.rankers.selection import Selection, count_tokens
+from dtdr.serve.server.endpoints import Call, Endpoint
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.step_routes import read_step
+from dtdr.serve.studio import schemas
+from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
+from dtdr.serve.studio.pages import pages
+from dtdr.serve.studio.runs import RunFilter, Runs
+from dtdr.serve.studio.steps import make_prompts, select_shown
+
+Result = TypeVar("Result")
+
+_GROUPS = 200
+_UNCALLED = 200
+_TOOLS_OF_LINE = 12
+
+
+class Studio:
+    """What the studio shows beside the served models.
+
+    Args:
+        runs: of the file that was given; None shows the plans that a model kept.
+        name: of that file.
+        lab: the runs of labs.
+    """
+
+    def __init__(self, runs: Runs | None = None, name: str = "", lab: Lab | None = None) -> None:
+        self._runs = runs
+        self._name = name
+        self._lab = lab
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """What the studio adds to a server."""
+        return (
+            *pages(),
+            Endpoint("GET", "/v1/studio", self.about),
+            Endpoint("POST", "/v1/studio/graph", self.graph),
+            Endpoint("POST", "/v1/studio/tool", self.tool),
+            Endpoint("POST", "/v1/studio/runs", self.runs),
+            Endpoint("GET", "/v1/studio/runs/{position}", self.run),
+            Endpoint("POST", "/v1/studio/shown", self.shown),
+            Endpoint("POST", "/v1/studio/prompt", self.prompt),
+            Endpoint("POST", "/v1/studio/lab", self.lab),
+            Endpoint("POST", "/v1/studio/lab/report", self.report),
+            Endpoint("POST", "/v1/studio/lab/compare", self.compare),
+        )
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    async def about(self, call: Call) -> schemas.StudioAbout:
+        """What there is to look at."""
+        service = call.service
+        models = [
+            schemas.StudioModel(
+                name=model.name,
+                retriever=model.current.retriever.name,
+                tools=len(model.current.retriever.vocabulary) - 1,
+                demonstrations=model.current.retriever.training_.demonstrations,
+                has_arguments=model.current.retriever.arguments_ is not None,
+                can_learn=model.can_learn,
+            )
+            for model in service.models.values()
+        ]
+        runs = self._runs
+        is_rank_key = call.key is not None and call.key.role != "admin"
+        return schemas.StudioAbout(
+            version=dtdr.__version__,
+            models=models,
+            data=self._name,
+            runs=0 if runs is None else len(runs.demonstrations),
+            groups=[] if runs is None else runs.groups[:_GROUPS],
+            has_lab=self._lab is not None,
+            may_learn=not service.settings.read_only and not is_rank_key,
+            icl_methods={method.name: method.summary for method in METHODS.values()},
+        )
+
+    async def graph(self, call: Call, body: schemas.GraphRequest) -> schemas.GraphResponse:
+        """The tools of the runs as a graph: counts, order, dependencies, loops, failures."""
+        model = call.service.models.find(body.model)
+        chosen = _filter(body.filter)
+
+        def make() -> schemas.GraphResponse:
+            runs = self._of(model)
+            graph = runs.graph(chosen)
+            if body.tool is not None:
+                try:
+                    nodes, edges = graph.around(body.tool, body.limit)
+                except KeyError:
+                    raise _no_run_calls(body.tool) from None
+            else:
+                nodes, edges = graph.whole() if body.whole else graph.flow(body.limit)
+            called = set(graph.names[2:])
+            known = model.current.retriever.vocabulary[:-1]
+            return schemas.GraphResponse(
+                nodes=nodes,
+                edges=edges,
+                loops=graph.loops(),
+                runs=graph.runs,
+                tools=len(called),
+                uncalled=[name for name in known if name not in called][:_UNCALLED],
+            )
+
+        return await _in_thread(model, make)
+
+    async def tool(self, call: Call, body: schemas.ToolRequest) -> schemas.ToolResponse:
+        """What is known of a tool: what comes before and after, arguments, examples."""
+        model = call.service.models.find(body.model)
+        chosen = _filter(body.filter)
+
+        def make() -> schemas.ToolResponse:
+            runs = self._of(model)
+            retriever = model.current.retriever
+            place = retriever.index(body.tool)
+            tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
+            graph = runs.graph(chosen)
+            if body.tool in graph.names[2:]:
+                node = graph.node(graph.names.index(body.tool, 2))
+                before, after = runs.neighbours(body.tool, chosen)
+                counts = {"calls": node.calls, "runs": node.runs}
+            elif place >= 0:
+                before, after, counts = [], [], {"calls": 0, "runs": 0}
+            else:
+                raise _no_run_calls(body.tool)
+            return schemas.ToolResponse(
+                tool=tool.name,
+                description=tool.description,
+                parameters=[
+                    schemas.ParameterOfTool(
+                        name=item.name,
+                        type=item.type,
+                        description=item.description,
+                        required=item.required,
+                    )
+                    for item in tool.parameters
+                ],
+                tokens=count_tokens(tool.to_dict()),
+                **counts,
+                before=before,
+                after=after,
+                arguments=runs.arguments(body.tool, chosen),
+                examples=[_line(runs, at) for at in runs.examples(body.tool, chosen)],
+            )
+
+        return await _in_thread(model, make)
+
+    async def runs(self, call: Call, body: schemas.RunsRequest) -> schemas.RunsResponse:
+        """The runs that match a filter, a page at a time."""
+        model = call.service.models.find(body.model)
+        chosen = _filter(body.filter)
+
+        def make() -> schemas.RunsResponse:
+            runs = self._of(model)
+            positions = runs.find_matching(chosen)
+            page = positions[body.offset : body.offset + body.limit]
+            return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
+
+        return await _in_thread(model, make)
+
+    async def run(self, call: Call) -> schemas.RunResponse:
+        """One run of the file, to be stepped through."""
+        position = call.parameters["position"]
+        runs = self._runs
+        if runs is None:
+            raise HTTPException(404, "no file of runs is shown; start with --data FILE")
+        if not position.isascii() or not position.isdigit() or len(position) > 12:
+            raise HTTPException(422, "position: expected a whole number from 0")
+        if int(position) >= len(runs.demonstrations):
+            raise HTTPException(404, f"there are {len(runs.demonstrations)} runs, from 0")
+        item = runs.demonstrations[int(position)]
+
+        def make() -> schemas.RunResponse:
+            return schemas.RunResponse(
+                position=int(position),
+                id=item.id,
+                query=item.query,
+                before=Run(item.query, item.before).to_dict().get("before", []),
+                calls=[call.to_dict() for call in renumber_calls(item.plan.calls)],
+                outcome=item.outcome,
+                group=item.group,
+            )
+
+        return await _in_thread(_any_model(call), make)
+
+    def _of(self, model: ServedModel) -> Runs:
+        return self._runs or _read_kept_plans(model.current.retriever)
+
+    # -- a step --------------------------------------------------------------------------------
+
+    async def shown(self, call: Call, body: schemas.ShownRequest) -> schemas.ShownResponse:
+        """Which tools a policy shows along a run, and what they cost."""
+        step = read_step(call, body)
+        policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
+        retriever = step.model.current.retriever
+        return await _in_thread(step.model, lambda: select_shown(retriever, step.read(), policy))
+
+    async def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
+        """The prompt of a step, and what of it the step before began with."""
+        step = read_step(call, body)
+        policy = body.policy
+        bounds = Selection(
+            top_k=policy.top_k,
+            threshold=policy.threshold,
+            coverage=policy.coverage,
+            token_budget=policy.token_budget,
+            fallback=policy.fallback,
+        )
+
+        def make() -> schemas.PromptResponse:
+            retriever = step.model.current.retriever
+            return make_prompts(retriever, step.read(), body.icl, bounds, self._examples())
+
+        return await _in_thread(step.model, make)
+
+    @lru_cache(1)  # noqa: B019  # a server has one studio
+    def _examples(self) -> Examples:
+        runs = self._runs
+        return Examples(runs.demonstrations if runs is not None and runs.has_queries else ())
+
+    # -- labs ----------------------------------------------------------------------------------
+
+    async def lab(self, call: Call, body: schemas.LabRequest) -> schemas.LabResponse:
+        """The runs of a lab."""
+        lab = self._labs()
+
+        def make() -> schemas.LabResponse:
+            name = lab.name(body.lab)
+            return schemas.LabResponse(labs=lab.store.labs(), lab=name, runs=lab.runs(name))
+
+        return await _in_thread(_any_model(call), make)
+
+    async def report(self, call: Call, body: schemas.LabRequest) -> schemas.ReportResponse:
+        """The report of a lab as text and tables."""
+        lab = self._labs()
+
+        def make() -> schemas.ReportResponse:
+            title, sections = lab.report(lab.name(body.lab))
+            return schemas.ReportResponse(title=title, sections=sections)
+
+        return await _in_thread(_any_model(call), make)
+
+    async def compare(self, call: Call, body: schemas.CompareRequest) -> schemas.CompareResponse:
+        """Two runs of a lab side by side, and the steps that are ranked worst."""
+        lab = self._labs()
+        return await _in_thread(_any_model(call), lambda: _compare(lab, body))
+
+    def _labs(self) -> Lab:
+        if self._lab is None:
+            raise HTTPException(404, "no lab is shown; start with --lab FOLDER")
+        return self._lab
+
+
+@lru_cache(4)
+def _read_kept_plans(retriever: Model) -> Runs:
+    """The plans that a model kept, as runs without queries."""
+    plans = retriever.demonstrated_plans() or ()
+    return Runs(
+        [Demonstration(str(number), "", plan) for number, plan in enumerate(plans, start=1)],
+        has_queries=False,
+    )
+
+
+def _filter(given: schemas.RunSelection) -> RunFilter:
+    return RunFilter(given.text.strip(), given.group, given.outcome, given.tool)
+
+
+def _no_run_calls(tool: str) -> HTTPException:
+    return HTTPException(404, f"none of these runs calls {tool[:80]!r}")
+
+
+def _any_model(call: Call) -> ServedModel:
+    return next(iter(call.service.models.values()))
+
+
+async def _in_thread(model: ServedModel, work: Callable[[], Result]) -> Result:
+    return await model.current.run(work)
+
+
+def _line(runs: Runs, at: int) -> schemas.RunLine:
+    item = runs.demonstrations[at]
+    tools = item.plan.tools
+    return schemas.RunLine(
+        position=at,
+        id=item.id,
+        query=item.query,
+        tools=list(tools[:_TOOLS_OF_LINE]),
+        calls=len(tools),
+        outcome=item.outcome,
+        group=item.group,
+    )
+
+
+def _compare(lab: Lab, body: schemas.CompareRequest) -> schemas.CompareResponse:
+    name = lab.name(body.lab)
+    first, log = lab.find(name, body.first)
+    if body.second is None:
+        return schemas.CompareResponse(
+            first=metrics_of(first, log),
+            second=None,
+            difference=None,
+            reason="",
+            worst=worst_steps(log, lab.queries(name, first.dataset)),
+        )
+    second, other = lab.find(name, body.second)
+    difference, reason = None, ""
+    try:
+        comparison = compare(log, other, body.metric)
+        difference = schemas.LabDifference(
+            difference=round(comparison.difference, 6),
+            low=round(comparison.low, 6),
+            high=round(comparison.high, 6),
+            p_value=round(comparison.p_value, 6),
+            plans=comparison.plans,
+        )
+    except InputError as error:
+        reason = str(error)
+    queries = lab.queries(name, second.dataset)
+    return schemas.CompareResponse(
+        first=metrics_of(first, log),
+        second=metrics_of(second, other),
+        difference=difference,
+        reason=reason,
+        worst=worst_steps(other, queries, log if difference else None),
+    )

@@ -1,0 +1,172 @@
+"""The runs that the studio shows, and which of them match a filter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from dtdr.data.calls import find_references
+from dtdr.data.demonstrations import Demonstration, Outcome
+from dtdr.predict.arguments.origins import iter_sources
+from dtdr.serve.studio.graph import ToolGraph
+
+_FILTERS = 16
+"""Graphs of filters that are kept; one of 2,000 tools takes 3 MB."""
+_EXAMPLES = 8
+_NEIGHBOURS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are looked at; what is empty filters nothing.
+
+    Attributes:
+        text: stands in the query, in whatever case.
+        group: of the runs.
+        outcome: of the runs.
+        tool: which they call.
+    """
+
+    text: str = ""
+    group: str = ""
+    outcome: Outcome | None = None
+    tool: str = ""
+
+    def matches(self, run: Demonstration) -> bool:
+        """Whether a run is looked at."""
+        return (
+            (not self.group or run.group == self.group)
+            and (self.outcome is None or run.outcome == self.outcome)
+            and (not self.tool or self.tool in run.plan.tools)
+            and (not self.text or self.text.casefold() in run.query.casefold())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A tool before or after another.
+
+    Attributes:
+        tool: its name; None for the start or end of a run.
+        count: how often.
+        share: of all that came there.
+    """
+
+    tool: str | None
+    count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentUse:
+    """Where the values of an argument usually come from.
+
+    Attributes:
+        argument: its name.
+        sources: how often each: ``query``, ``output``, ``earlier message``, ``argument`` (of an
+            earlier call) or ``other``.
+        tools: whose outputs they come from, most frequent first.
+    """
+
+    argument: str
+    sources: dict[str, int]
+    tools: list[str]
+
+
+class Runs:
+    """Runs by their position, with the graph of those that match a filter.
+
+    Args:
+        demonstrations: the runs.
+        has_queries: False where they are plans that a model kept, without their queries.
+    """
+
+    def __init__(self, demonstrations: Sequence[Demonstration], *, has_queries: bool) -> None:
+        self.demonstrations = tuple(demonstrations)
+        self.has_queries = has_queries
+        self._graph = lru_cache(_FILTERS)(self._count)
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The groups, largest first."""
+        counts = Counter(run.group for run in self.demonstrations if run.group)
+        return [group for group, _ in counts.most_common()]
+
+    def find_matching(self, chosen: RunFilter) -> list[int]:
+        """Positions of the runs that match."""
+        if chosen == RunFilter():
+            return list(range(len(self.demonstrations)))
+        return [at for at, run in enumerate(self.demonstrations) if chosen.matches(run)]
+
+    def graph(self, chosen: RunFilter) -> ToolGraph:
+        """The graph of the runs that match."""
+        return self._graph(chosen)
+
+    def _count(self, chosen: RunFilter) -> ToolGraph:
+        return ToolGraph.of(self.demonstrations[at] for at in self.find_matching(chosen))
+
+    def neighbours(self, tool: str, chosen: RunFilter) -> tuple[list[Neighbour], list[Neighbour]]:
+        """What comes right before a tool, and right after it, most frequent first.
+
+        Raises:
+            KeyError: no matching run calls it.
+        """
+        graph = self.graph(chosen)
+        if tool not in graph.names[2:]:
+            raise KeyError(tool)
+        centre = graph.names.index(tool, 2)
+        before: Counter[int] = Counter()
+        after: Counter[int] = Counter()
+        for edge in graph.edges:
+            if edge.target == centre:
+                before[edge.source] += edge.order
+            if edge.source == centre:
+                after[edge.target] += edge.order
+        return _neighbours(before, graph), _neighbours(after, graph)
+
+    def examples(self, tool: str, chosen: RunFilter) -> list[int]:
+        """Positions of the shortest matching runs that call a tool."""
+        calling = [
+            at for at in self.find_matching(chosen) if tool in self.demonstrations[at].plan.tools
+        ]
+        return sorted(calling, key=lambda at: (len(self.demonstrations[at].plan), at))[:_EXAMPLES]
+
+    def arguments(self, tool: str, chosen: RunFilter) -> list[ArgumentUse]:
+        """Where the arguments of a tool come from, in the matching runs."""
+        sources: dict[str, Counter[str]] = {}
+        tools: dict[str, Counter[str]] = {}
+        for at in self.find_matching(chosen):
+            run = self.demonstrations[at]
+            if tool not in run.plan.tools:
+                continue
+            for call, argument, source in iter_sources(run):
+                if call.tool == tool:
+                    sources.setdefault(argument, Counter())[source] += 1
+            by_id = {call.id: call.tool for call in run.plan.calls}
+            for call in run.plan.calls:
+                if call.tool == tool:
+                    for argument, value in call.arguments.items():
+                        tools.setdefault(argument, Counter()).update(
+                            by_id[one.call] for one in find_references(value) if one.call in by_id
+                        )
+        return [
+            ArgumentUse(
+                argument,
+                dict(counts.most_common()),
+                [name for name, _ in tools.get(argument, Counter()).most_common(3)],
+            )
+            for argument, counts in sorted(
+                sources.items(), key=lambda item: (-item[1].total(), item[0])
+            )
+        ]
+
+
+def _neighbours(counts: Counter[int], graph: ToolGraph) -> list[Neighbour]:
+    total = max(counts.total(), 1)
+    return [
+        Neighbour(graph.names[at] if at >= 2 else None, count, round(count / total, 6))
+        for at, count in counts.most_common(_NEIGHBOURS)
+        if count
+    ]

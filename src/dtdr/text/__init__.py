@@ -1,0 +1,1 @@
+"""Text: encoders, tokens and vectors."""

@@ -1,0 +1,110 @@
+"""Encoders by the names that users type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from dtdr.data.registry import Registry
+from dtdr.errors import InputError
+from dtdr.text.encoders.base import Encoder
+
+_REGISTRY: Registry[Encoder] = Registry(
+    "encoder",
+    {
+        "lexical": ("dtdr.text.encoders.lexical", "LexicalEncoder"),
+        "static": ("dtdr.text.encoders.static", "StaticEncoder"),
+        "minilm": ("dtdr.text.encoders.minilm", "MiniLMEncoder"),
+        "sentence-transformers": (
+            "dtdr.text.encoders.sentence_transformers",
+            "SentenceTransformersEncoder",
+        ),
+        "endpoint": ("dtdr.text.encoders.endpoint", "EndpointEncoder"),
+    },
+)
+
+NAMES = _REGISTRY.names
+DEFAULT = "lexical"
+
+
+def encoder_class(name: str) -> type[Encoder]:
+    """The class behind a name.
+
+    Raises:
+        InputError: no encoder has that name.
+    """
+    return _REGISTRY.find(name)
+
+
+def create(name: str, *, cache: bool = True, **options: Any) -> Encoder:
+    """An encoder with the given options.
+
+    Args:
+        name: one of ``NAMES``, or ``endpoint:MODEL@URL``, or ``static:FOLDER``.
+        cache: keep the vectors of encoders that are trained already on disk, see
+            ``dtdr.text.encoders.cache``. Makes no difference to ``lexical``.
+        options: the encoder's own.
+
+    Raises:
+        InputError: no encoder has that name, or it does not take an option.
+        MissingExtraError: the encoder needs an extra that is not installed.
+    """
+    name, _, place = name.partition(":")
+    if name == "static" and place:
+        options, place = {"folder": place, **options}, ""
+    if place or (name == "endpoint" and not options):
+        options = {**_endpoint(name, place), **options}
+    encoder = _REGISTRY.create(name, **options)
+    return _with_cache(encoder) if cache else encoder
+
+
+def _endpoint(name: str, place: str) -> dict[str, str]:
+    """Model and address of ``endpoint:MODEL@URL``."""
+    if name != "endpoint":
+        raise InputError(f"encoder {name!r} takes nothing after its name; leave out {place!r}")
+    model, _, url = place.partition("@")
+    if not model or not url:
+        raise InputError(
+            "the encoder endpoint needs a model and an address: endpoint:MODEL@URL, such as "
+            "endpoint:all-minilm@http://localhost:11434/v1"
+        )
+    return {"model": model, "url": url}
+
+
+def restore(
+    config: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    *,
+    cache: bool = True,
+    allow_endpoint: str | Iterable[str] = (),
+) -> Encoder:
+    """The encoder that a model folder describes.
+
+    Args:
+        config: as ``Encoder.config`` gave it.
+        arrays: as ``Encoder.arrays`` gave them.
+        cache: see ``create``.
+        allow_endpoint: hosts that the encoder ``endpoint`` may ask, see there.
+
+    Raises:
+        InputError: no encoder has that name, or it would ask a host that is not allowed.
+        ModelError: the folder does not hold what the encoder needs.
+    """
+    name = str(config.get("name"))
+    chosen: Any = encoder_class(name)
+    given = {"allow_endpoint": allow_endpoint} if name == "endpoint" else {}
+    encoder: Encoder = chosen.restore(config, arrays, **given)
+    return _with_cache(encoder) if cache else encoder
+
+
+def _with_cache(encoder: Encoder) -> Encoder:
+    if not encoder.learned:
+        from dtdr.text.encoders.cache import VectorCache
+
+        encoder.cache = VectorCache()
+    return encoder
+
+
+__all__ = ["DEFAULT", "NAMES", "Encoder", "create", "encoder_class", "restore"]

@@ -1,0 +1,124 @@
+"""What an encoder is: text in, one vector a text out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data.outputs import READ_LENGTH
+from dtdr.data.progress import track
+from dtdr.errors import EncoderError, InputError
+
+Item = TypeVar("Item")
+Floats32 = npt.NDArray[np.float32]
+
+Vectors: TypeAlias = Any
+"""``numpy.ndarray`` or ``scipy.sparse.csr_array`` of shape (texts, dimension), float32, rows of
+length 1 (or 0 for a text without any feature)."""
+
+MAX_CHARACTERS = READ_LENGTH
+"""Longer texts are cut before encoding."""
+
+LONG_LIST = 2_000
+"""More texts than this are encoded with a progress bar, when on a terminal."""
+
+
+class VectorCache(Protocol):
+    """Vectors by encoder and text."""
+
+    def encode(self, encoder: Encoder, texts: Sequence[str]) -> Vectors:
+        """What ``encoder.compute`` gives for texts, of which some may be known."""
+        ...
+
+
+class Encoder(ABC):
+    """Text to vectors. Thread-safe once fitted."""
+
+    name: ClassVar[str]
+    learned: ClassVar[bool] = False
+    """Whether ``fit`` changes what the encoder does, so that it travels inside a model folder."""
+
+    cache: VectorCache | None = None
+    """Where vectors are looked up before they are computed; see ``dtdr.text.encoders.cache``."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Number of columns of what ``encode`` returns."""
+
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn a vocabulary from training texts; encoders that are trained already ignore it."""
+        return self
+
+    @abstractmethod
+    def _encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of texts that are cut to ``MAX_CHARACTERS``."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of texts; shape (texts, dimension), float32, rows of length 1 or 0.
+
+        Raises:
+            InputError: one text was given instead of a list of texts.
+            EncoderError: the encoder gave another shape, or a value that is not finite.
+        """
+        if isinstance(texts, str):
+            raise InputError("encode takes a list of texts, not one text; write encode([text])")
+        texts = [text[:MAX_CHARACTERS] for text in texts]
+        return self.compute(texts) if self.cache is None else self.cache.encode(self, texts)
+
+    def compute(self, texts: Sequence[str]) -> Vectors:
+        """As ``encode`` of texts that are cut already, without the cache."""
+        vectors = self._encode(texts)
+        if vectors.shape != (len(texts), self.dimension):
+            raise EncoderError(
+                f"encoder {self.name!r} gave vectors of shape {tuple(vectors.shape)}, "
+                f"expected {(len(texts), self.dimension)}"
+            )
+        values = vectors if isinstance(vectors, np.ndarray) else vectors.data
+        if not np.isfinite(values).all():
+            raise EncoderError(
+                f"encoder {self.name!r} gave a value that is not a finite number; "
+                "check the model or choose another encoder"
+            )
+        return vectors
+
+    def fingerprint(self) -> str | None:
+        """What the vectors depend on beside the text, for the cache; None: they are never cached.
+
+        Two encoders with one fingerprint give the same vectors, today and on another day.
+        """
+        return None
+
+    def config(self) -> dict[str, Any]:
+        """What ``encoders.restore`` needs beside the arrays; JSON only, with the key ``name``."""
+        return {"name": self.name}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What was learned, to be kept in a model folder."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """The encoder that ``config`` and ``arrays`` describe."""
+
+
+def encodable(text: str) -> str:
+    """The text with halves of surrogate pairs, which are not UTF-8, replaced by question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def length_one(vectors: npt.NDArray[Any]) -> Floats32:
+    """Rows scaled to length 1; rows of zeros stay. Shape (texts, dimension)."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # infinite values are reported by encode
+        return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+
+def with_progress(batches: Iterable[Item], texts: int, encoder: str, total: int) -> Iterable[Item]:
+    """The batches, with a progress bar when there are many texts and a terminal to show it on."""
+    return track(batches, f"encoding ({encoder})", total) if texts > LONG_LIST else batches

@@ -1,0 +1,210 @@
+"""``lexical``: words and pairs of words, weighted by TF-IDF; no network and no download."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from functools import lru_cache
+from itertools import pairwise, repeat
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dtdr.errors import EncoderError, ModelError, check_at_least
+from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
+
+# Vowel signs and accents: ``\w`` leaves them out, which would cut Hindi or Thai words apart.
+_MARKS = "".join(
+    chr(code) for code in range(0x300, 0x2000) if unicodedata.category(chr(code)) in ("Mn", "Mc")
+)
+# Scripts written without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han. Each of their
+# characters is a word, so that pairs of words are pairs of characters.
+_SPACELESS = (
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ec0-\u0ec6\u0f40-\u0f6c"
+    "\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+TOKEN_PATTERN = (
+    f"[{_SPACELESS}][{_MARKS}]*"
+    rf"|[^\W{_SPACELESS}]+(?:[{_MARKS}]+[^\W{_SPACELESS}]*)*"
+    r"|[^\w\s]"
+)
+"""What is one word: a run of letters and digits, one character of a script without spaces, or one
+punctuation mark."""
+
+_any_words = re.compile(TOKEN_PATTERN).findall
+_ascii_words = re.compile(r"\w+|[^\w\s]").findall  # the same words of ASCII text, 2x faster
+
+
+def normalise(text: str) -> str:
+    """Text without differences of case, width or composition (NFKC, case-folded)."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order; punctuation marks are words, and no word holds a space."""
+    text = normalise(text)
+    return _ascii_words(text) if text.isascii() else _any_words(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _sublinear(count: int) -> float:
+    return float(np.log(count) + 1.0)
+
+
+class LexicalEncoder(Encoder):
+    """Words and pairs of neighbouring words by TF-IDF, as sparse rows of length 1.
+
+    A term that stands ``c`` times in a text and in ``d`` of the ``n`` training texts weighs
+    ``(1 + ln c) (1 + ln((1 + n) / (1 + d)))``: sublinear term frequency, smooth inverse document
+    frequency (Salton and Buckley 1988; the defaults of scikit-learn's ``TfidfVectorizer`` but for
+    ``sublinear_tf``).
+
+    Args:
+        min_df: terms in fewer training texts are left out; 1 when that leaves none.
+
+    Raises:
+        InputError: ``min_df`` is below 1.
+    """
+
+    name = "lexical"
+    learned = True
+
+    def __init__(self, *, min_df: int = 2) -> None:
+        check_at_least(1, min_df=min_df)
+        self.min_df = min_df
+        self.idf_: npt.NDArray[np.float32] | None = None
+        self.vocabulary_: dict[str, int] = {}
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns: terms of the vocabulary, at least 1."""
+        return max(1, len(self.vocabulary_))
+
+    def fit(self, texts: Sequence[str]) -> Self:
+        """Learn vocabulary and document frequencies; each text is cut as ``encode`` cuts it."""
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(set(self._terms(text)))
+        frequent = {term for term, count in counts.items() if count >= self.min_df} or counts.keys()
+        terms = sorted(frequent)
+        self.vocabulary_ = {term: column for column, term in enumerate(terms)}
+        frequencies = np.array([counts[term] for term in terms] or [0])
+        self.idf_ = (np.log((1 + len(texts)) / (1 + frequencies)) + 1).astype(np.float32)
+        return self
+
+    def extend(self, terms: Iterable[str]) -> Self:
+        """With columns for those of the terms that are new, as rare as the rarest.
+
+        What is known keeps its columns; this encoder stays as it is.
+        """
+        if self.idf_ is None:
+            return self
+        known = self.vocabulary_
+        new = sorted(set(terms) - known.keys())
+        if not new:
+            return self
+        other, first = copy(self), len(known)
+        other.vocabulary_ = known | {term: first + at for at, term in enumerate(new)}
+        rarest = self.idf_.max() if first else np.float32(1)
+        # Without any term there is one column all the same.
+        weights = np.append(self.idf_[:first], np.full(len(new), rarest))
+        other.idf_ = weights.astype(np.float32)
+        return other
+
+    def _terms(self, text: str) -> list[str]:
+        terms = words(text[:MAX_CHARACTERS])
+        return terms + [f"{first} {second}" for first, second in pairwise(terms)]
+
+    def encode_one(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Columns (rising) and values of one text's row: what ``encode`` gives, in microseconds.
+
+        Returns:
+            Shape (distinct known terms,) each.
+
+        Raises:
+            EncoderError: the encoder is not fitted.
+        """
+        return self.row(self.columns(self._terms(text)))
+
+    def row(self, columns: Iterable[int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Columns (rising) and values of the row of a text with terms of these columns.
+
+        Args:
+            columns: the column of each term, -1 for terms that are not known.
+
+        Returns:
+            Shape (distinct known terms,) each.
+
+        Raises:
+            EncoderError: the encoder is not fitted.
+        """
+        if self.idf_ is None:
+            raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
+        counts = Counter(columns)
+        counts.pop(-1, None)
+        ordered = sorted(counts)
+        distinct = np.array(ordered, np.int32)
+        values = np.array([_sublinear(counts[index]) for index in ordered])
+        values *= self.idf_[distinct]
+        length = math.sqrt(values @ values)
+        if length > 0:
+            values /= length
+        return distinct, values.astype(np.float32)
+
+    def columns(self, terms: Iterable[str]) -> list[int]:
+        """The column of each term of a learned vocabulary, -1 for terms that are not known."""
+        return list(map(self.vocabulary_.get, terms, repeat(-1)))
+
+    def _encode(self, texts: Sequence[str]) -> csr_array:
+        rows = [self.encode_one(text) for text in texts]
+        starts = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum([len(columns) for columns, _ in rows], out=starts[1:])
+        none = (np.empty(0, np.int32), np.empty(0, np.float32))
+        columns, values = (np.concatenate(parts) for parts in zip(none, *rows, strict=True))
+        return csr_array((values, columns, starts), shape=(len(rows), self.dimension))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's option."""
+        return {"name": self.name, "min_df": self.min_df}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """``idf`` (columns,) and ``vocabulary``: UTF-8 bytes of the terms, one a line."""
+        if self.idf_ is None:
+            raise EncoderError("encoder 'lexical' is not fitted; call fit(texts) first")
+        terms = "\n".join(self.vocabulary_).encode("utf-8", "surrogatepass")
+        return {"idf": self.idf_, "vocabulary": np.frombuffer(terms, np.uint8)}
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """The encoder that was saved, to the last bit.
+
+        Raises:
+            ModelError: vocabulary and weights do not belong together, or an option was set that is
+                no longer there.
+        """
+        gone = config.get("hashed") or not config.get("pairs", True) or not config.get("idf", True)
+        if gone:
+            raise ModelError("the lexical encoder has options that are no longer there; fit again")
+        encoder = cls(min_df=config.get("min_df", 2))
+        terms = arrays["vocabulary"].tobytes().decode("utf-8", "surrogatepass")
+        names = terms.split("\n") if terms else []
+        encoder.vocabulary_ = {term: column for column, term in enumerate(names)}
+        if len(encoder.vocabulary_) != len(names):
+            raise ModelError("the lexical encoder's vocabulary names a term twice; fit again")
+        weights = arrays["idf"]
+        if weights.shape != (encoder.dimension,):
+            raise ModelError(
+                f"the lexical encoder has {encoder.dimension} columns but {weights.size} weights; "
+                "fit the model again"
+            )
+        encoder.idf_ = weights.astype(np.float32)
+        return encoder

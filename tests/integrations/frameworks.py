@@ -1,0 +1,403 @@
+"""Agents of every framework, led by the same script, for the one battery of tests of them all."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dtdr.agents import ToolMask, Transcript
+from tests.integrations.tools import NAMES, NEW, QUERY
+
+ALL = (*NAMES, NEW)
+
+
+@dataclass
+class Script:
+    """A model that calls the tools of its steps, one answer after another.
+
+    Attributes:
+        steps: names of the tools that each answer calls; afterwards it answers in words.
+        seen: what the model was offered at each request.
+        heard: the conversation that it was sent at each request.
+        executed: the tools that were executed, in their order.
+    """
+
+    steps: list[Any] = field(default_factory=list)
+    seen: list[set[Any]] = field(default_factory=list)
+    heard: list[Any] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
+
+    def next_calls(self, offered: Any, conversation: Any = None) -> list[tuple[str, str, dict]]:
+        """``(id, tool, arguments)`` of the next answer's calls; empty where it answers in words."""
+        number = len(self.seen)
+        self.seen.append(set(offered))
+        self.heard.append(conversation)
+        calls = self.steps[number] if number < len(self.steps) else ()
+        return [
+            (f"c{number}-{place}", *((call, {}) if isinstance(call, str) else call))
+            for place, call in enumerate(calls)
+        ]
+
+
+@dataclass
+class Outcome:
+    """How a conversation with an agent ended: its last words, and its messages."""
+
+    said: str
+    messages: list[Any]
+    read: Callable[[], Transcript]
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A way to run a masked agent: ``run(script, mask, turns, **options)``."""
+
+    package: str
+    run: Callable[..., Outcome]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, script, mask: ToolMask | None, turns=(QUERY,), **options) -> Outcome:
+        """Ask an agent one thing after another; without a mask, it is shown all tools."""
+        pytest.importorskip(self.package, reason=f"{self.package} is not installed")
+        return self.run(script, mask, turns, **self.options, **options)
+
+
+def langchain_model(script):
+    """A chat model of LangChain that is led by a script."""
+    from tests.integrations.scripted_chat_model import ScriptedModel
+
+    model = ScriptedModel(script=script.steps)
+    model.seen, model.heard = script.seen, script.heard
+    return model
+
+
+def langchain_tools(script):
+    from langchain_core.tools import StructuredTool
+
+    def tool(name):
+        return StructuredTool.from_function(
+            lambda: script.executed.append(name) or "fine", name=name, description=f"Use {name}"
+        )
+
+    return [tool(name) for name in ALL]
+
+
+def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, extra=(), **options):
+    from langchain.agents import create_agent
+    from langchain_core.messages import HumanMessage
+
+    from dtdr.agents.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
+    from dtdr.agents.langchain_core import transcript
+
+    kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
+    agent = create_agent(
+        langchain_model(script),
+        tools=[*langchain_tools(script), *extra],
+        middleware=[kind(mask, **options)] if mask else [],
+    )
+    state: Any = {"messages": []}
+    for text in turns:
+        state = {"messages": [*state["messages"], HumanMessage(text)]}
+        state = asyncio.run(agent.ainvoke(state)) if asynchronous else agent.invoke(state)
+    messages = state["messages"]
+    return Outcome(messages[-1].content, messages, lambda: transcript(messages))
+
+
+def pydantic_ai_model(script):
+    """A model of Pydantic AI that is led by a script."""
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    def answer(messages, info):
+        # What a model without native tool search is sent: deferred tools are not.
+        calls = script.next_calls([tool.name for tool in info.function_tools], messages)
+        if not calls:
+            return ModelResponse(parts=[TextPart("There you are.")])
+        return ModelResponse(parts=[ToolCallPart(name, arguments) for _, name, arguments in calls])
+
+    return FunctionModel(answer)
+
+
+def pydantic_ai_tools(script, *, defer=False):
+    """Tools of Pydantic AI that note in the script that they were executed."""
+    from pydantic_ai import Tool
+
+    def tool(name):
+        def use() -> str:
+            """Use it."""
+            script.executed.append(name)
+            return "fine"
+
+        return Tool(use, name=name, defer_loading=defer)
+
+    return [tool(name) for name in ALL]
+
+
+def run_pydantic_ai(
+    script, mask, turns, *, asynchronous=False, form="filtered", capabilities=(), defer=False
+):
+    from pydantic_ai import Agent
+    from pydantic_ai.capabilities import PrepareTools
+
+    from dtdr.agents.pydantic_ai import prepare_tools, transcript
+
+    prepared = [PrepareTools(prepare_tools(mask, form))] if mask else []
+    agent = Agent(
+        pydantic_ai_model(script),
+        tools=pydantic_ai_tools(script, defer=defer),
+        capabilities=[*capabilities, *prepared],
+        retries=5,
+    )
+    history: Any = None
+    for text in turns:
+        if asynchronous:
+            result: Any = asyncio.run(agent.run(text, message_history=history))
+        else:
+            result = agent.run_sync(text, message_history=history)
+        history = result.all_messages()
+    return Outcome(result.output, history, lambda: transcript(history))
+
+
+def openai_agents_tools(script):
+    """Tools of the SDK that note in the script that they were executed."""
+    from agents import FunctionTool
+
+    def tool(name):
+        async def use(context, arguments):
+            script.executed.append(name)
+            return "fine"
+
+        schema = {"type": "object", "properties": {}}
+        return FunctionTool(name, f"Use {name}", schema, use)
+
+    return [tool(name) for name in ALL]
+
+
+def openai_agents_model(script):
+    """A model of the SDK that is led by a script."""
+    from agents import Model, ModelResponse, Usage
+    from openai.types.responses import (
+        Response,
+        ResponseCompletedEvent,
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    def answer(items, tools):
+        calls = script.next_calls([tool.name for tool in tools], items)
+        if calls:
+            return [
+                ResponseFunctionToolCall(
+                    type="function_call", call_id=identifier, name=name, arguments="{}"
+                )
+                for identifier, name, _ in calls
+            ]
+        text = ResponseOutputText(type="output_text", text="There you are.", annotations=[])
+        return [
+            ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text]
+            )
+        ]
+
+    class Scripted(Model):
+        async def get_response(
+            self, system_instructions, input, model_settings, tools, *rest, **more
+        ):
+            return ModelResponse(answer(input, tools), Usage(), None)
+
+        async def stream_response(
+            self, system_instructions, input, model_settings, tools, *rest, **more
+        ):
+            response = Response(
+                id="r",
+                created_at=0,
+                model="scripted",
+                object="response",
+                output=answer(input, tools),
+                parallel_tool_calls=True,
+                tool_choice="auto",
+                tools=[],
+            )
+            yield ResponseCompletedEvent(
+                type="response.completed", response=response, sequence_number=0
+            )
+
+    return Scripted()
+
+
+def run_openai_agents(script, mask, turns, *, how="sync", form="filtered", extra=(), **options):
+    from agents import Agent, Runner
+    from agents.run import RunConfig
+
+    from dtdr.agents.openai_agents import ToolMaskModel, transcript
+
+    model = openai_agents_model(script)
+    if mask:
+        model = ToolMaskModel(model, mask, form=form)
+    agent = Agent("tester", model=model, tools=[*openai_agents_tools(script), *extra], **options)
+    quiet = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
+
+    async def stream(items):
+        result = Runner.run_streamed(agent, items, run_config=quiet)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    items: list[Any] = []
+    for text in turns:
+        items = [*items, {"role": "user", "content": text}]
+        if how == "sync":
+            result: Any = Runner.run_sync(agent, items, run_config=quiet)
+        elif how == "async":
+            result = asyncio.run(Runner.run(agent, items, run_config=quiet))
+        else:
+            result = asyncio.run(stream(items))
+        items = result.to_input_list()
+    return Outcome(result.final_output, items, lambda: transcript(items))
+
+
+def llama_index_model(script):
+    """A model of LlamaIndex that is led by a script."""
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, LLMMetadata, TextBlock
+    from llama_index.core.base.llms.types import ToolCallBlock as CallBlock
+    from llama_index.core.llms.function_calling import FunctionCallingLLM
+    from llama_index.core.llms.llm import ToolSelection
+
+    def refuse(self, *positional, **keywords):
+        raise NotImplementedError
+
+    class Scripted(FunctionCallingLLM):
+        @property
+        def metadata(self):
+            return LLMMetadata(is_function_calling_model=True, is_chat_model=True)
+
+        async def achat_with_tools(self, tools, **keywords):  # type: ignore[override]
+            calls = script.next_calls([tool.metadata.name for tool in tools])
+            blocks: list[Any] = [
+                CallBlock(tool_call_id=identifier, tool_name=name, tool_kwargs=arguments)
+                for identifier, name, arguments in calls
+            ] or [TextBlock(text="There you are.")]
+            return ChatResponse(message=ChatMessage(role="assistant", blocks=blocks))
+
+        async def astream_chat_with_tools(self, tools, **keywords):  # type: ignore[override]
+            async def stream():
+                yield await self.achat_with_tools(tools)
+
+            return stream()
+
+        def get_tool_calls_from_response(self, response, error_on_no_tool_call=True, **keywords):
+            return [
+                ToolSelection(
+                    tool_id=str(block.tool_call_id),
+                    tool_name=block.tool_name,
+                    tool_kwargs=block.tool_kwargs,  # type: ignore[arg-type]
+                )
+                for block in response.message.blocks
+                if isinstance(block, CallBlock)
+            ]
+
+        _prepare_chat_with_tools = chat = achat = complete = acomplete = refuse
+        stream_chat = astream_chat = stream_complete = astream_complete = refuse
+
+    return Scripted()
+
+
+def llama_index_tools(script, names=ALL):
+    """Tools of LlamaIndex that note in the script that they were executed."""
+    from llama_index.core.tools import FunctionTool
+
+    def tool(name):
+        def use() -> str:
+            script.executed.append(name)
+            return "fine"
+
+        return FunctionTool.from_defaults(use, name=name, description=f"Use {name}")
+
+    return [tool(name) for name in names]
+
+
+def run_llama_index(script, mask, turns, *, retriever=False, workflow=False, **options):
+    """Run an agent of its own class, or any agent with the retriever, alone or in a workflow."""
+    from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+    from llama_index.core.memory import ChatMemoryBuffer
+
+    from dtdr.agents.llama_index import ToolMaskAgent, ToolMaskRetriever, transcript
+
+    tools = llama_index_tools(script)
+    model = llama_index_model(script)
+    source = ToolMaskRetriever(mask, tools) if retriever else None
+    if mask is None or source is not None:
+        options |= {"tool_retriever": source} if source else {"tools": tools}
+        agent: Any = FunctionAgent(
+            name="tester", description="tests", llm=model, can_handoff_to=[], **options
+        )
+        if workflow:
+            agent = AgentWorkflow(agents=[agent], root_agent="tester")
+    else:
+        agent = ToolMaskAgent(mask=mask, tools=tools, llm=model, **options)
+    memory = ChatMemoryBuffer.from_defaults(token_limit=10_000)
+
+    async def ask(text):
+        scope: Any = contextlib.nullcontext()
+        if source is not None:
+            scope = source.session(await memory.aget_all())
+        with scope:
+            return await agent.run(text, memory=memory)
+
+    for text in turns:
+        result = asyncio.run(ask(text))
+    messages = memory.get_all()
+    return Outcome(str(result), messages, lambda: transcript(messages))
+
+
+def run_own_loop(script, mask, turns, *, api, guarded=False):
+    """Run a loop of one's own over a provider's messages."""
+    from dtdr.agents import anthropic, openai
+    from tests import test_masks as requests
+
+    tools = [requests.MAKE[api](name) for name in ALL]
+    module: Any = anthropic if api == "anthropic" else openai
+    key = requests.KEYS[api]
+    messages: list[Any] = []
+    for text in turns:
+        messages.append({"role": "user", "content": text})
+        while True:
+            body = {"tools": tools, key: messages}
+            selection = module.select(body, mask) if mask else None
+            offered = module.filter_tools(tools, selection) if selection else tools
+            calls = script.next_calls(map(module.tool_name, offered), list(messages))
+            if not calls:
+                break
+            answers = []
+            for identifier, name, arguments in calls:
+                refusal = selection.refusal(name) if guarded and selection else None
+                if refusal is None:
+                    script.executed.append(name)
+                answers.append((identifier, name, arguments, refusal or "fine"))
+            messages += requests.write_step(api, answers)
+        messages.append({"role": "assistant", "content": "There you are."})
+    return Outcome("There you are.", messages, lambda: module.transcript({key: messages}))
+
+
+FRAMEWORKS = {
+    "chat": Framework("dtdr", run_own_loop, {"api": "chat"}),
+    "responses": Framework("dtdr", run_own_loop, {"api": "responses"}),
+    "anthropic": Framework("dtdr", run_own_loop, {"api": "anthropic"}),
+    "langchain": Framework("langchain", run_langchain),
+    "langchain-async": Framework("langchain", run_langchain, {"asynchronous": True}),
+    "pydantic-ai": Framework("pydantic_ai", run_pydantic_ai),
+    "pydantic-ai-async": Framework("pydantic_ai", run_pydantic_ai, {"asynchronous": True}),
+    "openai-agents": Framework("agents", run_openai_agents),
+    "openai-agents-async": Framework("agents", run_openai_agents, {"how": "async"}),
+    "openai-agents-streamed": Framework("agents", run_openai_agents, {"how": "streamed"}),
+    "llama-index": Framework("llama_index.core", run_llama_index, {"streaming": False}),
+    "llama-index-streamed": Framework("llama_index.core", run_llama_index, {"streaming": True}),
+    "llama-index-retriever": Framework("llama_index.core", run_llama_index, {"retriever": True}),
+    "llama-index-workflow": Framework(
+        "llama_index.core", run_llama_index, {"retriever": True, "workflow": True}
+    ),
+}

@@ -1,0 +1,190 @@
+"""What takes long is done outside the event loop, whoever asks; clients take turns for it."""
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from dtdr.data.outputs import READ_LENGTH
+from dtdr.net.workers import Workers, client
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.plans.model import PlanModel
+from dtdr.rankers.ranking import Ranking
+from dtdr.serve.server import asked, masks, model_routes, served_session, session_routes
+from tests import small_data
+from tests.server import serving
+from tests.server.serving import QUERY, is_in_event_loop
+
+LONG = "Mail Ann the summary of q3.pdf. " * 100
+CALLS = [{"tool": "read_file", "arguments": {"name": "q3.pdf"}, "output": "x " * 900}] * 30
+
+
+@pytest.fixture(scope="module")
+def planning(tmp_path_factory):
+    """A server of a model that knows arguments and plans."""
+    folder = serving.fit(
+        tmp_path_factory.mktemp("plans") / "mail",
+        size=30,
+        retriever="dtdr-f",
+        arguments=True,
+        plans=True,
+    )
+    with serving.serve(serving.settings(folder)) as served:
+        yield served
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """Notes of calls of a function whether the event loop made them."""
+    loops: list[bool] = []
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def noted(*given, **named):
+            loops.append(is_in_event_loop())
+            return original(*given, **named)
+
+        monkeypatch.setattr(owner, name, noted)
+        return loops
+
+    return watch
+
+
+def open_session(served, **given):
+    answer = served.post("/v1/sessions", {"query": QUERY, **given})
+    assert answer.status_code == 201
+    return f"/v1/sessions/{answer.json()['session']}"
+
+
+@pytest.mark.parametrize("kind", ["step", "session"])
+@pytest.mark.parametrize(
+    ("what", "owner", "name"),
+    [
+        ("plans", PlanModel, "predict"),
+        ("plans", ArgumentModel, "fill"),
+        ("calls", ArgumentModel, "fill"),
+    ],
+)
+def test_plans_and_calls_are_made_and_written_in_a_thread(planning, watch, kind, what, owner, name):
+    loops = watch(owner, name)
+    if kind == "step":
+        answer = planning.post(f"/v1/{what}", {"query": QUERY})
+    else:
+        answer = planning.post(f"{open_session(planning)}/{what}", {})
+    assert answer.status_code == 200
+    assert answer.json()[what]
+    assert loops
+    assert not any(loops)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/rank", {"query": LONG}),
+        ("/v1/rank", {"query": QUERY, "history": CALLS}),
+        ("/v1/rank/batch", {"steps": [{"query": QUERY}]}),
+        ("/v1/explain", {"query": QUERY}),
+        ("/v1/search", {"text": "mail", "query": QUERY}),
+        ("/v1/search", {"text": LONG}),
+        ("/v1/surprise", {"query": QUERY, "call": "read_file"}),
+        ("/v1/sessions", {"query": QUERY, "rank": {}}),
+    ],
+)
+def test_only_a_short_step_is_ranked_in_the_event_loop(planning, watch, path, body):
+    loops = watch(Ranking, "__init__")
+    assert planning.post("/v1/rank", {"query": f"{QUERY} {path} {len(str(body))}"}).is_success
+    assert loops == [True]
+    loops.clear()
+    assert planning.post(path, body).is_success
+    assert loops
+    assert not any(loops)
+
+
+def test_a_session_looks_ahead_in_a_thread_and_ranks_its_next_steps_at_once(planning, watch):
+    path = open_session(planning)
+    planning.post(f"{path}/plans", {})
+    loops = watch(Ranking, "__init__")
+    planning.post(f"{path}/rank", {})
+    assert loops
+    assert not any(loops)
+    loops.clear()
+    planning.post(f"{path}/call", {"tools": ["read_file"], "rank": {}})
+    assert loops
+    assert all(loops)
+    planning.post(f"{path}/call", {"tools": CALLS})
+    loops.clear()
+    planning.post(f"{path}/rank", {})
+    assert not any(loops)
+
+
+def test_what_is_long_is_read_in_a_thread(planning, watch):
+    loops = watch(asked, "read_run")
+    watch(session_routes, "read_run")
+    watch(served_session, "weigh")
+    watch(masks, "_apply")
+    watch(model_routes, "_demonstration")
+    path = open_session(planning, history=CALLS)
+    planning.post(f"{path}/call", {"tools": CALLS})
+    planning.post("/v1/plans", {"query": QUERY, "history": CALLS})
+    request = {"messages": [{"role": "user", "content": QUERY}], "tools": []}
+    planning.post("/v1/mask/openai", {"request": request})
+    planning.post("/v1/feedback", {"demonstrations": [{"query": QUERY, "calls": ["read_file"]}]})
+    assert len(loops) >= 7
+    assert not any(loops)
+
+
+def test_of_a_text_the_beginning_is_read(planning):
+    head = ("Mail Ann the summary of q3.pdf. " * 300)[:READ_LENGTH]
+    tail = " Text the weather of Rome to Zoë." * 200
+
+    def ranked(query):
+        return planning.post("/v1/rank", {"query": query, "top_k": 100}).json()["tools"]
+
+    assert ranked(head) == ranked(head + tail) != ranked(tail)
+    long = [{"role": "user", "content": "x " * READ_LENGTH + small_data.dataset(1).tools[0].name}]
+    assert planning.post("/v1/calls", {"query": QUERY, "before": long}).status_code == 200
+
+
+def test_clients_take_turns_for_the_threads_of_a_model():
+    async def run():
+        workers = Workers(1, 30)
+        begun = threading.Event()
+        done: list[str] = []
+
+        async def ask(name, work):
+            client.set(name)
+            await workers.run(work)
+
+        first = asyncio.create_task(ask("greedy", partial(begun.wait, 30)))
+        await asyncio.sleep(0)
+        greedy = [asyncio.create_task(ask("greedy", partial(done.append, "greedy")))
+                  for _ in range(10)]  # fmt: skip
+        await asyncio.sleep(0)
+        modest = asyncio.create_task(ask("modest", partial(done.append, "modest")))
+        await asyncio.sleep(0)
+        begun.set()
+        await asyncio.gather(first, modest, *greedy)
+        return done
+
+    done = asyncio.run(run())
+    assert len(done) == 11
+    assert done.index("modest") <= 1
+
+
+def test_work_that_is_given_up_while_it_waits_keeps_no_place():
+    async def run():
+        workers = Workers(1, 30)
+        begun = threading.Event()
+        first = asyncio.create_task(workers.run(partial(begun.wait, 30)))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(workers.run(lambda: None)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in waiting[:2]:
+            task.cancel()
+        begun.set()
+        await asyncio.gather(first, waiting[2])
+        return await workers.run(lambda: "free")
+
+    assert asyncio.run(run()) == "free"

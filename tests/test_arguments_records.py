@@ -1,0 +1,244 @@
+"""Values of one call belong together: records, walks over them, and nothing of other runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.plan import Plan
+from dtdr.data.run import Run
+from dtdr.evaluate.call_accuracy import score_calls
+from dtdr.logs import read_traces
+from dtdr.predict.arguments.candidates import MAX_LEAVES
+from dtdr.predict.arguments.constants import Constants
+from dtdr.predict.arguments.model import ArgumentModel
+from dtdr.predict.arguments.state import RunState
+from tests.whole_calls import DEMONSTRATIONS, NAMES, TOOLS
+
+HOTEL = Path(__file__).resolve().parent.parent / "examples" / "hotel" / "openai-chat.jsonl"
+CITIES = ("ROM", "OSL", "LIM", "BER", "KYI", "CAI", "QUI", "TUN", "DEL", "PER")
+
+
+def flight(number):
+    return {
+        "number": f"F{1000 + 37 * number % 900}",
+        "from": CITIES[number % 10],
+        "to": CITIES[(3 * number + 1) % 10],
+        "day": f"2031-0{1 + number % 9}-1{number % 10}",
+    }
+
+
+def booking(number):
+    return {"booking_id": f"B{5000 + number}", "flights": [flight(number + at) for at in range(3)]}
+
+
+def rebook(number, output=None):
+    """Look a booking up, search each of its flights, and book all of them again."""
+    held = output or booking(11 * number)
+    calls = [ToolCall("1", "get_booking", {"booking_id": held["booking_id"]}, held)]
+    for place, one in enumerate(held["flights"][: 1 + number % 3]):
+        given = {"origin": one["from"], "destination": one["to"], "date": one["day"]}
+        calls.append(ToolCall(str(2 + place), "search", given, []))
+    again = [{"flight_number": one["number"], "date": one["day"]} for one in held["flights"]]
+    calls.append(ToolCall("9", "rebook", {"booking_id": held["booking_id"], "flights": again}))
+    query = f"Please rebook {held['booking_id']} for {NAMES[number % 20]}"
+    return Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number}")
+
+
+REBOOKED = tuple(map(rebook, range(60)))
+
+
+@pytest.fixture(scope="module")
+def flights():
+    return ArgumentModel.fit(REBOOKED)
+
+
+def begun(held):
+    run = Run(f"Please rebook {held['booking_id']} for Wanda")
+    run.call("get_booking", {"booking_id": held["booking_id"]}, output=held)
+    return run
+
+
+def test_the_fields_of_a_call_come_from_one_record_and_the_next_call_from_the_next(flights):
+    held = booking(7003)
+    run = begun(held)
+    for one in held["flights"]:
+        call = flights.fill("search", run)
+        assert call.arguments == {
+            "origin": one["from"],
+            "destination": one["to"],
+            "date": one["day"],
+        }
+        run.call("search", call.arguments, output=[])
+
+
+def test_a_list_of_objects_takes_the_records_of_an_output_field_by_field(flights):
+    held = booking(7003)
+    call = flights.fill("rebook", begun(held))
+    assert call.arguments["booking_id"] == held["booking_id"]
+    assert call.arguments["flights"] == [
+        {"flight_number": one["number"], "date": one["day"]} for one in held["flights"]
+    ]
+    paths = [source.path for source in call.sources["flights"]]
+    assert paths == [f"/flights/{place}/{name}" for place in range(3) for name in ("number", "day")]
+    assert call.unknown == ()
+
+
+def test_a_record_is_found_by_what_the_query_says_of_it():
+    def cancel(number):
+        names = [NAMES[(number + 3 * at) % 20] for at in range(4)]
+        held = [{"id": f"K{900 + 7 * number + at}", "guest": name} for at, name in enumerate(names)]
+        wanted = number % 4
+        calls = (
+            ToolCall("1", "list_tables", {}, {"tables": held}),
+            ToolCall("2", "cancel_table", {"table": held[wanted]["id"]}),
+        )
+        query = f"Cancel the table of {names[wanted]}"
+        return Demonstration(str(number), query, Plan(calls), group=f"g{number}")
+
+    model = ArgumentModel.fit([cancel(number) for number in range(60)])
+    run = Run("Cancel the table of Wanda")
+    tables = [{"id": f"K{place}77", "guest": name} for place, name in enumerate(("Xenia", "Wanda"))]
+    run.call("list_tables", output={"tables": tables})
+    assert model.fill("cancel_table", run).arguments == {"table": "K177"}
+
+
+# -- nothing invented ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hotel():
+    return ArgumentModel.fit(list(read_traces(None, [HOTEL])))
+
+
+def test_no_value_of_another_guest_is_proposed(hotel):
+    run = Run("Charge Wanda Zorn for the extra night and mail her the receipt")
+    run.call(
+        "find_guest",
+        {"name": "Wanda Zorn"},
+        output={"guest_id": "G-9901", "email": "wanda@z.example", "phone": "+1-555-7777"},
+    )
+    mail = hotel.fill("send_email", run)
+    assert mail.arguments["to"] == "wanda@z.example"
+    assert "body" in mail.unknown or "Wanda" in mail.arguments["body"]
+    charge = hotel.fill("charge_card", run)
+    assert "amount" in charge.unknown
+    assert charge.probability == 0
+    run.call("get_invoice", {"booking_id": "BK-1"})
+    assert "amount" in hotel.fill("charge_card", run).unknown
+
+
+def test_constants_of_a_log_hold_no_names_dates_or_amounts(hotel):
+    kept = [
+        str(value)
+        for names in hotel.config()["constants"].values()
+        for item in names.values()
+        for value in item["values"]
+    ]
+    guests = {
+        call.arguments["name"]
+        for item in read_traces(None, [HOTEL])
+        for call in item.plan.calls
+        if call.tool == "find_guest" and isinstance(call.arguments.get("name"), str)
+    }
+    assert len(guests) > 10
+    assert not [value for value in kept if any(guest in value for guest in guests)]
+    assert "420" not in kept
+
+
+def counted(value, output=None, query="Go", runs=6):
+    """The constants of a parameter that took a value in several runs."""
+    calls = (ToolCall("1", "look", {}, output), ToolCall("2", "tell", {"it": value}))
+    demonstrations = [
+        Demonstration(str(number), query, Plan(calls), group=f"g{number}") for number in range(runs)
+    ]
+    return [one for _, one in Constants.fit(demonstrations).values.get(("tell", "it"), ())]
+
+
+def test_what_an_output_or_the_user_gave_is_no_constant():
+    assert counted("economy") == ["economy"]
+    assert counted(10) == [10]
+    assert counted(420, {"price": 420}) == []
+    assert counted("economy", {"cabin": "economy"}) == []
+    assert counted("Dear Emi Ruiz, done.", {"guest": "Emi Ruiz"}) == []
+    assert counted("Dear Emi Ruiz, done.", query="Mail Emi") == []
+    assert counted("2031-05-20") == []
+    assert counted("A77", query="Use a77") == []
+
+
+def test_a_value_that_few_of_many_runs_share_is_no_constant():
+    values = ["shared"] * 4 + [f"value of run {number}" for number in range(30)]
+    runs = [
+        Demonstration(str(n), "Go", Plan((ToolCall("1", "tell", {"it": value}),)), group=f"g{n}")
+        for n, value in enumerate(values)
+    ]
+    assert Constants.fit(runs).values["tell", "it"] == ()
+
+
+# -- bounds --------------------------------------------------------------------------------------
+
+
+def nested(depth):
+    value: dict[str, Any] = {"number": "F1234", "day": "2031-05-20"}
+    for _ in range(depth):
+        value = {"inner": [value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"flights": [flight(number) for number in range(10_000)]},
+        nested(100),
+        json.dumps([[flight(1)]] * 2_000),
+        {"flights": {"$ref": "1"}},
+        [{"$ref": "1", "path": "/flights"}, {"$ref": "2"}],
+    ],
+)
+def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, output):
+    run = begun(booking(7003))
+    run.call(
+        "search", {"origin": {"$ref": "2"}, "date": {"$ref": "2", "path": "/x"}}, output=output
+    )
+    state = RunState.from_run(run)
+    call = flights.fill("rebook", state)
+    assert 0 <= call.probability <= 1
+    found = flights.finder.call(state, "rebook").find("flights/*/date")
+    leaves = found.table.leaves
+    assert leaves.stop - leaves.start <= MAX_LEAVES
+
+
+# -- what is lost --------------------------------------------------------------------------------
+
+
+def test_lost_leaves_are_named_with_the_reason():
+    model = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
+    calls = (
+        ToolCall("1", "find_user", {"name": "Zebulon"}, {"mail": "zeb@x.org"}),
+        ToolCall("2", "send_mail", {"to": "else@y.org", "subject": "Ski", "folder": "Outbox"}),
+    )
+    item = Demonstration("x", "Look up Bo and mail them with the subject 'Ski'", Plan(calls))
+    scores = score_calls([(model, [item])])
+    assert scores.lost["find_user: name"] == {"not reachable": 1}
+    assert scores.lost["send_mail: to"] == {"not reachable": 1}
+    assert scores.to_dict()["lost"]["send_mail: to"] == {"not reachable": 1}
+
+
+def test_the_same_part_of_another_record_is_a_wrong_record(flights):
+    held = booking(7003)
+    other = {**rebook(1, held).plan.calls[1].arguments, "date": held["flights"][2]["day"]}
+    item = Demonstration(
+        "x",
+        f"Please rebook {held['booking_id']} for Wanda",
+        Plan(
+            (
+                ToolCall("1", "get_booking", {"booking_id": held["booking_id"]}, held),
+                ToolCall("2", "search", other),
+            )
+        ),
+    )
+    lost = score_calls([(flights, [item])]).lost
+    assert lost["search: date"] == {"wrong record": 1}

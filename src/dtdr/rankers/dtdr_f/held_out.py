@@ -192,6 +192,8 @@ class HeldOut:
             fits = self._fit(even, decay), self._fit(odd, decay)
             mix = ranker.choose_mix(fits, (odd, even))
             checks = (fits[0].mix(*mix), fits[1].mix(*mix))
+            # As large as what follows.
+            del even, odd
         whole = None
         if any(step.right.any() for step in self.steps):
             whole = self._fit(self._stack(self.steps), decay)

@@ -249,7 +249,11 @@ def _standardise(features: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Mean and deviation of each feature, and the features by them."""
     mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
     scale[scale < _CONSTANT] = 1
-    return mean, scale, np.ascontiguousarray((features - mean) / scale, np.float32)
+    # These are the largest arrays of a fit: no other copy is made.
+    inputs = np.empty(features.shape, np.float32)
+    np.subtract(features, mean, out=inputs)
+    inputs /= scale
+    return mean, scale, inputs
 
 
 def _fit_linear(inputs: Matrix, right: Matrix, prior: Matrix, decay: float) -> Matrix:

@@ -55,7 +55,7 @@ def test_every_endpoint_and_option_of_the_page_is_there(dtdr, served):
         known |= {"/save"}
         assert re.sub(r"{\w+}", "{}", path) in known, path
     help_text = dtdr("serve", "--help")[1] + dtdr("keys", "create", "--help")[1]
-    for option in set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## Quality")[0])):
+    for option in set(re.findall(r"--[a-z][a-z-]+", PAGE.split("## Speed")[0])):
         assert option in help_text, option
 
 

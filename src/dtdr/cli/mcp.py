@@ -39,7 +39,6 @@ def mcp(
     prefetch_probability: Annotated[float, typer.Option(min=0.01, max=1)] = 0.8,
     pin: Path | None = None,
     odd_calls: str = "ignore",
-    input_price: Annotated[float, typer.Option(min=0)] = 0.0,
     wait: Annotated[float, typer.Option(min=0)] = 5.0,
     verbose: bool = False,
     allow_endpoint: ALLOW_ENDPOINT = None,
@@ -73,8 +72,6 @@ def mcp(
             FILE.
         odd_calls (HOW): Anomaly check of calls once the client's intent is known: log writes a line
             for unusual calls, refuse does not make them, ignore checks none.
-        input_price (USD): Price of a million input tokens of the client's LLM, for the savings in
-            /metrics.
         wait (SECONDS): How long a call waits for an absent server before it fails.
         verbose: Log to standard error.
     """
@@ -105,7 +102,6 @@ def mcp(
         pin=pin,
         odd_calls=odd_calls,  # type: ignore[arg-type]  # checked by Gateway
         wait_seconds=wait,
-        input_price=input_price,
     )
     if query is not None:
         options = replace(options, query=query)

@@ -39,7 +39,6 @@ def serve(
     redact: bool = True,
     log_queries: bool = False,
     quiet: bool = False,
-    input_price: Annotated[float, typer.Option(min=0)] = 0.0,
     limit: list[str] | None = None,
     with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
@@ -63,7 +62,6 @@ def serve(
         redact: Scrub secrets and personal data from the feedback.
         log_queries: Write the text of queries into logs and spans.
         quiet: Log failures only, not every request.
-        input_price (USD): Price of a million input tokens of your LLM, for the savings in /metrics.
         limit (NAME=N): A limit, such as body_bytes=2000000; repeatable. docs/server.md lists them.
         with_studio: Also serve the page /studio; see dtdr studio.
         check: Load everything, print what would be served, and exit.
@@ -83,7 +81,6 @@ def serve(
         redact=redact,
         log_queries=log_queries,
         log_requests=not quiet,
-        input_price=input_price,
     )
     require_server()
     if not with_studio and (data or lab):

@@ -8,10 +8,6 @@ HIDDEN_TOKENS = (
     "dtdr_hidden_definition_tokens",
     "Tokens of tools' definitions that were kept out of prompts, about.",
 )
-INPUT_PRICE = (
-    "dtdr_input_price_dollars",
-    "What a million tokens of an LLM's input cost, as it was told; 0 where it was not.",
-)
 JUDGED_CALLS = (
     "dtdr_judged_calls",
     "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",

@@ -105,8 +105,6 @@ class GatewayOptions:
         connect_seconds: how long a server may take to connect.
         wait_seconds: how long a call waits for a server that is away before it fails.
         idle_seconds: how long an HTTP client without requests is remembered.
-        input_price: dollars that a million tokens of the clients' LLM cost, for the metrics; 0
-            where unknown.
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
@@ -122,7 +120,6 @@ class GatewayOptions:
     connect_seconds: float = 30.0
     wait_seconds: float = 5.0
     idle_seconds: float = 1800.0
-    input_price: float = 0.0
 
 
 def parse_upstream(text: str) -> UpstreamSpec:

@@ -11,11 +11,11 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from dtdr.net.metrics import HIDDEN_TOKENS, INPUT_PRICE, JUDGED_CALLS, SHOWN_TOKENS
+from dtdr.net.metrics import HIDDEN_TOKENS, JUDGED_CALLS, SHOWN_TOKENS
 from dtdr.predict.anomaly import JUDGEMENTS
 
 if TYPE_CHECKING:
@@ -53,11 +53,10 @@ class _Counts(Collector):
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[CounterMetricFamily]:
         judged = CounterMetricFamily(*JUDGED_CALLS, labels=["judgement"])
         for judgement in JUDGEMENTS:  # each is there from the start
             judged.add_metric([judgement], self._gateway.judged[judgement])
         yield judged
         yield CounterMetricFamily(*SHOWN_TOKENS, value=self._gateway.tokens["shown"])
         yield CounterMetricFamily(*HIDDEN_TOKENS, value=self._gateway.tokens["hidden"])
-        yield GaugeMetricFamily(*INPUT_PRICE, value=self._gateway.options.input_price)

@@ -103,7 +103,6 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             if isinstance(feedback, FileLog):
                 feedback.prepare()  # what cannot be written is known now
             service.feedback_logs[name] = feedback
-    service.metrics.input_price.set(settings.input_price)
     service.metrics.count_sessions(lambda: len(service.sessions))
     for model in models.values():
         model.on_replace = service.sessions.forget

@@ -33,7 +33,6 @@ class Settings:
         redact: whether secrets and personal data are scrubbed from what is appended there.
         log_queries: whether logs and spans may hold the text of queries.
         log_requests: whether every request is logged, or those that fail only.
-        input_price: dollars that a million tokens of input cost, for the metrics; 0 where unknown.
         read_only: whether feedback, reloading and saving are refused to everybody.
     """
 
@@ -48,7 +47,6 @@ class Settings:
     redact: bool = True
     log_queries: bool = False
     log_requests: bool = True
-    input_price: float = 0.0
     read_only: bool = False
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@
     python benchmarks/server.py --smoke          # synthetic demonstrations, 2 s, once
     python benchmarks/server.py --model FOLDER   # a model of your own
     python benchmarks/server.py --beside ../old/src   # another version of the package, in turns
+    python benchmarks/server.py --waiting 500    # beside connections that are slow or idle
 
 The server runs in a process of its own. This process is the load: it sends every request at its
 own moment, whether earlier ones were answered or not, over 16 connections that stay open, and
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import random
@@ -27,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,8 +80,47 @@ async def _connection(
     writer.close()
 
 
-async def send(url: str, requests: Sequence[bytes], rate: float, seconds: float) -> Load:
-    """Send requests at a constant rate, each at its own moment."""
+@contextlib.asynccontextmanager
+async def waiting_connections(url: str, number: int) -> AsyncIterator[None]:
+    """Hold connections open: half of them send nothing, the others a byte of a head each second.
+
+    Connections that the server ends are opened again.
+    """
+    parts = urlsplit(url)
+
+    async def wait(is_slow: bool) -> None:
+        await asyncio.sleep(random.random())
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+                for byte in itertools.cycle(b"GET /readyz"):
+                    if is_slow:
+                        writer.write(bytes([byte]))
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(reader.read(1_000), 1)
+                        break
+                writer.close()
+
+    tasks = [asyncio.create_task(wait(place % 2 == 0)) for place in range(number)]
+    try:
+        if tasks:
+            await asyncio.sleep(1.5)
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def send(
+    url: str, requests: Sequence[bytes], rate: float, seconds: float, waiting: int = 0
+) -> Load:
+    """Send requests at a constant rate, each at its own moment, with connections that wait."""
+    async with waiting_connections(url, waiting):
+        return await _send(url, requests, rate, seconds)
+
+
+async def _send(url: str, requests: Sequence[bytes], rate: float, seconds: float) -> Load:
     parts = urlsplit(url)
     load = Load()
     waiting: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
@@ -179,7 +221,10 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Start the servers, open sessions, and load them in turns as often as asked."""
     requests = [_request(body) for body in rank_bodies(demonstrations, given.order)]
-    servers = {name: start(model, source) for name, source in versions(given).items()}
+    servers = {
+        name: start(model if source is None else given.beside_model or model, source)
+        for name, source in versions(given).items()
+    }
     rows = []
     try:
         empty = {name: resident(process.pid) for name, (process, _) in servers.items()}
@@ -190,7 +235,7 @@ def measure(
         for rate, run in turns:
             for name, (process, url) in servers.items():
                 used, began = cpu_seconds(process.pid), os.getloadavg()[0]
-                load = asyncio.run(send(url, requests, rate, given.seconds))
+                load = asyncio.run(send(url, requests, rate, given.seconds, given.waiting))
                 rows.append(
                     {
                         "server": name,
@@ -275,9 +320,12 @@ def main() -> None:
     parser.add_argument("--order", choices=["shuffled", "runs"], default="shuffled")
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--beside", type=Path, help="source folder of another version")
+    parser.add_argument("--beside-model", type=Path, help="a model folder that version can read")
+    parser.add_argument("--waiting", type=int, default=0, help="connections that are slow or idle")
     given = parser.parse_args()
     if given.smoke:
         given.seconds, given.runs, given.sessions, given.rate = 2.0, 1, 50, [100.0]
+        given.waiting = 20
         given.retriever = ["dtdr-l"]
     demonstrations, known = read_demonstrations(given)
     rows: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ PACKAGES = {
     "rankers": (3, 10600),
     "predict": (4, 11000),
     "llm": (5, 4200),
-    "agents": (5, 7800),
+    "agents": (5, 7700),
     "evaluate": (6, 12600),
     "serve": (7, 8300),
     "cli": (8, 5700),

@@ -11,7 +11,7 @@ def offer(*names, **described):
 
 
 def catalog(offers, known=(), up=None):
-    found = Catalog(lambda name: name in known, Names(("a", "b"), ("search_tools", "end")))
+    found = Catalog(lambda name: name in known, ("a", "b"), ("search_tools", "end"))
     found.rebuild(offers, offers if up is None else up)
     return found
 
@@ -52,7 +52,7 @@ def test_no_server_gets_the_calls_of_another_by_the_names_of_its_tools(first):
 
 
 def test_what_is_pinned_collides_before_its_server_has_connected():
-    found = Catalog(lambda name: False, Names(("a", "b"), offered=[("b", "send_email")]))
+    found = Catalog(lambda name: False, ("a", "b"), offered=[("b", "send_email")])
     found.rebuild({"a": offer("send_email")}, ["a"])
 
     assert found.names() == ("a__send_email",)

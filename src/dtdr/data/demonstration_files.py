@@ -153,8 +153,10 @@ def iter_records(
         return
     try:
         with shard.open() as stream:
-            largest = longest_line()
-            rows = parquet.iter_demonstration_rows(stream, groups, largest=largest)
+            needed, known, largest = parquet.NEEDED, parquet.COLUMNS, longest_line()
+            rows = parquet.iter_rows(
+                stream, needed=needed, known=known, groups=groups, largest=largest
+            )
             for number, row in enumerate(rows, start=first_row):
                 yield f"{shard.name}, row {number}", row
     except InputError as error:

@@ -80,7 +80,7 @@ def replace_file(path: str | Path, *, force: bool = True) -> Iterator[TextIO]:
     path = Path(path)
     if path.exists() and not force:
         raise OutputError(f"{path} exists; pass --force to replace it")
-    with _explain_os_errors(path):
+    with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
         temporary = Path(name)
@@ -108,7 +108,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
         OutputError: it cannot be written.
     """
     path = Path(path).resolve()
-    with _explain_os_errors(path):
+    with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(
             tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
@@ -152,7 +152,8 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _explain_os_errors(path: Path) -> Iterator[None]:
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Make an OutputError about ``path`` of an error of the system."""
     try:
         yield
     except OSError as error:

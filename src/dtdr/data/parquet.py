@@ -8,6 +8,7 @@ and ``output`` of a call are JSON text, since every tool has others.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -42,9 +43,10 @@ _TAIL = 8
 """Bytes after the footer: its length, and what kind of file it is."""
 
 NEEDED = ("id", "query", "calls")
-"""Columns without which a row is not a demonstration."""
+"""Columns without which a row is not a demonstration, for ``iter_rows``."""
 _PARENT = {"parent_id": "id", "parent_call": "call"}
-_COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time")
+COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time")
+"""Every column of a demonstration, for ``iter_rows``."""
 _JSON = ("arguments", "output")
 
 
@@ -57,19 +59,9 @@ def iter_rows(
     keep: npt.NDArray[np.bool_] | None = None,
     largest: int = LARGEST_ROW,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a Parquet file as objects.
+    """Yield rows of a Parquet file as objects; arguments and errors are ``iter_batches``'.
 
-    Args:
-        stream: the file.
-        needed: columns that must be there.
-        known: columns that are read, of those that are there; all without it.
-        groups: row groups that are read; all without it.
-        keep: which of these rows; all without it.
-        largest: bytes of one row.
-
-    Raises:
-        InputError: as ``iter_batches``.
-        MissingExtraError: pyarrow is not installed.
+    ``keep`` chooses among the rows; all are yielded without it.
     """
     done = 0
     for batch in iter_batches(stream, needed=needed, known=known, groups=groups, largest=largest):
@@ -107,8 +99,8 @@ def iter_batches(
         MissingExtraError: pyarrow is not installed.
     """
     arrow, parquet = _import_arrow()
+    file = _open(stream)
     try:
-        file = parquet.ParquetFile(stream, page_checksum_verification=True)
         names = file.schema_arrow.names
         missing = [name for name in needed if name not in names]
         if missing:
@@ -233,12 +225,8 @@ def row_groups(stream: IO[bytes]) -> list[int]:
         InputError: the file is not Parquet, or is not whole.
         MissingExtraError: pyarrow is not installed.
     """
-    arrow, parquet = _import_arrow()
-    try:
-        metadata = parquet.ParquetFile(stream).metadata
-        return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+    metadata = _open(stream).metadata
+    return [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
 
 
 def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int]]:
@@ -248,11 +236,7 @@ def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int
         InputError: the file is not Parquet, or is not whole.
         MissingExtraError: pyarrow is not installed.
     """
-    arrow, parquet = _import_arrow()
-    try:
-        metadata = parquet.ParquetFile(stream).metadata
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+    metadata = _open(stream).metadata
     size = stream.seek(0, os.SEEK_END)
     ranges = [(max(0, size - metadata.serialized_size - _TAIL), size)]
     for group in groups:
@@ -268,30 +252,6 @@ def byte_ranges(stream: IO[bytes], groups: Sequence[int]) -> list[tuple[int, int
         ]
         ranges.append((min(starts), max(ends)))
     return ranges
-
-
-def iter_demonstration_rows(
-    stream: IO[bytes],
-    groups: Sequence[int] | None = None,
-    *,
-    keep: npt.NDArray[np.bool_] | None = None,
-    largest: int = LARGEST_ROW,
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file of demonstrations, which ``parse_row`` takes.
-
-    Args:
-        stream: the file.
-        groups: row groups that are read; all without it.
-        keep: which of these rows; all without it.
-        largest: bytes of one row.
-
-    Raises:
-        InputError: as ``iter_rows``.
-        MissingExtraError: pyarrow is not installed.
-    """
-    return iter_rows(
-        stream, needed=NEEDED, known=_COLUMNS, groups=groups, keep=keep, largest=largest
-    )
 
 
 def parse_row(row: Mapping[str, Any]) -> Demonstration:
@@ -354,6 +314,43 @@ def copy_rows(source: IO[bytes], target: IO[bytes], keep: Sequence[bool]) -> Non
             start += batch.num_rows
             if chosen.num_rows:
                 writer.write_batch(chosen)
+
+
+class _FooterIsSoundError(Exception):
+    """The data was asked for, so the footer passed its checks."""
+
+
+class _NoData:
+    """A file that can be opened but not read."""
+
+    closed = False
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def read(self, size: int) -> bytes:
+        raise _FooterIsSoundError
+
+
+def _open(stream: IO[bytes]) -> Any:
+    """The Parquet file in a stream, after a check of its whole footer.
+
+    pyarrow ends the process when it is asked about a column whose level histograms have the wrong
+    size. Beginning to read the data makes the same check of every column, and raises.
+
+    Raises:
+        InputError: the file is not Parquet, or is not whole.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _import_arrow()
+    try:
+        file = parquet.ParquetFile(stream, page_checksum_verification=True)
+        without = arrow.PythonFile(_NoData(stream), "r")
+        with contextlib.suppress(_FooterIsSoundError):
+            next(parquet.ParquetFile(without, metadata=file.metadata).iter_batches(), None)
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"it is not a whole Parquet file ({_first_line(error)})") from error
+    return file
 
 
 def _import_arrow() -> tuple[Any, Any]:

@@ -28,13 +28,14 @@ def is_document(head: list[bytes]) -> bool:
     first = head[0]
     if len(first) >= HEAD_BYTES - 2 or first in (b"[", b"{", b"[{"):
         return True
-    if _is_json(first):
+    if is_json(first):
         return len(head) == 1
     # A broken first line of JSON lines, or the first line of a document over several lines?
-    return len(head) == 1 or not _is_json(head[1])
+    return len(head) == 1 or not is_json(head[1])
 
 
-def _is_json(text: bytes) -> bool:
+def is_json(text: bytes | str) -> bool:
+    """Whether a text is a JSON object or list, and whole."""
     try:
         return isinstance(json_codec.loads(text), (dict, list))
     except (ValueError, RecursionError):

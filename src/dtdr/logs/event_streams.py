@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dtdr.data import json_codec
+from dtdr.logs.documents import is_json
 from dtdr.logs.log_format import as_list, as_mapping, as_text
 
 CHUNKS = ("chat.completion.chunk", "message_start", "response.created")
@@ -72,7 +73,7 @@ def _chat(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 call["function"]["arguments"] += as_text(function.get("arguments"))
     kept = [calls[index] for index in sorted(calls)]
     if not is_done:
-        kept = [call for call in kept if _is_whole(call["function"]["arguments"])]
+        kept = [call for call in kept if is_json(call["function"]["arguments"] or "{}")]
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text)}
     if kept:
         message["tool_calls"] = kept
@@ -99,7 +100,7 @@ def _blocks(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         elif kind == "message_stop":
             is_done = True
     for index, text in arguments.items():
-        if text and _is_whole(text):
+        if text and is_json(text):
             blocks[index]["input"] = json_codec.loads(text)
         elif text:
             del blocks[index]
@@ -121,11 +122,3 @@ def _responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         if kind == "response.output_item.done":
             items[event.get("output_index", len(items))] = event.get("item")
     return {**response, "output": [items[index] for index in sorted(items)], "truncated": True}
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        json_codec.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return False
-    return True

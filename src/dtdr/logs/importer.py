@@ -118,7 +118,7 @@ class Importer:
             try:
                 self.format.add(record, raw, place)
             except UNUSABLE as error:
-                self._leave_out(place, self._sentence(error))
+                self._leave_out(place, error)
                 continue
             yield
         self._finished = list(self.window.pop_finished(everything=True))
@@ -135,7 +135,7 @@ class Importer:
                     for demonstration in self.cutter.cut(trace)
                 ]
             except UNUSABLE as error:
-                self._leave_out(group.place, self._sentence(error))
+                self._leave_out(group.place, error)
                 continue
             for demonstration in demonstrations:
                 if self._seen.add(demonstration.id):
@@ -218,14 +218,12 @@ class Importer:
         """Drop what is held on disk."""
         self._seen.close()
 
-    def _sentence(self, error: Exception) -> str:
-        if isinstance(error, InputError):
-            return str(error)
+    def _leave_out(self, place: tuple[int, int], error: Exception | str) -> None:
+        reason = str(error)
         if isinstance(error, RecursionError):
-            return "nested too deeply"
-        return f"not of the shape of {self.format.name} records ({error})"
-
-    def _leave_out(self, place: tuple[int, int], reason: str) -> None:
+            reason = "nested too deeply"
+        elif not isinstance(error, InputError | str):
+            reason = f"not of the shape of {self.format.name} records ({error})"
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from dtdr.data import parquet
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
-from dtdr.data.demonstrations import Demonstration
 from dtdr.data.engines import Engine
 from dtdr.data.files import replace_file, replace_folder
 from dtdr.data.jsonl import BadRecords
@@ -84,7 +83,7 @@ def import_log(item: tuple[Path, Path], task: ImportTask) -> ImportedLog:
 
     def note_each() -> Any:
         for demonstration in importer.demonstrations():
-            ids.append(_hash_id(demonstration))
+            ids.append(int(digest([demonstration.id], size=8), 16))
             yield demonstration
 
     try:
@@ -135,10 +134,6 @@ def import_logs(
         for one in done:
             bad.update(one.bad)
     return summary, tools, bad
-
-
-def _hash_id(demonstration: Demonstration) -> int:
-    return int(digest([demonstration.id], size=8), 16)
 
 
 def _drop_repeats(done: Sequence[ImportedLog]) -> int:

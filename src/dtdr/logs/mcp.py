@@ -160,12 +160,10 @@ class MCP(TraceFormat):
             self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
 
     def _end(self, session: str, server: str) -> None:
-        run = self._runs.get(session)
-        if run is not None and (not server or self._spoke(run.key, server)):
-            self.window.finish(run.key)
-
-    def _spoke(self, key: str, server: str) -> bool:
-        return any(json_codec.loads(item)[1] == server for item in self.window.payloads(key))
+        if (run := self._runs.get(session)) is not None:
+            servers = (json_codec.loads(item)[1] for item in self.window.payloads(run.key))
+            if not server or server in servers:
+                self.window.finish(run.key)
 
     def _leave(self, key: str) -> None:
         session = key.rsplit("/", 1)[0]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dtdr.data import json_codec
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
-from dtdr.logs.log_format import Trace, Window, as_text
+from dtdr.logs.log_format import Trace, Window, as_list, as_text
 from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, conversation, items_of, output_of
 
 _ARGUMENT_KEYS = ("arguments", "input", "action", "operation", "queries", "code", "query")
@@ -34,7 +34,7 @@ class OpenAIResponses(ConversationFormat):
         items = [
             item
             for value in (request.get("input"), response.get("output"))
-            for item in (value if isinstance(value, list) else ())
+            for item in as_list(value)
             if isinstance(item, dict)
         ]
         return any(str(item.get("type", "")).endswith(("_call", "_call_output")) for item in items)
@@ -47,7 +47,7 @@ class OpenAIResponses(ConversationFormat):
 
     def replies(self, response: Any) -> list[Any]:
         """The output items."""
-        return response if isinstance(response, list) else []
+        return as_list(response)
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
         """File a request with the conversation that it names or repeats."""

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dtdr.data import json_codec
@@ -40,15 +41,11 @@ _PROSE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz \n,.;!?
 _IS_PROSE = re.compile(r"[A-Za-z \n,.;!?'\"()]*+\Z")
 
 
+@dataclass(slots=True)
 class _Budget:
-    """What may still be searched in one call."""
+    """Characters that may still be searched in one call."""
 
-    def __init__(self, characters: int) -> None:
-        self.left = characters
-
-    @property
-    def is_spent(self) -> bool:
-        return self.left <= 0
+    left: int
 
 
 class Redactor:
@@ -146,7 +143,7 @@ class Redactor:
             told = _fields(value) if self._by_field else {}
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
-                if budget.is_spent:
+                if budget.left <= 0:
                     scrubbed[self._find_unused(self._mark_long(), scrubbed)] = None
                     break
                 name = self._find_unused(self._text(key, budget), scrubbed)
@@ -155,7 +152,7 @@ class Redactor:
         if isinstance(value, list):
             items: list[Any] = []
             for item in value:
-                if budget.is_spent:
+                if budget.left <= 0:
                     items.append(self._mark_long())
                     break
                 found = _after(value, len(items)) if self._by_field else Secrecy.NONE

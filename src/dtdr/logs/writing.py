@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.demonstration_files import save_tools
+from dtdr.data.files import explain_os_errors
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.importer import Importer
 from dtdr.logs.left_out import explain_dropped
@@ -73,14 +73,11 @@ def import_traces(
         if tools_output is not None:
             save_tools(tools_output, importer.tools(), force=force)
         work.finish()
-    except BaseException as error:
+    except BaseException:
         if not work.checkpoint.exists():
             work.discard()
-        if isinstance(error, OSError):
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "the disk is full" if full else (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write {output}: {reason}; nothing was replaced") from error
-        raise
+        with explain_os_errors(output):
+            raise
     finally:
         importer.close()
     yield importer.reader.read_bytes

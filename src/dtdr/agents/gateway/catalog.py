@@ -117,17 +117,19 @@ class Names:
         return raw_name not in self._reserved and not raw_name.startswith(self._prefixes)
 
 
-class Catalog:
+class Catalog(Names):
     """The tools that can be called, by name.
 
     Args:
         is_known: whether the model knows a tool of that name.
-        names: gives every tool its name.
+        upstreams: names of all configured upstreams; with the rest, see ``Names``.
     """
 
-    def __init__(self, is_known: Callable[[str], bool], names: Names) -> None:
+    def __init__(
+        self, is_known: Callable[[str], bool], upstreams: Iterable[str], *names: Any, **more: Any
+    ) -> None:
+        super().__init__(upstreams, *names, **more)
         self._is_known = is_known
-        self._names = names
         self._by_name: dict[str, CatalogTool] = {}
         self._by_model_name: dict[str, list[str]] = {}
         self._search: ToolSearch | None = None
@@ -149,7 +151,7 @@ class Catalog:
         """
         up = set(available)
         self._by_name = {}
-        for name, upstream, definition in self._names.assign(offers):
+        for name, upstream, definition in self.assign(offers):
             if upstream in up:
                 raw_name = str(definition.get("name", ""))
                 exposed = {**definition, "name": name}
@@ -164,18 +166,6 @@ class Catalog:
     def get(self, name: str) -> CatalogTool | None:
         """The tool of that name, if it can be called now."""
         return self._by_name.get(name)
-
-    def owner(self, name: str) -> tuple[str, str] | None:
-        """``(upstream, its own name)`` of a tool that was ever offered, away or not.
-
-        Raises:
-            AmbiguousNameError: several upstreams have a tool of that bare name.
-        """
-        return self._names.owner(name)
-
-    def name_of(self, upstream: str, raw_name: str) -> str:
-        """The name that a tool is listed under."""
-        return self._names.name_of(upstream, raw_name)
 
     def model_name(self, name: str) -> str:
         """What the model calls a tool; the name that it is listed under where it never saw it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -140,7 +140,7 @@ class ClientState:
             known, read = self._read.get(call.id, (None, None))
             if read is None or known is not call:
                 has_ended = call.ended is not None
-                read = bound_call(_shorten_call(read_call(call, call.id, step)))
+                read = bound_call(read_call(call, call.id, step))
                 if has_ended:
                     self._read[call.id] = call, read
             result.append(read)
@@ -250,16 +250,8 @@ class Clients:
 
     def forget_all(self) -> None:
         """Forget every client."""
-        states, self._states = self._states, {}
-        for state in states.values():
-            self._ended(state)
-
-
-def _shorten_call(call: ToolCall) -> ToolCall:
-    """A call with as much of its arguments and output as ranking reads."""
-    arguments, _ = shorten(call.arguments, MAX_RANKED_CHARACTERS)
-    output, _ = shorten(call.output, MAX_RANKED_CHARACTERS)
-    return replace(call, arguments=arguments, output=output)
+        for key in tuple(self._states):
+            self.forget(key)
 
 
 def shorten(value: Any, characters: int) -> tuple[Any, int]:
@@ -303,7 +295,8 @@ def client_key(context: Context) -> str:
     headers = getattr(request, "headers", None)
     if headers is None:
         return f"named {named}" if isinstance(named, str) else "stdio"
-    owner = f"{headers.get('authorization', '')} {_address(request)}"
+    address = "" if request.client is None else request.client.host
+    owner = f"{headers.get('authorization', '')} {address}"
     if isinstance(named, str):
         return f"named {owner} {named}"
     session = headers.get("mcp-session-id")
@@ -317,8 +310,3 @@ def client_key(context: Context) -> str:
 def session_key(session: str) -> str:
     """The key of a client that has a session of 2025-era HTTP."""
     return f"session {session}"
-
-
-def _address(request: Any) -> str:
-    client = getattr(request, "client", None)
-    return "" if client is None else str(client.host)

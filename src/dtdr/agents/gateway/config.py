@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -207,11 +208,9 @@ def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
         raise InputError(
             "name at least one upstream: dtdr mcp MODEL -- COMMAND, --upstream NAME=…, or --config"
         )
-    seen: set[str] = set()
-    for spec in distinct:
-        if spec.name in seen:
-            raise InputError(f"two upstreams are named {spec.name!r}; names must differ")
-        seen.add(spec.name)
+    (name, count), *_ = Counter(spec.name for spec in distinct).most_common(1)
+    if count > 1:
+        raise InputError(f"two upstreams are named {name!r}; names must differ")
     return distinct
 
 

@@ -155,22 +155,16 @@ class Connection:
 async def transport_to(spec: UpstreamSpec) -> AsyncIterator[Any]:
     """The SDK's transport to a server."""
     if not spec.command:
-        async with _http(spec) as streams:
+        async with (
+            create_http_client(spec.headers) as http,
+            streamable_http_client(spec.url, http_client=http) as streams,
+        ):
             yield streams
         return
     environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
     program, *arguments = spec.command
     server = StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
     async with printable_errors() as errors, stdio_client(server, errors) as streams:
-        yield streams
-
-
-@asynccontextmanager
-async def _http(spec: UpstreamSpec) -> AsyncIterator[Any]:
-    async with (
-        create_http_client(spec.headers) as http,
-        streamable_http_client(spec.url, http_client=http) as streams,
-    ):
         yield streams
 
 

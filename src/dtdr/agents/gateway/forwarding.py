@@ -12,6 +12,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dtdr.agents.gateway.clients import Clients, Context, client_key
@@ -45,10 +46,11 @@ _PASSED_META = frozenset({types.LOG_LEVEL_META_KEY})
 Caller = tuple[Context, "OpenCall | None"]
 """A client's request that a server is working on."""
 
+_Question = tuple[types.ServerRequest, asyncio.Future[InputAnswer]]
+"""A question of a server, and its answer once it is there."""
 
-async def forward(
-    context: Context, upstream: Upstream, changed: Mapping[str, Any], *, is_modern: bool
-) -> RawResult:
+
+async def forward(context: Context, upstream: Upstream, changed: Mapping[str, Any]) -> RawResult:
     """The upstream's result of a client's request, as it stands on the wire.
 
     Progress, log messages and questions of the upstream reach the client while it waits; when the
@@ -58,12 +60,12 @@ async def forward(
         context: the client's request.
         upstream: who is to answer it.
         changed: parameters that differ from the client's, such as the tool's own name.
-        is_modern: the client uses protocol 2026-07-28, and answers questions by itself.
 
     Raises:
         MCPError: the upstream's own error.
         UnavailableError: the upstream is away, or went away before it answered.
     """
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     sent = {**select_params(context), **changed}
     progress = _progress_to(context)
     call: OpenCall | None = None
@@ -104,7 +106,7 @@ class OpenCall:
         self._result = asyncio.get_running_loop().create_task(result)
         self._result.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._questions: asyncio.Queue[_Question] = asyncio.Queue()
-        self._question: _Question | None = None
+        self._asked: _Question | None = None
         self._given_up: asyncio.TimerHandle | None = None
 
     @staticmethod
@@ -118,17 +120,28 @@ class OpenCall:
         """
         key = client_key(context), sent.get("requestState")
         call: OpenCall | None = upstream.open_calls.pop(key, None)
-        if call is not None and call._question is not None and call._given_up is not None:
+        if call is not None and call._given_up is not None:
             call._given_up.cancel()
-            answer = (getattr(context, "params", None) or {}).get("inputResponses")
-            call._question.answer(answer)
+            call._answer((getattr(context, "params", None) or {}).get("inputResponses"))
         return call
 
     async def ask(self, request: types.ServerRequest) -> InputAnswer:
         """The client's answer to a question of the server."""
-        question = _Question(request)
-        await self._questions.put(question)
-        return await question.answered
+        answered = asyncio.get_running_loop().create_future()
+        await self._questions.put((request, answered))
+        return await answered
+
+    def _answer(self, responses: object) -> None:
+        """Answer the open question by a request's ``inputResponses``."""
+        if self._asked is None or self._asked[1].done():
+            return
+        request, answered = self._asked
+        given = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
+        try:
+            answered.set_result(_answer_type(request).model_validate(given))
+        except ValidationError:
+            refusal = types.ErrorData(code=types.INVALID_PARAMS, message="no answer was given")
+            answered.set_result(refusal)
 
     async def outcome(self, upstream: Upstream, context: Context) -> RawResult:
         """The server's result, or what it asks first, as a 2026-07-28 client is asked.
@@ -150,7 +163,7 @@ class OpenCall:
         if len(upstream.open_calls) >= MAX_OPEN_CALLS:
             self._result.cancel()
             raise MCPError(types.INTERNAL_ERROR, "too many calls wait for an answer")
-        self._question = asked.result()
+        self._asked = asked.result()
         state = secrets.token_urlsafe()
         key = client_key(context), state
         upstream.open_calls[key] = self
@@ -160,31 +173,12 @@ class OpenCall:
             self._result.cancel()
 
         self._given_up = asyncio.get_running_loop().call_later(ANSWER_SECONDS, give_up)
-        asks = self._question.request.model_dump(by_alias=True, mode="json", exclude_none=True)
+        asks = self._asked[0].model_dump(by_alias=True, mode="json", exclude_none=True)
         return {
             "resultType": "input_required",
             "inputRequests": {_QUESTION: asks},
             "requestState": state,
         }
-
-
-class _Question:
-    """A question of a server that waits for its answer."""
-
-    def __init__(self, request: types.ServerRequest) -> None:
-        self.request = request
-        self.answered: asyncio.Future[InputAnswer] = asyncio.get_running_loop().create_future()
-
-    def answer(self, responses: object) -> None:
-        """Take the answer out of a request's ``inputResponses``."""
-        given = responses.get(_QUESTION) if isinstance(responses, Mapping) else None
-        if self.answered.done():
-            return
-        try:
-            self.answered.set_result(_answer_type(self.request).model_validate(given))
-        except ValidationError:
-            refusal = types.ErrorData(code=types.INVALID_PARAMS, message="no answer was given")
-            self.answered.set_result(refusal)
 
 
 def select_params(context: Context) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
-from dtdr.agents.gateway.catalog import Catalog, Names
+from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_RANKED_CHARACTERS, Clients, ClientState, shorten
 from dtdr.agents.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
@@ -81,20 +81,13 @@ class Gateway:
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
         # A tool named like the end of a plan would be the end of a plan to the model.
-        names = Names([spec.name for spec in specs], (SEARCH_TOOL, END), self.pins.iter_tools())
-        self.catalog = Catalog(self.ranker.knows, names)
+        names = [spec.name for spec in specs]
+        reserved = (SEARCH_TOOL, END)
+        self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
         self._definitions: dict[str, list[Definition]] = {spec.name: [] for spec in specs}
         self._has_started = False
         self.clients = Clients(self.end_run, options.idle_seconds)
-        self.upstreams = {
-            spec.name: Upstream(
-                spec,
-                self,
-                connect_seconds=options.connect_seconds,
-                wait_seconds=options.wait_seconds,
-            )
-            for spec in specs
-        }
+        self.upstreams = {spec.name: Upstream(spec, self, options) for spec in specs}
         self.prefetcher: Prefetcher | None = None
         if options.prefetch is not None:
             if not self.ranker.fills:
@@ -104,8 +97,13 @@ class Gateway:
             )
         if options.odd_calls not in get_args(OddCalls):
             raise unknown_choice("odd_calls", options.odd_calls, get_args(OddCalls))
-        if options.odd_calls != "ignore" and not self.ranker.judges:
+        judges = options.odd_calls != "ignore"
+        if judges and not self.ranker.judges:
             raise InputError(NO_SURPRISE)
+        self.learns = self._learner is not None
+        """Whether the calls that pass through are recorded."""
+        self.keeps_calls = self.learns or judges or bool(self.prefetcher or self.ranker.reads_calls)
+        """Whether arguments and outputs are kept while a run lasts."""
         self.judged: Counter[str] = Counter()
         """How many calls were ``odd`` and ``usual``, and of how many nothing was said
         (``abstained``)."""
@@ -116,17 +114,6 @@ class Gateway:
         """Grows whenever the catalog changes."""
         self._tasks: TaskGroup | None = None
 
-    @property
-    def learns(self) -> bool:
-        """Whether the calls that pass through are recorded."""
-        return self._learner is not None
-
-    @property
-    def keeps_calls(self) -> bool:
-        """Whether arguments and outputs are kept while a run lasts."""
-        judges = self.options.odd_calls != "ignore"
-        return self.learns or self.ranker.reads_calls or self.prefetcher is not None or judges
-
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Keep the servers connected while the block runs; yields when each was tried."""
@@ -136,9 +123,7 @@ class Gateway:
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._clean_up)
-                with anyio.move_on_after(min(START_SECONDS, self.options.connect_seconds)):
-                    for upstream in self.upstreams.values():
-                        await upstream.tried.wait()
+                await self._wait_for_servers(min(START_SECONDS, self.options.connect_seconds))
                 self._has_started = True
                 await self._register_tools()
                 self._report()
@@ -164,10 +149,13 @@ class Gateway:
         owner = self.catalog.owner(name)
         if owner is not None:
             return owner
-        with anyio.move_on_after(self.options.connect_seconds):
+        await self._wait_for_servers(self.options.connect_seconds)
+        return self.catalog.owner(name)
+
+    async def _wait_for_servers(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
             for upstream in self.upstreams.values():
                 await upstream.tried.wait()
-        return self.catalog.owner(name)
 
     @property
     def instructions(self) -> str:

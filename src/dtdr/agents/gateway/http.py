@@ -54,7 +54,10 @@ async def serve_http(
     from dtdr.net.connections import Connections
     from dtdr.net.message_limits import BodyLimits
 
-    require_key_for(host, key)
+    if not is_loopback(host) and not key:
+        raise InputError(
+            f"{host} can be reached by others; set a key in DTDR_MCP_KEY, or serve on 127.0.0.1"
+        )
     app: ASGIApp = GatewayServer(gateway).streamable_http_app(
         streamable_http_path=PATH,
         host=host,
@@ -89,18 +92,6 @@ async def serve_http(
         tasks.cancel_scope.cancel()
     if signal.SIGINT in received:
         raise KeyboardInterrupt
-
-
-def require_key_for(host: str, key: str) -> None:
-    """Refuse to listen on a public address for everybody.
-
-    Raises:
-        InputError: the address is public and there is no key.
-    """
-    if not is_loopback(host) and not key:
-        raise InputError(
-            f"{host} can be reached by others; set a key in DTDR_MCP_KEY, or serve on 127.0.0.1"
-        )
 
 
 class _SessionEnd:

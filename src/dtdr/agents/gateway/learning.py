@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -13,6 +12,7 @@ from threading import Event
 
 import anyio
 
+from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import DtdrError, InputError, OutputError
 from dtdr.logs.cut_options import CutOptions, Outputs
@@ -100,10 +100,7 @@ class Recorder:
         except InputError as error:
             logger.warning("a run was not recorded: %s", error)
             return []
-        lines = "".join(
-            json.dumps(item.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
-            for item in demonstrations
-        )
+        lines = b"".join(json_codec.dumps(item.to_dict()) + b"\n" for item in demonstrations)
         try:
             with self.path.open("ab+") as stream:
                 # A line that was cut off, as by a crash or a full disk, spoils no other.
@@ -111,7 +108,7 @@ class Recorder:
                     stream.seek(-1, os.SEEK_END)
                     if stream.read(1) != b"\n":
                         stream.write(b"\n")
-                stream.write(lines.encode("utf-8", "backslashreplace"))
+                stream.write(lines)
         except OSError as error:
             raise _cannot_write(self.path, error) from error
         return demonstrations

@@ -47,19 +47,14 @@ class PassThrough:
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's resources; of a URI that several have, the first server's."""
-        offers = await self._gather("resources/list", "resources", "resources")
-        resources = _take_first(offers, "uri")
-        self._uri_owners.update({uri: upstream for uri, (upstream, _) in resources.items()})
-        return {"resources": [item for _, item in resources.values()]}
+        found = await self._list_first("resources/list", "resources", "uri", self._uri_owners)
+        return {"resources": found}
 
     async def list_templates(
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's resource templates."""
-        offers = await self._gather("resources/templates/list", "resourceTemplates", "resources")
-        templates = _take_first(offers, "uriTemplate")
-        self._templates.update({text: upstream for text, (upstream, _) in templates.items()})
-        return {"resourceTemplates": [item for _, item in templates.values()]}
+        return {"resourceTemplates": await self._list_templates()}
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -126,6 +121,23 @@ class PassThrough:
                 for uri in uris:
                     await self._each_reader(uri, Subscriptions.unsubscribe)
 
+    async def _list_templates(self) -> list[dict[str, Any]]:
+        method, key = "resources/templates/list", "resourceTemplates"
+        return await self._list_first(method, key, "uriTemplate", self._templates)
+
+    async def _list_first(
+        self, method: str, key: str, identity: str, owners: dict[str, str]
+    ) -> list[dict[str, Any]]:
+        """Every server's items, the first of each identity, with its server noted in ``owners``."""
+        first: dict[str, dict[str, Any]] = {}
+        for upstream, items in (await self._gather(method, key, "resources")).items():
+            for item in items:
+                value = item.get(identity)
+                if isinstance(value, str) and value not in first:
+                    first[value] = item
+                    owners[value] = upstream
+        return list(first.values())
+
     def _readers(self, uri: str) -> list[Upstream]:
         """Who may have a resource: the server that listed it, or a template of whose it fits."""
         owner = self._uri_owners.get(uri)
@@ -139,10 +151,7 @@ class PassThrough:
         self, uri: str, act: Callable[[Subscriptions, str], Awaitable[None]]
     ) -> None:
         for upstream in self._readers(uri):
-            try:
-                await act(upstream.subscriptions, uri)
-            except (MCPError, UnavailableError) as error:
-                logger.info("upstream %r: %s", upstream.name, error)
+            await _tell(upstream, act(upstream.subscriptions, uri))
 
     # -- prompts and completions ---------------------------------------------------------------
 
@@ -172,11 +181,7 @@ class PassThrough:
             ref = {"type": "ref/prompt", "name": raw_name}
             return await self._forward(context, upstream, {"ref": ref})
         if params.ref.uri not in self._templates:
-            offers = await self._gather(
-                "resources/templates/list", "resourceTemplates", "resources"
-            )
-            for text, (name, _) in _take_first(offers, "uriTemplate").items():
-                self._templates[text] = name
+            await self._list_templates()
         owner = self._templates.get(params.ref.uri)
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource template: {params.ref.uri}")
@@ -207,7 +212,7 @@ class PassThrough:
         lowest = lowest_level(gateway.clients)
         async with anyio.create_task_group() as tasks:
             for upstream in gateway.upstreams.values():
-                tasks.start_soon(_try_log_level, upstream, lowest)
+                tasks.start_soon(_tell, upstream, upstream.subscriptions.set_log_level(lowest))
         return {}
 
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
@@ -245,9 +250,8 @@ class PassThrough:
         self, context: Context, upstream: Upstream, changed: Mapping[str, Any] | None = None
     ) -> RawResult:
         """Send a request on, once; a server that is away is an error of its own."""
-        is_modern = self._gateway.clients.of(context).is_modern
         try:
-            return await forward(context, upstream, changed or {}, is_modern=is_modern)
+            return await forward(context, upstream, changed or {})
         except UnavailableError as error:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from error
 
@@ -268,24 +272,12 @@ def _require_room(state: ClientState, uris: Sequence[str]) -> None:
         raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
 
 
-async def _try_log_level(upstream: Upstream, level: types.LoggingLevel) -> None:
+async def _tell(upstream: Upstream, told: Awaitable[None]) -> None:
+    """Wait until a server was told something; one that is away, or refuses, is logged."""
     try:
-        await upstream.subscriptions.set_log_level(level)
+        await told
     except (MCPError, UnavailableError) as error:
         logger.info("upstream %r: %s", upstream.name, error)
-
-
-def _take_first(
-    offers: Mapping[str, list[dict[str, Any]]], key: str
-) -> dict[str, tuple[str, dict[str, Any]]]:
-    """``(upstream, item)`` by the value of a key; the first of each stays."""
-    first: dict[str, tuple[str, dict[str, Any]]] = {}
-    for upstream, items in offers.items():
-        for item in items:
-            value = item.get(key)
-            if isinstance(value, str):
-                first.setdefault(value, (upstream, item))
-    return first
 
 
 def _fits(template: str, uri: str) -> bool:

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from dtdr.data.files import replace_file
 from dtdr.errors import InputError
 
 logger = logging.getLogger("dtdr.mcp")
 
 Definition = Mapping[str, Any]
+_CONTENT = TypeAdapter(dict[str, dict[str, str]])
 
 
 class Pins:
@@ -40,14 +43,14 @@ class Pins:
         if path is None:
             return
         try:
-            self._digests = _check_digests(json.loads(path.read_bytes()))
+            self._digests = _CONTENT.validate_json(path.read_bytes(), strict=True)
         except FileNotFoundError:
             self._is_saved = False
             self.save()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise InputError(f"cannot read {path}: {reason}") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InputError(
                 f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin anew'
             ) from error
@@ -124,17 +127,3 @@ def _digest(definition: Definition) -> str:
     """Of everything that a model or a client is shown of a tool."""
     shown = {key: value for key, value in definition.items() if key != "_meta"}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
-
-
-def _check_digests(value: Any) -> dict[str, dict[str, str]]:
-    """The content of a file.
-
-    Raises:
-        ValueError: it has another shape.
-    """
-    if not isinstance(value, dict):
-        raise ValueError
-    for tools in value.values():
-        if not isinstance(tools, dict) or not all(isinstance(item, str) for item in tools.values()):
-            raise ValueError
-    return value

@@ -137,11 +137,11 @@ class Prefetcher:
         has it may expect that later reads see the change.
         """
         for run in self._runs.values():
-            run.discard_tools(lambda name: self._upstream_of(name) == upstream)
+            run.discard_tools(lambda name: self._has(upstream, name))
 
-    def _upstream_of(self, name: str) -> str:
+    def _has(self, upstream: str, name: str) -> bool:
         tool = self._catalog.get(name)
-        return "" if tool is None else tool.upstream
+        return tool is not None and tool.upstream == upstream
 
     def end(self, state: ClientState) -> None:
         """Throw away what is under way for a client's run."""

@@ -42,6 +42,8 @@ class Ranker:
     Attributes:
         registered: names of the tools that the model knows by their descriptions only.
         reads_calls: whether the model ranks by what calls were given and returned.
+        fills: whether it learned arguments, for ``predict``.
+        judges: whether it learned how odd calls are, for ``judge``.
         generation: grows when the model has learned or registered tools: rankings made before are
             old.
 
@@ -57,6 +59,8 @@ class Ranker:
         self._registrations = anyio.Lock()
         self._refused: set[str] = set()
         self.reads_calls = retriever.uses_calls
+        self.fills = retriever.arguments_ is not None
+        self.judges = retriever.surprise_ is not None
         self.registered: set[str] = set()
         self.generation = 0
 
@@ -85,11 +89,6 @@ class Ranker:
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)
-
-    @property
-    def fills(self) -> bool:
-        """Whether the model learned arguments, for ``predict``."""
-        return self._retriever.arguments_ is not None
 
     async def predict(self, query: str, read: ReadHistory, count: int) -> list[CallPrediction]:
         """The next calls by model names, best first; empty when the model failed.
@@ -122,11 +121,6 @@ class Ranker:
             return self._retriever.rank(query, read()), self._retriever.rank(text, ())
 
         return await self._try("rank; the search goes by words alone", rank)
-
-    @property
-    def judges(self) -> bool:
-        """Whether the model learned how odd calls are, for ``judge``."""
-        return self._retriever.surprise_ is not None
 
     async def judge(self, call: ToolCall, query: str, read: ReadHistory) -> Surprise | None:
         """How odd a call is before it is made; None when the model failed.
@@ -173,8 +167,10 @@ class Ranker:
                 return False
             names = {item.name for item in new}
             try:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(_add_tools, retriever, new)
+                # Under the names that clients see, which no other tool has.
+                described = [described_tool(item.name, item.definition) for item in new]
+                with anyio.CancelScope(shield=True), bound_requests(RANKING_SECONDS):
+                    await anyio.to_thread.run_sync(retriever.add_tools, described)
             except DtdrError as error:
                 if not isinstance(error, EncoderError):  # whose server may answer next time
                     self._refused |= names
@@ -184,9 +180,3 @@ class Ranker:
             self.generation += 1
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
-
-
-def _add_tools(retriever: Model, new: Sequence[CatalogTool]) -> None:
-    with bound_requests(RANKING_SECONDS):
-        # Under the names that clients see, which no other tool has.
-        retriever.add_tools([described_tool(item.name, item.definition) for item in new])

@@ -108,27 +108,21 @@ class ToolHandlers:
     ) -> RawResult:
         """Send a call on, once; a server that is away is an error that the agent can read."""
         state = self._gateway.clients.of(context)
-        is_modern = state.is_modern
         try:
             result = await self._take_early(state, context, owner)
             if result is None:
-                result = await self._send(context, owner, is_modern)
+                result = await self._send(context, owner)
         except UnavailableError as error:
-            return {
-                "content": [{"type": "text", "text": str(error)}],
-                "isError": True,
-                "_meta": {UNAVAILABLE_KEY: error.upstream},
-            }
-        if not is_modern and not isinstance(result.get("structuredContent", {}), dict):
+            return {**_problem(str(error)), "_meta": {UNAVAILABLE_KEY: error.upstream}}
+        if not state.is_modern and not isinstance(result.get("structuredContent", {}), dict):
             # Before 2026-07-28 only objects are structured content.
             return {key: value for key, value in result.items() if key != "structuredContent"}
         return result
 
-    async def _send(self, context: Context, owner: tuple[str, str], is_modern: bool) -> RawResult:
+    async def _send(self, context: Context, owner: tuple[str, str]) -> RawResult:
         gateway = self._gateway
         try:
-            upstream = gateway.upstreams[owner[0]]
-            return await forward(context, upstream, {"name": owner[1]}, is_modern=is_modern)
+            return await forward(context, gateway.upstreams[owner[0]], {"name": owner[1]})
         finally:
             prefetcher = gateway.prefetcher
             if prefetcher is not None and not prefetcher.allows(gateway.catalog.name_of(*owner)):

@@ -15,7 +15,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 
-from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec
 from dtdr.agents.gateway.connection import (
     Connection,
     NotDeliveredError,
@@ -77,9 +77,7 @@ class Upstream:
         subscriptions: what clients asked of it for all its connections.
     """
 
-    def __init__(
-        self, spec: UpstreamSpec, listener: Listener, *, connect_seconds: float, wait_seconds: float
-    ) -> None:
+    def __init__(self, spec: UpstreamSpec, listener: Listener, options: GatewayOptions) -> None:
         self.spec = spec
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
@@ -87,8 +85,7 @@ class Upstream:
         self.open_calls: dict[tuple[str, Any], Any] = {}
         self.tried = anyio.Event()
         self._listener = listener
-        self._connect_seconds = connect_seconds
-        self._wait_seconds = wait_seconds
+        self._options = options
         self._connection: Connection | None = None
         self._changed = anyio.Event()
         self.subscriptions = Subscriptions(spec.name)
@@ -139,7 +136,7 @@ class Upstream:
         """One connection from beginning to end; the reason it ended."""
         closed = anyio.Event()
         with anyio.CancelScope() as scope:
-            scope.deadline = anyio.current_time() + self._connect_seconds
+            scope.deadline = anyio.current_time() + self._options.connect_seconds
             try:
                 async with self._client(closed) as client:
                     connection = Connection(self.spec, client.session, closed)
@@ -154,7 +151,7 @@ class Upstream:
             except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
                 return _sentence(error)
         if scope.cancelled_caught:
-            return f"no connection within {self._connect_seconds:g} s"
+            return f"no connection within {self._options.connect_seconds:g} s"
         return "the connection was closed"
 
     async def _serve(self, connection: Connection) -> None:
@@ -221,7 +218,7 @@ class Upstream:
         """
         if self._connection is not None and not self._connection.closed.is_set():
             return self._connection
-        with anyio.move_on_after(self._wait_seconds):
+        with anyio.move_on_after(self._options.wait_seconds):
             while True:
                 await self._changed.wait()
                 if self._connection is not None and not self._connection.closed.is_set():

@@ -231,9 +231,11 @@ def _find_rows(
     holding = [pair for pair in zip(part.groups or (), by_group, strict=True) if pair[1].any()]
     if not holding:
         return
-    rows = parquet.iter_demonstration_rows(
+    rows = parquet.iter_rows(
         stream,
-        [group for group, _ in holding],
+        needed=parquet.NEEDED,
+        known=parquet.COLUMNS,
+        groups=[group for group, _ in holding],
         keep=np.concatenate([own for _, own in holding]),
         largest=largest,
     )

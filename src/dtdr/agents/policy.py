@@ -10,6 +10,7 @@ import numpy as np
 
 from dtdr.data.calls import END
 from dtdr.errors import InputError, unknown_choice
+from dtdr.logs.refusals import HIDDEN, ODD
 from dtdr.predict.anomaly import Surprise
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
@@ -149,39 +150,13 @@ class ToolSelection:
         """
         if self.shows(name):
             return None
-        start = REFUSALS[0].format(name=repr(name))
+        start = HIDDEN.format(name=repr(name))
         return f"{start} Tools that can be used now: {', '.join(self.shown)}."
-
-
-REFUSALS = (
-    "The tool {name} cannot be used at this step.",
-    "The call was not made, since it is unlike earlier runs",
-    "Error: {name} is not a valid tool, try one of [",  # langgraph
-    "Unknown tool name: {name}.",  # Pydantic AI
-    "Tool {name} is not available yet: ",  # Pydantic AI, to a call of a deferred tool
-    "Tool {name} not found.",  # LlamaIndex, OpenAI Agents SDK
-)
-"""How answers begin to calls that were not made: ours, and those of frameworks to calls of tools
-that the model was not offered."""
 
 
 def refuse_odd_call(surprise: Surprise) -> str:
     """What to answer to a call that is not made because it is odd."""
-    return f"{REFUSALS[1]} ({surprise})."
-
-
-def is_refusal(tool: str, output: object) -> bool:
-    """Whether an output says that a call was refused.
-
-    A refused call was not made, so it is not part of a run, and its tool stays hidden.
-
-    Args:
-        tool: the name that was called.
-        output: what was answered.
-    """
-    return isinstance(output, str) and output.startswith(
-        tuple(start.format(name=name) for start in REFUSALS for name in (tool, repr(tool)))
-    )
+    return f"{ODD} ({surprise})."
 
 
 class ToolSelector:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from dtdr.agents.search import SEARCH_CALLS
 from dtdr.data.calls import END
 from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.refusals import HIDDEN, ODD
@@ -176,11 +177,14 @@ class ToolSelector:
         self,
         names: Sequence[str],
         ranking: Ranking,
-        called: Iterable[str] = (),
+        called: Collection[str] = (),
         *,
         costs: Mapping[str, int] | None = None,
     ) -> ToolSelection:
         """Decide one step.
+
+        Where the query asks for none of the tools, nothing was called and the agent can search, the
+        search and what is shown in any case are enough.
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
@@ -198,7 +202,10 @@ class ToolSelector:
         )
         fixed.update(dict.fromkeys(available.intersection(called), "called"))
         fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
-        ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
+        if ranking.is_none_of_these and not called and not SEARCH_CALLS.isdisjoint(available):
+            ranked: tuple[str, ...] = ()  # what is wanted after all, the agent can search for
+        else:
+            ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
         shown: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))

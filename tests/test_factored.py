@@ -439,14 +439,25 @@ def test_other_words_take_away_what_is_known_of_a_query_and_nothing_else(fitted)
 
 
 def test_a_query_without_a_known_word_is_ranked_by_what_comes_first(fitted):
-    log = [(f"open the document of department {number}", ["open"]) for number in range(40)]
-    log += [(f"print the document of department {number}", ["print"]) for number in range(12)]
-    ranking = create("dtdr-f", width=16).fit(log).rank("zwirbel flumph qwxz")
-    assert ranking.calls == ("open", "print")
-    assert not ranking.is_familiar
-    assert ranking.confidence < 0.95
-    unknown = fitted.rank("qwxz zwirbel")
-    assert unknown.confidence < fitted.rank(QUERY).confidence
+    counts = {f"tool_{number}": 1 + number % 7 for number in range(12)} | {"tool_0": 20}
+    log = [
+        (f"open the document of department {tool[5:]}", [tool, "close"])
+        for tool, count in counts.items()
+        for _ in range(count)
+    ]
+    tools = [Tool(name, name.replace("_", " ")) for name in (*counts, "close", "never")]
+    model = create("dtdr-f", width=16).fit(log, tools)
+    for query in ("", "what can you do?"):
+        ranking = model.rank(query)
+        first = [counts[tool] for tool in ranking.calls if tool in counts]
+        assert first == sorted(counts.values(), reverse=True)
+        assert ranking.calls[0] == "tool_0"
+        assert ranking.calls[-1] == "never"
+        assert not ranking.is_familiar
+        assert ranking.confidence == 0
+        assert model.rank(query, ["tool_3"]).best == "close"
+    assert model.rank("open the document of department 5").best == "tool_5"
+    assert fitted.rank("qwxz zwirbel").confidence < fitted.rank(QUERY).confidence
 
 
 def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted():
@@ -460,7 +471,8 @@ def test_a_ranking_of_an_unfamiliar_query_can_say_that_no_tool_is_wanted():
     row = Ranking(("a", "b", END), np.array([0.4, 0.3, 0.3]), calibration=calibration)
     row.familiarity = 0.1
     assert row.is_none_of_these
-    assert not says_none(0.9, 0.1)
+    assert says_none(0.9, 0.1)  # whatever its probability
+    assert not says_none(0.9, 0.45)
     assert not says_none(0.6, 0.9)
 
 

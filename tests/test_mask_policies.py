@@ -62,6 +62,30 @@ def test_an_unfamiliar_query_is_shown_all_tools_that_a_budget_allows(policy, exp
     assert len(ToolSelector(policy).select(names, familiar, costs=prices).shown) == 2
 
 
+@pytest.mark.parametrize(
+    ("familiarity", "called", "expected"),
+    [
+        (0.1, (), ("search_tools",)),
+        (0.1, ("b",), ("a", "b", "c", "search_tools")),  # the run goes on: all, as without a search
+        (0.6, (), ("a", "search_tools")),
+    ],
+)
+def test_where_no_tool_is_wanted_an_agent_that_can_search_is_shown_the_search(
+    familiarity, called, expected
+):
+    names = ["a", "b", "c", "search_tools"]
+    calibration = Calibration(familiarity_threshold=0.5)
+    probabilities = np.array([0.9, 0.06, 0.02, 0.02])
+    ranking = Ranking(
+        ["a", "b", "c", END], probabilities, calibration=calibration, familiarity=familiarity
+    )
+    selector = ToolSelector(ToolPolicy(top_k=1))
+    assert ranking.is_none_of_these == (familiarity < 0.5)
+    assert selector.select(names, ranking, called).shown == expected
+    if familiarity < 0.5:  # without a search, nothing is hidden from the agent for good
+        assert selector.select(names[:3], ranking).shown == ("a", "b", "c")
+
+
 # -- every policy, every step --------------------------------------------------------------------
 
 

@@ -110,16 +110,14 @@ def test_an_unfamiliar_query_shows_all_tools_up_to_the_hard_limits():
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 0.7, 1.0])
 def test_confidence_never_falls_as_a_query_is_more_familiar(probability):
-    unfamiliar = np.array([[0.2, 1.0], [0.15, 0.5]])
     calibration = Calibration(
         confidence=np.array([[0.0, 1.0], [0.1, 0.9]]),
-        unfamiliar=unfamiliar,
         familiarity_threshold=0.4,
     )
     known = calibration.confidence_of(probability)
     values = [calibration.confidence_of(probability, each) for each in (0, 0.1, 0.3, 0.4, 0.9)]
     assert values == sorted(values)
-    assert values[0] == min(known, np.interp(probability, unfamiliar[0], unfamiliar[1]))
+    assert values[0] == 0
     assert values[-2:] == [known, known]
     rows = (0.1 + probability, probability)
     assert calibration.confidence_of(rows[0], 0.1) >= calibration.confidence_of(rows[1], 0.1)

@@ -124,6 +124,27 @@ def test_a_run_fails_where_its_record_says_so(rendering, said, outcome, tmp_path
     assert found.outcome == outcome
 
 
+@pytest.mark.parametrize("rendering", ["openai-chat", *MARKING])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The tool 'pay' cannot be used at this step. Tools that can be used now: look.",
+        {"error": "Unknown tool name: 'pay'."},
+        "'pay' is a tool of two servers; the call was not made",
+    ],
+)
+def test_a_call_that_was_refused_is_not_imported(rendering, answer, tmp_path):
+    refused = Call("pay", {"n": 2}, answer, failed=True)
+    made = Call("look", {"n": 1}, "The tool 'pay' cannot be used at this step.")
+    turns = number([Turn("go", [[refused], [made], [refused]], "Done.")])
+    path = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](turns))
+    options = ImportOptions(CutOptions(query="go"))
+    importer = Importer(find_format(format_of(rendering)), [path], options)
+    (found,) = importer.demonstrations()
+    assert [call.tool for call in found.plan.calls] == ["look"]
+    assert importer.summary()["failed_calls"] == 0
+
+
 def ci_log(tmp_path, rendering, count, **options):
     """Import conversations of the CI assistant."""
     records = [

@@ -1,11 +1,40 @@
 // One call: what is known of it, to be typed into; and the next one, with its arguments' sources.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Made, Schemas } from "./api";
 import { percent } from "./state";
 import { Field, Name, Select } from "./widgets";
 
 type Predicted = Schemas["PredictedCall"];
 type Source = Schemas["ArgumentSource"];
+
+const PAUSE = 300; // milliseconds of typing after which the text counts
+
+/** A text that counts while it is typed, and stays as it is typed until its field is left. */
+function Typed({ label, value, read }: {
+  label: string;
+  value: string;
+  read: (text: string) => void;
+}) {
+  const [draft, setDraft] = useState<string | null>(null);
+  const timer = useRef(0);
+  const type = (text: string) => {
+    setDraft(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => read(text), PAUSE);
+  };
+  const leave = (text: string) => {
+    clearTimeout(timer.current);
+    if (draft !== null) read(text);
+    setDraft(null);
+  };
+  return (
+    <Field label={label}>
+      <textarea rows={2} value={draft ?? value} spellcheck={false}
+        onInput={(event) => type(event.currentTarget.value)}
+        onBlur={(event) => leave(event.currentTarget.value)} />
+    </Field>
+  );
+}
 
 /** A call with what is known of it, to be opened and typed into. */
 export function CallLine({ call, change, used }: {
@@ -62,10 +91,7 @@ export function CallLine({ call, change, used }: {
             onChange={(event) => readArguments(event.currentTarget.value)} />
         </Field>
         {wrong && <p class="error" role="alert">{wrong}</p>}
-        <Field label="Output (text or JSON)">
-          <textarea rows={2} value={asText(call.output)} spellcheck={false}
-            onChange={(event) => readOutput(event.currentTarget.value)} />
-        </Field>
+        <Typed label="Output (text or JSON)" value={asText(call.output)} read={readOutput} />
         <Select label="What became of it" value={call.status ?? ""}
           options={[["", "as the output says"], ["ok", "ok"], ["empty", "empty"],
             ["error", "it failed"], ["unknown", "not known"]]}

@@ -271,10 +271,14 @@ function ToolPanel({ tool }: { tool: string }) {
   );
 }
 
+/** The tool in the middle; the end of a run, which the Why view knows, is none. */
+const shownTool = (): string => (param("tool") === "end" ? "" : param("tool"));
+
 function Filters({ names }: { names: string[] }) {
   const set = (name: string) => (value: string) => go("map", { [name]: value }, true);
   const [find, setFind] = useState("");
-  const groups = about.value?.groups ?? [];
+  // A digest that an import gave a group says nothing to a reader.
+  const groups = (about.value?.groups ?? []).filter((name) => !/^[0-9a-f]{12,}$/.test(name));
   const hasRuns = (about.value?.runs ?? 0) > 0;
   return (
     <div class="row">
@@ -301,11 +305,11 @@ function Filters({ names }: { names: string[] }) {
           options={[["", "all"], ["success", "success"], ["failure", "failure"],
             ["unknown", "not known"]]} />
       )}
-      {!param("tool") && (
+      {!shownTool() && (
         <Select label="Show" value={param("whole")} set={(value) => go("map", { whole: value })}
           options={[["", "the 60 main tools"], ["1", "all tools"]]} />
       )}
-      {!param("whole") && !param("tool") && (
+      {!param("whole") && !shownTool() && (
         <Field label={`Edges from ${percent(Number(param("least") || SHARE))}`}>
           <input type="range" min="0" max="0.5" step="0.02" value={param("least") || SHARE}
             aria-valuetext={percent(Number(param("least") || SHARE))}
@@ -317,7 +321,7 @@ function Filters({ names }: { names: string[] }) {
 }
 
 export function MapView() {
-  const tool = param("tool");
+  const tool = shownTool();
   const whole = !!param("whole") && !tool;
   const answer = usePost("/v1/studio/graph", {
     filter: runFilter(), tool: tool || null, limit: 60, whole, model: model.value,
@@ -329,7 +333,10 @@ export function MapView() {
     <>
       <section class="panel" aria-label="Map">
         <h1>Map <ModelLine /></h1>
-        <Filters names={[...names, ...(graph?.uncalled ?? [])]} />
+        <details class="filters" open={innerWidth > 600}>
+          <summary>Filters</summary>
+          <Filters names={[...names, ...(graph?.uncalled ?? [])]} />
+        </details>
         {graph && !isEmpty && (
           <p class="facts">
             <span><b>{count(graph.runs)}</b> runs call <b>{count(graph.tools)}</b> tools</span>

@@ -39,8 +39,8 @@ function Contributions({ of }: { of: Explanation }) {
         </table>
       </div>
       <p class="muted">
-        In nats of the log odds: what they lose without the block. What two blocks know, neither
-        adds. “Without it”: the step ranked again without the block.
+        Above 0, the block is for this tool; below 0, for the other one. 0.7 doubles the odds. What
+        two blocks know, neither adds. “Without it”: the step ranked again without the block.
       </p>
     </section>
   );

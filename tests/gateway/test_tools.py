@@ -102,6 +102,15 @@ async def test_a_client_that_sees_what_it_saw_before_is_not_told(model, served):
     assert told == []
 
 
+async def test_an_intent_that_asks_for_no_tool_is_shown_the_search(model, served):
+    async with gateway_client(model, [served["known"]], policy=few(1)) as (client, _):
+        meta: Any = {"dtdr/intent": "Sing me a ballad of ships and sailors"}
+        listed = (await client.list_tools(meta=meta)).tools
+        assert [tool.name for tool in listed] == ["search_tools"]
+        await client.call_tool("open_file", {"id": "1"}, meta=meta)
+        assert len(await names(client)) == 2
+
+
 @ERAS
 async def test_the_intent_of_a_request_is_what_is_ranked_for(model, served, mode):
     async with gateway_client(

@@ -96,11 +96,14 @@ def test_outputs_and_failures_are_read():
         AIMessage("One moment.", tool_calls=calls),
         ToolMessage('{"days": []}', tool_call_id="weather"),
         ToolMessage("no such mail", tool_call_id="send", status="error"),
+        AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "log"}]),
+        ToolMessage("Error: the build broke", tool_call_id="log"),
     ]
     run = transcript(messages).run()
     assert told(run) == [
         ("weather", {"to": "Rome"}, {"days": []}, "empty", 1),
         ("send", {"to": "Rome"}, "no such mail", "error", 1),
+        ("read_log", {}, "Error: the build broke", "ok", 2),
     ]
 
 

@@ -143,7 +143,7 @@ def test_a_session_is_told_which_calls_failed_and_with_which_arguments():
 
     def find(name: str, ctx: Context) -> str:
         assert isinstance(ctx, Context)
-        return f'{{"name": "{name}", "phone": []}}'
+        return "Error: so the file begins"
 
     async def text(to: list) -> str:
         raise TimeoutError("no answer")
@@ -159,7 +159,7 @@ def test_a_session_is_told_which_calls_failed_and_with_which_arguments():
     ]
     asyncio.run(ask(ToolMaskRetriever(noting, given), Script(steps), QUERY))
     assert sorted(told(noting.retriever.runs[-1])) == [
-        ("find_contact", {"name": "Ann"}, {"name": "Ann", "phone": []}, "ok", 1),
+        ("find_contact", {"name": "Ann"}, "Error: so the file begins", "ok", 1),
         ("send_text", {"to": [1]}, "no answer", "error", 2),
         ("weather", {"input": "Rome"}, "closed today", "error", 2),
     ]

@@ -30,6 +30,8 @@ ODD = (
     "long_" + "x" * 295,
     "tool\u202egnirts",
 )
+DIGEST = "0f3a91c2b7d84e65"
+"""A group as imports name it."""
 
 
 def write_runs(folder, demonstrations, tools):
@@ -89,7 +91,7 @@ def odd_runs():
                 )
             ),
             outcome="failure" if number % 7 == 0 else "success",
-            group=f"<s>{number % 2}</s>",
+            group=DIGEST if number % 3 == 2 else f"<s>{number % 3}</s>",
         )
         for number in range(42)
     ]  # fmt: skip
@@ -558,3 +560,49 @@ def test_a_studio_that_only_reads_offers_no_teaching(browser, tinyagent):
     browser.open("run", q=QUERY, calls=["get_email_address"])
     browser.wait(lambda: browser.ranking())
     assert "Teach" not in browser.text("main")
+
+
+# -- small things that users met ----------------------------------------------------------------
+
+
+def test_from_why_with_the_end_of_a_run_the_map_shows_all_tools(browser, odd):
+    visit(browser, odd)
+    browser.open("why", q="Do 1 things", calls=list(ODD[:3]), tool="end")
+    browser.wait(lambda: browser.count(".panel table"))
+    assert "nats" not in browser.text("main")
+    browser.find("nav a[href^='#/map']").click()
+    browser.wait(lambda: browser.count(".drawing a.node"))
+    assert browser.count("section[aria-label='Tool']") == 0
+    assert browser.errors() == []
+
+
+def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, odd):
+    visit(browser, odd)
+    browser.open("run", q="Do 1 things", calls=list(ODD[:1]))
+    browser.wait(lambda: browser.ranking())
+    browser.find(".trace summary").click()
+    field = browser.driver.find_elements("css selector", ".trace textarea")[1]
+    field.send_keys('{"a":1}')
+    browser.wait(lambda: "%22a%22" in browser.driver.current_url)
+    assert field.get_property("value") == '{"a":1}'
+    assert "changed never" in browser.wait(lambda: browser.text(".cost .facts"))
+
+
+def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, odd):
+    visit(browser, odd)
+    browser.resize(390, 844)
+    for view, mark in (("run", ".ranking li"), ("map", ".drawing")):
+        browser.open(view, q="Do 1 things")
+        browser.wait(lambda mark=mark: browser.count(mark))
+        settle(browser)
+        top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+        assert browser.run(top, mark) < 600, view
+
+
+def test_groups_that_are_digests_are_not_offered_as_a_filter(browser, odd):
+    visit(browser, odd)
+    browser.open("map")
+    browser.wait(lambda: browser.count(".drawing a.node"))
+    offered = browser.run("return [...document.querySelectorAll('main option')].map(o => o.text)")
+    assert "<s>0</s>" in offered
+    assert DIGEST not in offered

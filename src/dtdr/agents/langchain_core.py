@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dtdr.agents import openai
 from dtdr.agents.transcript import Transcript, read_items
-from dtdr.data.outputs import looks_failed
 from dtdr.errors import MissingExtraError
 
 try:
@@ -55,8 +54,7 @@ def _items(message: BaseMessage) -> Iterator[Item]:
         for call in calls_of(message):
             yield ToolCallRequest(call["id"] or "", call["name"], call["args"])
     elif isinstance(message, ToolMessage):
-        output = output_of(message.content)
-        has_failed = message.status == "error" or looks_failed(output)
+        output, has_failed = output_of(message.content), message.status == "error"
         yield ToolResult(message.tool_call_id, output, message.name or "", has_failed)
 
 

@@ -15,7 +15,6 @@ from dtdr.agents.mask import ToolMask
 from dtdr.agents.requests import as_json, check_names, token_costs
 from dtdr.agents.transcript import Transcript, Turn, read_items
 from dtdr.data.calls import Status, ToolCall
-from dtdr.data.outputs import looks_failed
 from dtdr.errors import MissingExtraError
 
 try:
@@ -194,8 +193,7 @@ class _Session:
 
     def _note(self, tool: BaseTool, arguments: dict[str, Any], output: ToolOutput) -> ToolOutput:
         """As the messages of an agent tell it, and with the mark of failure that they lack."""
-        failed = output.is_error or looks_failed(output.content)
-        self._add(tool, arguments, output.content, "error" if failed else "ok")
+        self._add(tool, arguments, output.content, "error" if output.is_error else "ok")
         return output
 
     def _add(self, tool: BaseTool, arguments: dict[str, Any], output: Any, status: Status) -> None:
@@ -229,7 +227,7 @@ def _items(message: ChatMessage) -> Iterator[Item]:
     elif message.role in ("tool", "function"):
         more = message.additional_kwargs
         identifier, name = more.get("tool_call_id"), more.get("name")
-        yield ToolResult(str(identifier or ""), text, str(name or ""), looks_failed(text))
+        yield ToolResult(str(identifier or ""), text, str(name or ""), failed=None)
 
 
 def _calls(message: ChatMessage) -> Iterator[ToolCallRequest]:

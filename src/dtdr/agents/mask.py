@@ -9,13 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, is_refusal, unique_names
+from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript, Turns
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
+from dtdr.logs.refusals import is_refusal
 from dtdr.predict.anomaly import Surprise
 from dtdr.predict.model import Model
 from dtdr.predict.search import ToolSearch

@@ -8,8 +8,10 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
+from dtdr.agents.search import SEARCH_CALLS
 from dtdr.data.calls import END
 from dtdr.errors import InputError, unknown_choice
+from dtdr.logs.refusals import HIDDEN, ODD
 from dtdr.predict.anomaly import Surprise
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
@@ -149,39 +151,13 @@ class ToolSelection:
         """
         if self.shows(name):
             return None
-        start = REFUSALS[0].format(name=repr(name))
+        start = HIDDEN.format(name=repr(name))
         return f"{start} Tools that can be used now: {', '.join(self.shown)}."
-
-
-REFUSALS = (
-    "The tool {name} cannot be used at this step.",
-    "The call was not made, since it is unlike earlier runs",
-    "Error: {name} is not a valid tool, try one of [",  # langgraph
-    "Unknown tool name: {name}.",  # Pydantic AI
-    "Tool {name} is not available yet: ",  # Pydantic AI, to a call of a deferred tool
-    "Tool {name} not found.",  # LlamaIndex, OpenAI Agents SDK
-)
-"""How answers begin to calls that were not made: ours, and those of frameworks to calls of tools
-that the model was not offered."""
 
 
 def refuse_odd_call(surprise: Surprise) -> str:
     """What to answer to a call that is not made because it is odd."""
-    return f"{REFUSALS[1]} ({surprise})."
-
-
-def is_refusal(tool: str, output: object) -> bool:
-    """Whether an output says that a call was refused.
-
-    A refused call was not made, so it is not part of a run, and its tool stays hidden.
-
-    Args:
-        tool: the name that was called.
-        output: what was answered.
-    """
-    return isinstance(output, str) and output.startswith(
-        tuple(start.format(name=name) for start in REFUSALS for name in (tool, repr(tool)))
-    )
+    return f"{ODD} ({surprise})."
 
 
 class ToolSelector:
@@ -201,11 +177,14 @@ class ToolSelector:
         self,
         names: Sequence[str],
         ranking: Ranking,
-        called: Iterable[str] = (),
+        called: Collection[str] = (),
         *,
         costs: Mapping[str, int] | None = None,
     ) -> ToolSelection:
         """Decide one step.
+
+        Where the query asks for none of the tools, nothing was called and the agent can search, the
+        search and what is shown in any case are enough.
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
@@ -223,7 +202,10 @@ class ToolSelector:
         )
         fixed.update(dict.fromkeys(available.intersection(called), "called"))
         fixed.update(dict.fromkeys(available.difference(probability), "unknown"))
-        ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
+        if ranking.is_none_of_these and not called and not SEARCH_CALLS.isdisjoint(available):
+            ranked: tuple[str, ...] = ()  # what is wanted after all, the agent can search for
+        else:
+            ranked = self.policy.choose_ranked(ranking, available, costs=costs, shown=fixed)
         kept = self._stick(ranked, available, probability)
         shown: dict[str, Reason] = {**dict.fromkeys(available.intersection(kept), "kept"), **fixed}
         shown.update(dict.fromkeys(kept.intersection(ranked), "ranked"))

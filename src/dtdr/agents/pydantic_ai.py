@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.policy import ToolSelection, is_refusal
+from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import select_tools
 from dtdr.agents.search import described_tools
 from dtdr.agents.transcript import Transcript, read_items
-from dtdr.data.outputs import looks_failed
 from dtdr.errors import MissingExtraError, unknown_choice
 
 try:
@@ -106,10 +105,7 @@ def _items(part: Any) -> Iterator[Item]:
     elif isinstance(part, BaseToolCallPart):
         yield ToolCallRequest(part.tool_call_id, part.tool_name, part.args)
     elif isinstance(part, BaseToolReturnPart):
-        # The model is sent a refusal as the value of an object.
-        is_refused = is_refusal(part.tool_name, part.content)
-        output = part.content if is_refused else part.model_response_str()
-        has_failed = part.outcome != "success" or looks_failed(output)
+        output, has_failed = part.model_response_str(), part.outcome != "success"
         yield ToolResult(part.tool_call_id, output, part.tool_name, has_failed)
     elif getattr(part, "part_kind", "") == "retry-prompt" and part.tool_name is not None:
         yield ToolResult(part.tool_call_id, part.model_response(), part.tool_name, failed=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from dtdr.agents.policy import is_refusal
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import bound_output, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
 from dtdr.errors import unknown_choice
+from dtdr.logs.refusals import is_refusal
 
 if TYPE_CHECKING:
     from dtdr.logs.log_format import TracedCall

@@ -29,6 +29,7 @@ from dtdr.logs.log_format import (
 )
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.references import ReferenceFinder, escape
+from dtdr.logs.refusals import is_refusal
 from dtdr.logs.scrubbing import Scrubber
 
 Role = Literal["user", "assistant"]
@@ -299,7 +300,8 @@ def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
     turn = _Turn([], [])
     for event in events:
         if not isinstance(event, UserMessage):
-            turn.events.append(event)
+            if not (isinstance(event, TracedCall) and is_refusal(event.tool, event.output)):
+                turn.events.append(event)
             continue
         text = remove_blocks(event.text, leave_out)
         if event.text and not text:

@@ -22,7 +22,6 @@ class Calibration:
             best acceptable tool at each step; what ``select(coverage=…)`` is calibrated on.
         confidence: shape (2, points): probabilities of the best tool, ascending, and how often a
             best tool of that probability was acceptable on held-out plans.
-        unfamiliar: the same for queries of which no word is known; None where that is not known.
         tokens: shape (n,), in the order of the vocabulary: what showing a tool costs in a prompt.
         familiarity_threshold: out-of-distribution threshold; queries less familiar than this are
             unlike the demonstrations.
@@ -30,7 +29,6 @@ class Calibration:
 
     held_out: Floats | None = None
     confidence: Floats | None = None
-    unfamiliar: Floats | None = None
     tokens: npt.NDArray[np.int64] | None = None
     familiarity_threshold: float | None = None
 
@@ -62,24 +60,19 @@ class Calibration:
     def confidence_of(self, probability: float, familiarity: float | None = None) -> float:
         """How likely a best tool of that probability is an acceptable one.
 
-        Below the out-of-distribution threshold it falls in a line towards what was measured on
-        queries of which no word is known; it never falls as either number rises.
+        Below the out-of-distribution threshold it falls in a line to 0: what held-out plans say is
+        about queries like them. It never falls as either number rises.
 
         Args:
             probability: of the best tool.
             familiarity: of the query; None where that is not known.
         """
-        if self.confidence is None:
-            return probability
-        known = float(np.interp(probability, self.confidence[0], self.confidence[1]))
+        if self.confidence is not None:
+            probability = float(np.interp(probability, self.confidence[0], self.confidence[1]))
         threshold = self.familiarity_threshold
-        if self.unfamiliar is None or familiarity is None or not threshold:
-            return known
-        share = min(max(familiarity / threshold, 0.0), 1.0)
-        if share == 1:
-            return known
-        unknown = float(np.interp(probability, self.unfamiliar[0], self.unfamiliar[1]))
-        return share * known + (1 - share) * min(known, unknown)
+        if familiarity is None or not threshold:
+            return probability
+        return probability * min(max(familiarity / threshold, 0.0), 1.0)
 
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""

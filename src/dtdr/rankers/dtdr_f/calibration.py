@@ -17,19 +17,14 @@ Judged = tuple[float, float, bool]
 tool of that was acceptable."""
 
 
-def calibrate(judged: Sequence[Judged], unfamiliar: Sequence[Judged] = ()) -> Calibration:
+def calibrate(judged: Sequence[Judged]) -> Calibration:
     """The calibration from rankings of held-out steps.
 
     Args:
         judged: each step.
-        unfamiliar: steps whose queries had no known word.
     """
     acceptable, best, right = np.array(judged, np.float64).T
-    unknown = None
-    if unfamiliar:
-        _, probabilities, outcomes = np.array(unfamiliar, np.float64).T
-        unknown = fit_isotonic(probabilities, outcomes)
-    return Calibration(np.sort(acceptable), fit_isotonic(best, right), unknown)
+    return Calibration(np.sort(acceptable), fit_isotonic(best, right))
 
 
 def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:
@@ -42,7 +37,6 @@ def arrays(calibration: Calibration) -> dict[str, npt.NDArray[Any]]:
     parts = {
         "held_out": calibration.held_out,
         "confidence": calibration.confidence,
-        "unfamiliar": calibration.unfamiliar,
         "threshold": np.array([calibration.familiarity_threshold or 0.0]),
     }
     return {f"calibration.{name}": part for name, part in parts.items() if part is not None}
@@ -50,8 +44,8 @@ def arrays(calibration: Calibration) -> dict[str, npt.NDArray[Any]]:
 
 def restore(arrays: Mapping[str, npt.NDArray[Any]], tools: Sequence[Tool]) -> Calibration:
     """Rebuild from the output of ``arrays``."""
-    held_out, confidence, unfamiliar = (
-        arrays.get(f"calibration.{name}") for name in ("held_out", "confidence", "unfamiliar")
+    held_out, confidence = (
+        arrays.get(f"calibration.{name}") for name in ("held_out", "confidence")
     )
     threshold = float(arrays["calibration.threshold"][0])
-    return Calibration(held_out, confidence, unfamiliar, token_costs(tools), threshold)
+    return Calibration(held_out, confidence, token_costs(tools), threshold)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dtdr.data.tools import Tool
 from dtdr.rankers.dtdr_f.blocks import block_types
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
+from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
@@ -39,6 +40,7 @@ class Layout:
         text_rows: the rows that hold without demonstrations of the tool, and the row of ones.
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
+        counts: the row that does not depend on the query; None without its block.
     """
 
     def __init__(self, blocks: Sequence[type[Block]]) -> None:
@@ -56,6 +58,7 @@ class Layout:
                 self.shortlist[at] = block.shortlist.get(name, 0)
                 by_text += [at] * (name in block.text_features)
         self.text_rows: Indices = np.array([*by_text, len(self.names)], np.intp)
+        self.counts = self.names.index(COUNTS) if COUNTS in self.names else None
 
 
 @dataclass(frozen=True, slots=True)

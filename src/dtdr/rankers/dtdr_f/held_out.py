@@ -24,7 +24,7 @@ _NEW_TOOL_STEPS = 2_000
 AS_IT_IS, REWORDED, UNKNOWN = range(3)
 _REWORDED_EVERY, _UNKNOWN_PLANS = 4, 40
 """Of how many plans one is ranked with some words of its query unknown too; and how many plans of
-a fold with all of them unknown, which say how often such a query goes wrong."""
+a fold with all of them unknown."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Of the words that are replaced in a query with some words unknown."""
 
@@ -207,9 +207,7 @@ class HeldOut:
             None if whole is None else whole.mix(*mix),
             checks,
             self._new_tools(new_tool_share),
-            calibration.calibrate(judged[AS_IT_IS], judged[UNKNOWN])
-            if judged[AS_IT_IS]
-            else Calibration(),
+            calibration.calibrate(judged[AS_IT_IS]) if judged[AS_IT_IS] else Calibration(),
         )
 
     def _stack(self, steps: Iterable[HeldOutStep]) -> tuple[Matrix, Matrix]:

@@ -30,6 +30,10 @@ from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.vectors import dense, rule_out_end, unit
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
+_ENOUGH = 0.25
+"""Share of known words from which the query is trusted; below, counts of what comes next are mixed
+in. Without any, what the ranker learned of words ranks rare tools first."""
+
 
 @dataclass(frozen=True, slots=True)
 class FactoredQuery:
@@ -87,6 +91,7 @@ class FactoredModel:
         if further is not None:  # other words with the same meaning are familiar
             nearest = float((featurizer.further_vectors @ unit(further[None])[0]).max(initial=0))
             familiarity = (familiarity + max(nearest, 0.0)) / 2
+            features = replace(features, told=max(features.told, nearest * nearest))
         context = read_context(query, before, self._index)
         return FactoredQuery(self.blocks.prepare(features, context), familiarity)
 
@@ -108,6 +113,9 @@ class FactoredModel:
             tools = view.new if view.tools is None else view.tools[view.new]
             described = table[np.ix_(step.layout.text_rows, view.new)]
             mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
+        features, counts = step.query.features, step.layout.counts
+        if counts is not None and (told := features.told / _ENOUGH) < 1:
+            mixed = told * mixed + (1 - told) * ranker.softmax(table[counts])
         rest = step.query.rest
         if view.tools is not None and rest is not None:
             # Tools out of view share less than the least likely tool in view.

@@ -32,8 +32,8 @@ likeliest were raised to places 4 and 5, which this design does not do."""
 _GATE_DECAY = 1.0
 _LEAST_SCALE, _FARTHEST = 0.02, 3.0
 """A feature that hardly varied must not decide alone when it does."""
-_LARGEST_LOGIT = 20.0
-"""Logits are cut here, so that odds do not overflow."""
+_SMALLEST_LOGIT, _LARGEST_LOGIT = -80.0, 20.0
+"""Logits are cut here, so that odds neither overflow nor are all 0."""
 _ARRAYS = ("mean", "scale", "features", "hidden_bias", "output", "output_bias")
 
 
@@ -123,7 +123,7 @@ class NewToolScorer:
         np.maximum(active, 0, out=active)
         logits: Matrix = self._output @ active
         logits += self._output_bias
-        return np.minimum(logits, _LARGEST_LOGIT, out=logits)
+        return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:
         """What ``gate`` weighs."""

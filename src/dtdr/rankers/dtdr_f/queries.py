@@ -113,6 +113,7 @@ class QueryFeatures:
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
         nearest: cosine with the nearest demonstration.
+        told: share of its words that demonstrations or descriptions contain.
     """
 
     text: QueryText
@@ -124,6 +125,7 @@ class QueryFeatures:
     known: float
     familiar: float
     nearest: float
+    told: float
 
 
 class QueryFeaturizer:
@@ -201,11 +203,11 @@ class QueryFeaturizer:
         row = self.words.row(terms)
         shape = Ragged(text.shape, np.array([0, len(text.shape)]))
         columns, values = self.shapes.row(self.shapes.columns(_triples(shape)[1]))
-        letters = text.flags & IS_LETTERS
+        letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
             text,
             terms,
-            self.stems.columns(text.stems),
+            stems,
             row,
             (
                 np.concatenate([row[0], columns + self.words.dimension]),
@@ -215,6 +217,7 @@ class QueryFeaturizer:
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             known_share(self.phrases, words),
             self._nearest(row),
+            float(((terms[:count] >= 0) | (stems >= 0)).sum()) / max(count, 1),
         )
 
     def _nearest(self, row: Row) -> float:

@@ -21,6 +21,8 @@ from dtdr.rankers.dtdr_f.blocks.block import (
 from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
 from dtdr.rankers.nn import Matrix
 
+COUNTS = "after_two"
+"""The feature that ranks where the query tells nothing."""
 _UNIFORM = 0.5
 """Calls that every plan's tools share evenly beside those that were made."""
 
@@ -29,8 +31,7 @@ class Chain(Block):
     """Markov chains of the orders 0 to 2, each smoothed by the one below, and MCP servers.
 
     Witten and Bell's smoothing (1991): a context counts as many further calls as it has different
-    followers, and these follow the shorter context. The query is not looked at, so this is what
-    ranks where the query tells nothing.
+    followers, and these follow the shorter context. The query is not looked at.
 
     Attributes:
         rows: of a tool, shape (1, tools): log probability of each tool after it.
@@ -38,10 +39,10 @@ class Chain(Block):
 
     name = "chain"
     about = "what followed the last two calls"
-    names = ("after_two", "after_last", "after_two_count", "same_server", "server_called")
+    names = (COUNTS, "after_last", "after_two_count", "same_server", "server_called")
     text_features = ("same_server", "server_called")
-    prior: ClassVar = {"after_two": 0.4}
-    shortlist: ClassVar = {"after_two": 0.5}
+    prior: ClassVar = {COUNTS: 0.4}
+    shortlist: ClassVar = {COUNTS: 0.5}
 
     def __init__(self, training: TrainingSet) -> None:
         plans = training.plans

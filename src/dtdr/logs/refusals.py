@@ -1,0 +1,40 @@
+"""Recognizes calls that were refused, ours and those of frameworks: they were never made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dtdr.data.outputs import parse_output
+
+HIDDEN = "The tool {name} cannot be used at this step."
+ODD = "The call was not made, since it is unlike earlier runs"
+
+_STARTS = (
+    HIDDEN,
+    ODD,
+    "Error: {name} is not a valid tool, try one of [",  # langgraph
+    "Unknown tool name: {name}.",  # Pydantic AI
+    "Tool {name} is not available yet: ",  # Pydantic AI, to a call of a deferred tool
+    "Tool {name} not found.",  # LlamaIndex, OpenAI Agents SDK
+    "Unknown tool: {name}",  # MCP
+)
+_END = "; the call was not made"  # the gateway, to a name of two tools or a changed definition
+
+
+def is_refusal(tool: str, output: Any) -> bool:
+    """Whether an output says that a call was refused.
+
+    A refused call was not made, so it is not part of a run, and its tool stays hidden.
+
+    Args:
+        tool: the name that was called.
+        output: what was answered, a text or an object such as ``{"error": text}``.
+    """
+    if isinstance(output, str) and output.startswith('{"error"'):
+        output = parse_output(output)
+    if isinstance(output, dict):
+        output = output.get("error", output.get("message"))
+    if not isinstance(output, str):
+        return False
+    starts = (start.format(name=name) for start in _STARTS for name in (tool, repr(tool)))
+    return output.startswith(tuple(starts)) or output.endswith(_END)

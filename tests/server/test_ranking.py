@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-from typing import Any
 
 import httpx2
 import pytest
@@ -105,7 +104,7 @@ def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
 
 
 def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
-    """A model whose encoder waits ranks in a thread; another answers meanwhile."""
+    """A model ranks in its own threads; another answers meanwhile."""
     import threading
 
     entered, release = threading.Event(), threading.Event()
@@ -120,7 +119,6 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
             return original(prepared, runs)
 
         slow.current.retriever.ranker.score_all = wait
-        object.__setattr__(slow.current, "inline", False)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             pending = pool.submit(
                 httpx2.post, f"{served.url}/v1/rank", json={"query": QUERY, "model": "slow"}
@@ -130,20 +128,6 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
             assert not pending.done()
             release.set()
             assert pending.result(30).status_code == 200
-
-
-def test_a_model_with_an_encoder_that_is_not_learned_ranks_in_a_thread(fitted):
-    from dtdr.serve.server import Limits
-    from dtdr.serve.server.models import ServedModel
-
-    model = ServedModel("mail", fitted, Limits())
-    assert model.current.inline
-    retriever = model.current.retriever
-
-    remote: Any = type("Remote", (), {"learned": False})()
-    retriever.ranker.encoder = remote
-    model._install(retriever)
-    assert not model.current.inline
 
 
 def test_a_query_is_prepared_once_for_all_steps_of_a_run(fitted, monkeypatch):

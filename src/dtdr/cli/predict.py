@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dtdr.cli import options
 from dtdr.cli.inputs import check_query, find_unknown, read_run_alone, split_history
@@ -76,42 +76,44 @@ def predict(
         else:
             console().print(printable(str(surprise)), markup=False)
         return
+    items: Sequence[CallPrediction | PlanPrediction | PlanTemplate]
     if templates:
-        _show_templates(retriever, run, top, as_json=as_json)
+        kind, items = "templates", retriever.templates(run, k=top)
+        nothing = "no template: no demonstration that shares a word with the query has these calls"
     elif plans:
-        _show_plans(retriever, run, top, as_json=as_json)
+        kind, items = "plans", retriever.plans(run, k=top)
+        nothing = "no plan: none that the model tried comes to an end"
     else:
-        _show_calls(retriever, run, tool, top, as_json=as_json, model=model)
-
-
-def _show_calls(
-    retriever: Model, run: Run, tool: str | None, top: int, *, as_json: bool, model: Path
-) -> None:
-    if tool is None:
-        calls = retriever.next_calls(run, top)
-    elif retriever.index(tool) < 0:
-        raise InputError(f"tool {tool!r} is not known to the model; see: dtdr inspect {model}")
-    else:
-        calls = [retriever.fill(tool, run)]
+        kind, items = "calls", _predict_calls(retriever, run, tool, top, model)
+        nothing = "no call can be predicted"
     if as_json:
-        _print_predictions(retriever, run, calls=calls)
+        print_json(
+            {
+                "retriever": retriever.name,
+                "query": run.query,
+                "history": list(run.history),
+                kind: [item.to_dict() for item in items],
+            }
+        )
+    elif not items:
+        note(nothing)
+    elif kind == "calls":
+        _print_calls(run, cast("list[CallPrediction]", items))
+    elif kind == "plans":
+        _print_plans(cast("list[PlanPrediction]", items))
     else:
-        _print_calls(run, calls)
+        shown = cast("list[PlanTemplate]", items)
+        _print_plans([item.plan for item in shown], [item.similarity for item in shown])
 
 
-def _print_predictions(
-    retriever: Model,
-    run: Run,
-    **predictions: Sequence[CallPrediction | PlanPrediction | PlanTemplate],
-) -> None:
-    print_json(
-        {
-            "retriever": retriever.name,
-            "query": run.query,
-            "history": list(run.history),
-            **{name: [item.to_dict() for item in items] for name, items in predictions.items()},
-        }
-    )
+def _predict_calls(
+    retriever: Model, run: Run, tool: str | None, top: int, model: Path
+) -> list[CallPrediction]:
+    if tool is None:
+        return retriever.next_calls(run, top)
+    if retriever.index(tool) < 0:
+        raise InputError(f"tool {tool!r} is not known to the model; see: dtdr inspect {model}")
+    return [retriever.fill(tool, run)]
 
 
 def _read_call(text: str) -> str | dict[str, Any]:
@@ -140,26 +142,6 @@ def _print_calls(run: Run, calls: list[CallPrediction]) -> None:
     caption = f"after {count} call{'' if count == 1 else 's'}; a call is as probable as its tool "
     caption += "and all its arguments"
     console().print(Table(columns, rows, caption=caption).to_rich())
-
-
-def _show_plans(retriever: Model, run: Run, top: int, *, as_json: bool) -> None:
-    predicted = retriever.plans(run, k=top)
-    if as_json:
-        _print_predictions(retriever, run, plans=predicted)
-    elif predicted:
-        _print_plans(predicted)
-    else:
-        note("no plan: none that the model tried comes to an end")
-
-
-def _show_templates(retriever: Model, run: Run, top: int, *, as_json: bool) -> None:
-    predicted = retriever.templates(run, k=top)
-    if as_json:
-        _print_predictions(retriever, run, templates=predicted)
-    elif predicted:
-        _print_plans([one.plan for one in predicted], [one.similarity for one in predicted])
-    else:
-        note("no template: no demonstration that shares a word with the query has these calls")
 
 
 def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = None) -> None:

@@ -68,27 +68,30 @@ class AsyncTransport:
         backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause)
         jitter = tenacity.wait_random(0, policy.pause / 2)
 
-        def is_worth_another(state: tenacity.RetryCallState) -> bool:
+        def result_of(state: tenacity.RetryCallState) -> Any:
             outcome = cast(tenacity.Future, state.outcome)
-            result: Any = outcome.exception() or outcome.result()
-            if not isinstance(result, Answer | NoAnswerError):
-                return False
-            result.tries = state.attempt_number
+            return outcome.exception() or outcome.result()
+
+        def is_worth_another(state: tenacity.RetryCallState) -> bool:
+            result = result_of(state)
+            if isinstance(result, Answer | NoAnswerError):
+                result.tries = state.attempt_number
             if isinstance(result, NoAnswerError):
                 return request.is_repeatable or not result.is_sent
-            passing = request.is_repeatable and result.status in policy.statuses
-            return passing and result.retry_after <= policy.longest_pause
+            return (
+                isinstance(result, Answer)
+                and request.is_repeatable
+                and result.status in policy.statuses
+                and result.retry_after <= policy.longest_pause
+            )
 
         def pause(state: tenacity.RetryCallState) -> float:
-            outcome = cast(tenacity.Future, state.outcome)
-            asked = 0.0 if outcome.failed else outcome.result().retry_after
+            asked = getattr(result_of(state), "retry_after", 0.0)
             return max(backoff(state) + jitter(state), asked)
 
         retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_any(
-                tenacity.stop_after_attempt(policy.tries),
-                tenacity.stop_before_delay(remaining_seconds()),
-            ),
+            stop=tenacity.stop_after_attempt(policy.tries)
+            | tenacity.stop_before_delay(remaining_seconds()),
             wait=pause,
             retry=is_worth_another,
             retry_error_callback=lambda state: cast(tenacity.Future, state.outcome).result(),
@@ -159,11 +162,11 @@ class Transport:
         Raises:
             NoAnswerError: there was none, after all tries.
         """
-        return _wait_for(self._transport.send(request))
+        return wait_for(self._transport.send(request))
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
-        _wait_for(self._transport.close())
+        wait_for(self._transport.close())
 
 
 @contextmanager
@@ -198,7 +201,7 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _lock = threading.Lock()
 
 
-def _wait_for(work: Coroutine[Any, Any, Result]) -> Result:
+def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
     """What a coroutine returns that runs on this process's event loop, in the caller's context."""
     with _lock:
         loop = _loops.get(os.getpid())

@@ -9,16 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dtdr.data.files import cache_folder, read_regular_file, replace_file
+from dtdr.data.files import cache_folder, lock_file, read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
-
-fcntl: Any
-try:
-    import fcntl
-except ImportError:  # Windows: two labs may do the same work twice, and both write the same
-    fcntl = None
 
 FORMAT = "dtdr-lab"
 VERSION = 2
@@ -140,15 +134,11 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
-        """Hold a key while it is computed; another process waits until it is free.
-
-        The system frees what a process held when it ends, however it ends.
-        """
+        """Hold a key while it is computed; another process waits, but on Windows."""
         path = self.folder / "locks" / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as stream:
-            if fcntl is not None:
-                fcntl.flock(stream, fcntl.LOCK_EX)
+        with path.open("wb") as stream:
+            lock_file(stream)
             yield
 
 

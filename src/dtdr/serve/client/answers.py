@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
@@ -12,8 +12,6 @@ from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.serve.server.model_schemas import FeedbackResponse, ModelResponse
-
-Item = TypeVar("Item")
 
 # What the server writes is what the client reads.
 ServedModel = ModelResponse
@@ -116,21 +114,26 @@ class Mask:
     hidden: tuple[str, ...]
     failure: str
 
-
-def read_items(field: str, read: Callable[[Any], Item]) -> Callable[[Any], list[Item]]:
-    """What reads the items of one field of the server's JSON."""
-    return lambda answer: [read(item) for item in answer[field]]
-
-
-def read_found(item: Mapping[str, Any]) -> tuple[str, float]:
-    """A tool that a search brought up, with its share."""
-    return str(item["tool"]), float(item["score"])
+    @classmethod
+    def read(cls, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Self:
+        """A masked request from the changes in the server's JSON."""
+        shown, hidden = tuple(answer["shown"]), tuple(answer["hidden"])
+        return cls({**request, **answer["changes"]}, shown, hidden, str(answer["failure"]))
 
 
-read_rankings = read_items("rankings", RemoteRanking.read)
-read_search = read_items("tools", read_found)
-read_calls = read_items("calls", CallPrediction.from_dict)
-read_plans = read_items("plans", PlanPrediction.from_dict)
+def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The tools that a search brought up, with their shares."""
+    return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]
+
+
+def read_calls(answer: Mapping[str, Any]) -> list[CallPrediction]:
+    """Predicted calls from the server's JSON."""
+    return list(map(CallPrediction.from_dict, answer["calls"]))
+
+
+def read_plans(answer: Mapping[str, Any]) -> list[PlanPrediction]:
+    """Predicted plans from the server's JSON."""
+    return list(map(PlanPrediction.from_dict, answer["plans"]))
 
 
 def read_feedback(answer: Any) -> FeedbackResult:

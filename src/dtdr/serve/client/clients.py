@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
 
 from dtdr.data.demonstrations import Demonstration, before_record
@@ -24,24 +21,20 @@ from dtdr.serve.client.answers import (
     Mask,
     RemoteRanking,
     ServedModel,
+    ServerError,
     read_calls,
     read_feedback,
-    read_items,
     read_model,
     read_plans,
-    read_rankings,
     read_search,
 )
-from dtdr.serve.client.calls import Async, Call, Connection, Sync, endpoint
 from dtdr.serve.client.sessions import (
     AsyncRemoteSession,
     OpeningSession,
     RemoteSession,
     call_record,
 )
-
-if TYPE_CHECKING:
-    from dtdr.net.http_transport import AsyncTransport, Transport
+from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 
 KEY_VARIABLE = "DTDR_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8756"
@@ -49,12 +42,11 @@ DEFAULT_URL = "http://127.0.0.1:8756"
 SLOW_SECONDS = 120.0
 """For learning, loading and saving."""
 
-Result = TypeVar("Result")
 Session = TypeVar("Session")
 
 
-class _Endpoints(ABC):
-    """The server's calls; a client sends them."""
+class _Endpoints:
+    """The server's calls."""
 
     def __init__(
         self,
@@ -75,15 +67,14 @@ class _Endpoints(ABC):
         key = os.environ.get(KEY_VARIABLE) if key is None else key
         headers = json_headers(key, origin)
         require_http("the client")
-        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
-        self._connection = Connection(self.url, headers, timeout, self._transport(policy, options))
+        from dtdr.net.http_transport import AsyncTransport
 
-    @abstractmethod
-    def _transport(self, policy: RetryPolicy, options: dict[str, Any]) -> Any:
-        """What sends requests to the server."""
+        policy = RetryPolicy(retries + 1, pause=0.1, longest_pause=5.0, statuses=BUSY)
+        transport = AsyncTransport(self.url, policy, **options)
+        self._connection = Connection(self.url, headers, timeout, transport)
 
     @endpoint
-    def rank(
+    async def rank(
         self,
         query: str,
         history: Sequence[CallLike] = (),
@@ -92,7 +83,7 @@ class _Endpoints(ABC):
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
-    ) -> Call[RemoteRanking]:
+    ) -> RemoteRanking:
         """Rank the tools for the next step.
 
         Args:
@@ -109,12 +100,11 @@ class _Endpoints(ABC):
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = Selection.of(selection, bounds).to_dict()
-        step = _step(query, history, before)
-        return self._post("/v1/rank", RemoteRanking.read, model, **step, **fields)
+        fields = _step(query, history, before) | Selection.of(selection, bounds).to_dict()
+        return RemoteRanking.read(await self._post("rank", model, fields))
 
     @endpoint
-    def rank_batch(
+    async def rank_batch(
         self,
         queries: Sequence[str],
         histories: Sequence[Sequence[CallLike]],
@@ -123,23 +113,23 @@ class _Endpoints(ABC):
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
-    ) -> Call[list[RemoteRanking]]:
+    ) -> list[RemoteRanking]:
         """Rank many steps with one request; as ``rank``.
 
         Raises:
             InputError: there are more queries than histories or ``befores``, or fewer.
         """
-        if len(queries) != len(histories):
-            raise InputError(f"{len(queries)} queries but {len(histories)} histories were given")
         befores = [()] * len(queries) if befores is None else befores
-        if len(queries) != len(befores):
-            raise InputError(f"{len(queries)} queries but {len(befores)} befores were given")
-        fields = Selection.of(selection, bounds).to_dict()
+        for name, items in (("histories", histories), ("befores", befores)):
+            if len(queries) != len(items):
+                raise InputError(f"{len(queries)} queries but {len(items)} {name} were given")
         steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
-        return self._post("/v1/rank/batch", read_rankings, model, steps=steps, **fields)
+        fields = {"steps": steps} | Selection.of(selection, bounds).to_dict()
+        answer = await self._post("rank/batch", model, fields)
+        return list(map(RemoteRanking.read, answer["rankings"]))
 
     @endpoint
-    def search(
+    async def search(
         self,
         text: str,
         query: str | None = None,
@@ -149,28 +139,24 @@ class _Endpoints(ABC):
         among: Collection[str] | None = None,
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
-    ) -> Call[list[tuple[str, float]]]:
+    ) -> list[tuple[str, float]]:
         """The tools that an agent means which says what it lacks, best first, with their shares.
 
         Args:
             text: what the agent wants to do, in its words.
-            query: what the user asked for; None where nothing is known of the run.
-            history: the calls so far, as in ``rank``.
+            query: as in ``rank``; None if nothing is known of the run.
+            history: as in ``rank``.
             k: how many at most, up to 100.
             among: names of the tools that may be returned; all by default.
-            before: messages and calls of the conversation before the query, oldest first.
-            model: one of the server's models.
-
-        Raises:
-            InvalidRequestError: the server refused what was asked.
-            ServerError: it could not answer, or was not reached.
+            before: as in ``rank``.
+            model: as in ``rank``.
         """
         names = None if among is None else list(among)
-        step = _step(query, history, before)
-        return self._post("/v1/search", read_search, model, **step, text=text, top_k=k, among=names)
+        fields = _step(query, history, before) | {"text": text, "top_k": k, "among": names}
+        return read_search(await self._post("search", model, fields))
 
     @endpoint
-    def surprise(
+    async def surprise(
         self,
         call: CallLike,
         query: str,
@@ -178,22 +164,16 @@ class _Endpoints(ABC):
         *,
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
-    ) -> Call[Surprise]:
-        """How odd a call is after these calls; further arguments and errors as ``next_calls``.
+    ) -> Surprise:
+        """How odd a call, or a tool without its arguments, is after the calls so far.
 
-        Args:
-            call: the tool's name, or the call with its arguments.
-            query: what the user asked for.
-            history: the calls so far.
-            before: messages and calls of the conversation before the query, oldest first.
-            model: one of the server's models.
+        Further arguments and errors as ``rank``.
         """
-        step = _step(query, history, before)
-        judged = call_record(call)
-        return self._post("/v1/surprise", Surprise.from_dict, model, **step, call=judged)
+        fields = _step(query, history, before) | {"call": call_record(call)}
+        return Surprise.from_dict(await self._post("surprise", model, fields))
 
     @endpoint
-    def next_calls(
+    async def next_calls(
         self,
         query: str,
         history: Sequence[CallLike] = (),
@@ -201,27 +181,22 @@ class _Endpoints(ABC):
         *,
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
-    ) -> Call[list[CallPrediction]]:
+    ) -> list[CallPrediction]:
         """The next calls: the k most probable tools, each with its arguments and their sources.
 
-        Args:
-            query: what the user asked for.
-            history: the calls so far, as in ``rank``; references use their ids, or their places
-                from 1 where they have none.
-            k: how many, up to 20.
-            before: messages and calls of the conversation before the query, oldest first.
-            model: one of the server's models.
+        References use the ids of the calls in the history, or their places from 1. ``k`` is at
+        most 20; further arguments as ``rank``.
 
         Raises:
             InvalidRequestError: the server refused what was asked.
             ServerError: the model was fitted without arguments (status 409), or the server could
                 not answer, or was not reached.
         """
-        step = _step(query, history, before)
-        return self._post("/v1/calls", read_calls, model, **step, top_k=k)
+        fields = _step(query, history, before) | {"top_k": k}
+        return read_calls(await self._post("calls", model, fields))
 
     @endpoint
-    def fill(
+    async def fill(
         self,
         tool: str,
         query: str,
@@ -229,23 +204,13 @@ class _Endpoints(ABC):
         *,
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
-    ) -> Call[CallPrediction]:
-        """The most probable arguments of a tool; further arguments and errors as ``next_calls``.
-
-        Args:
-            tool: its name.
-            query: what the user asked for.
-            history: the calls so far.
-            before: messages and calls of the conversation before the query, oldest first.
-            model: one of the server's models.
-        """
-        step = _step(query, history, before)
-        return self._post(
-            "/v1/calls", lambda answer: read_calls(answer)[0], model, **step, tool=tool
-        )
+    ) -> CallPrediction:
+        """The most probable arguments of a tool; arguments and errors as ``next_calls``."""
+        fields = _step(query, history, before) | {"tool": tool}
+        return read_calls(await self._post("calls", model, fields))[0]
 
     @endpoint
-    def plans(
+    async def plans(
         self,
         query: str,
         history: Sequence[CallLike] = (),
@@ -253,33 +218,23 @@ class _Endpoints(ABC):
         *,
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
-    ) -> Call[list[PlanPrediction]]:
+    ) -> list[PlanPrediction]:
         """The k most probable whole plans, or what is left to do after the calls of the history.
 
-        Args:
-            query: what the user asked for.
-            history: the calls so far, as in ``next_calls``.
-            k: how many, up to 20.
-            before: messages and calls of the conversation before the query, oldest first.
-            model: one of the server's models.
-
-        Raises:
-            InvalidRequestError: the server refused what was asked.
-            ServerError: the model was fitted without plans (status 409), or the server could not
-                answer, or was not reached.
+        Arguments as ``next_calls``, and errors too: status 409 if it was fitted without plans.
         """
-        step = _step(query, history, before)
-        return self._post("/v1/plans", read_plans, model, **step, top_k=k)
+        fields = _step(query, history, before) | {"top_k": k}
+        return read_plans(await self._post("plans", model, fields))
 
     @endpoint
-    def mask_openai(
+    async def mask_openai(
         self,
         request: Mapping[str, Any],
         *,
         form: OpenAIForm | None = None,
         policy: Mapping[str, Any] | None = None,
         model: str | None = None,
-    ) -> Call[Mask]:
+    ) -> Mask:
         """Mask the keywords of ``chat.completions.create`` or ``responses.create``.
 
         Args:
@@ -288,110 +243,97 @@ class _Endpoints(ABC):
             policy: fields of ``dtdr.agents.ToolPolicy``.
             model: one of the server's models.
         """
-        return self._mask("openai", request, form, policy, model)
+        fields = {"request": dict(request), "form": form, "policy": policy}
+        return Mask.read(request, await self._post("mask/openai", model, fields))
 
     @endpoint
-    def mask_anthropic(
+    async def mask_anthropic(
         self,
         request: Mapping[str, Any],
         *,
         form: AnthropicForm | None = None,
         policy: Mapping[str, Any] | None = None,
         model: str | None = None,
-    ) -> Call[Mask]:
+    ) -> Mask:
         """Mask the keywords of ``messages.create``; as ``mask_openai``."""
-        return self._mask("anthropic", request, form, policy, model)
+        fields = {"request": dict(request), "form": form, "policy": policy}
+        return Mask.read(request, await self._post("mask/anthropic", model, fields))
 
     @endpoint
-    def feedback(
+    async def feedback(
         self,
         demonstrations: Iterable[Demonstration | Mapping[str, Any]],
         *,
         model: str | None = None,
-    ) -> Call[FeedbackResult]:
+    ) -> FeedbackResult:
         """Update a model with demonstrations; returns when it ranks with them.
 
         Args:
             demonstrations: or their JSON objects, where a call may be a tool's name alone.
             model: one of the server's models, a dtdr-f.
         """
-        call = self._post(
-            "/v1/feedback",
-            read_feedback,
-            model,
-            demonstrations=[_record(item) for item in demonstrations],
-        )
+        fields = {"demonstrations": list(map(_record, demonstrations))}
         # Learning twice is not learning once.
-        return replace(call, is_repeatable=False, seconds=SLOW_SECONDS)
-
-    @endpoint
-    def models(self) -> Call[list[ServedModel]]:
-        """The server's models."""
-        return Call("GET", "/v1/models", None, read_items("models", read_model))
-
-    @endpoint
-    def reload(self, model: str) -> Call[ServedModel]:
-        """Have a model's folder loaded again."""
-        return _model_call("reload", model)
-
-    @endpoint
-    def save(self, model: str) -> Call[ServedModel]:
-        """Have what a model learned written to its folder."""
-        return _model_call("save", model)
-
-    @endpoint
-    def is_ready(self) -> Call[bool]:
-        """Whether the server answers and is ready."""
-        return Call(
-            "GET",
-            "/readyz",
-            None,
-            lambda answer: answer is not None and answer["status"] == "ok",
-            forgives=lambda error: True,
+        return read_feedback(
+            await self._post("feedback", model, fields, is_repeatable=False, seconds=SLOW_SECONDS)
         )
 
-    def _session_call(
+    @endpoint
+    async def models(self) -> list[ServedModel]:
+        """The server's models."""
+        answer = await self._connection.ask("GET", "/v1/models")
+        return list(map(read_model, answer["models"]))
+
+    @endpoint
+    async def reload(self, model: str) -> ServedModel:
+        """Have a model's folder loaded again."""
+        return await self._have_model(model, "reload")
+
+    @endpoint
+    async def save(self, model: str) -> ServedModel:
+        """Have what a model learned written to its folder."""
+        return await self._have_model(model, "save")
+
+    @endpoint
+    async def is_ready(self) -> bool:
+        """Whether the server answers and is ready."""
+        try:
+            answer = await self._connection.ask("GET", "/readyz")
+        except ServerError:
+            return False
+        return answer is not None and bool(answer["status"] == "ok")
+
+    @endpoint
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connection.transport.close()
+
+    async def _open_session(
         self,
-        kind: Callable[..., Session],
+        kind: Callable[[Connection, str, str, Sequence[str]], Session],
+        model: str | None,
         query: str,
-        history: Sequence[CallLike],
-        before: Sequence[BeforeLike],
-        model: str | None,
-    ) -> Call[Session]:
-        """Open a session of a client's kind."""
+        *more: Any,
+    ) -> Session:
+        """Open a session of a client's kind, after the history and what was before."""
+        # Not sent again: a lost answer leaves a session open.
+        fields = _step(query, *more)
+        answer = await self._post("sessions", model, fields, is_repeatable=False)
+        return kind(self._connection, str(answer["session"]), query, answer["history"])
 
-        def read(answer: Mapping[str, Any]) -> Session:
-            return kind(self._connection, str(answer["session"]), query, answer["history"])
+    async def _have_model(self, model: str, action: str) -> ServedModel:
+        path = f"/v1/models/{quote(model, safe='')}/{action}"
+        return read_model(await self._connection.ask("POST", path, seconds=SLOW_SECONDS))
 
-        call = self._post("/v1/sessions", read, model, **_step(query, history, before))
-        return replace(call, is_repeatable=False)  # a lost answer leaves a session open
-
-    def _mask(
-        self,
-        provider: str,
-        request: Mapping[str, Any],
-        form: str | None,
-        policy: Mapping[str, Any] | None,
-        model: str | None,
-    ) -> Call[Mask]:
-        def read(answer: Mapping[str, Any]) -> Mask:
-            shown, hidden = tuple(answer["shown"]), tuple(answer["hidden"])
-            return Mask({**request, **answer["changes"]}, shown, hidden, str(answer["failure"]))
-
-        chosen = None if policy is None else dict(policy)
-        path = f"/v1/mask/{provider}"
-        return self._post(path, read, model, request=dict(request), form=form, policy=chosen)
-
-    def _post(
-        self, path: str, read: Callable[[Any], Result], model: str | None, **fields: Any
-    ) -> Call[Result]:
-        """A call with the fields that are given; without a model the server's only one is meant."""
-        fields["model"] = model or self.model
-        body = {name: value for name, value in fields.items() if value is not None}
-        return Call("POST", path, body, read)
+    async def _post(
+        self, path: str, model: str | None, fields: Mapping[str, Any], **options: Any
+    ) -> Any:
+        """Without a model the server's only one is meant."""
+        fields = {**fields, "model": model or self.model}
+        return await self._connection.ask("POST", f"/v1/{path}", fields, **options)
 
 
-class Client(_Endpoints, Sync):
+class Client(_Endpoints, Blocking):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
 
     Args:
@@ -408,11 +350,6 @@ class Client(_Endpoints, Sync):
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 
-    def _transport(self, policy: RetryPolicy, options: dict[str, Any]) -> Transport:
-        from dtdr.net.http_transport import Transport
-
-        return Transport(self.url, policy, **options)
-
     def session(
         self,
         query: str,
@@ -422,19 +359,16 @@ class Client(_Endpoints, Sync):
         model: str | None = None,
     ) -> RemoteSession:
         """A session on the server, which encodes the query once."""
-        return self.send(self._session_call(RemoteSession, query, history, before, model))
+        from dtdr.net.http_transport import wait_for
+
+        return wait_for(self._open_session(RemoteSession, model, query, history, before))
 
 
-class AsyncClient(_Endpoints, Async):
+class AsyncClient(_Endpoints, Awaited):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same.
     """
-
-    def _transport(self, policy: RetryPolicy, options: dict[str, Any]) -> AsyncTransport:
-        from dtdr.net.http_transport import AsyncTransport
-
-        return AsyncTransport(self.url, policy, **options)
 
     def session(
         self,
@@ -449,18 +383,17 @@ class AsyncClient(_Endpoints, Async):
         Awaited, it is the session; ``async with client.session(query) as session`` deletes it when
         the block ends.
         """
-        call = self._session_call(AsyncRemoteSession, query, history, before, model)
-        return OpeningSession(partial(self.send, call))
+        return OpeningSession(
+            lambda: self._open_session(AsyncRemoteSession, model, query, history, before)
+        )
 
 
 def _step(
-    query: str | None, history: Sequence[CallLike], before: Sequence[BeforeLike] = ()
+    query: str | None, history: Sequence[CallLike], before: Sequence[BeforeLike]
 ) -> dict[str, Any]:
     if isinstance(history, str):
         raise InputError(f"a history must be a list of calls, not {history!r}")
-    step: dict[str, Any] = {"history": list(map(call_record, history))}
-    if query is not None:
-        step["query"] = query
+    step: dict[str, Any] = {"query": query, "history": list(map(call_record, history))}
     if before:
         step["before"] = list(map(before_record, before))
     return step
@@ -471,8 +404,3 @@ def _record(item: Demonstration | Mapping[str, Any]) -> dict[str, Any]:
         return dict(item)
     record = item.to_dict()
     return {name: record[name] for name in record if name not in ("source", "group")}
-
-
-def _model_call(action: str, model: str) -> Call[ServedModel]:
-    path = f"/v1/models/{quote(model, safe='')}/{action}"
-    return Call("POST", path, None, read_model, seconds=SLOW_SECONDS)

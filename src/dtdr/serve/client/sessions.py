@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from typing import Any, Self, Unpack
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import CallLike
@@ -20,19 +20,11 @@ from dtdr.serve.client.answers import (
     read_plans,
     read_search,
 )
-from dtdr.serve.client.calls import Async, Call, Connection, Sync, endpoint
-
-Result = TypeVar("Result")
+from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 
 
-class _Steps:
-    """A session's calls.
-
-    Attributes:
-        id: names the session on the server.
-        query: what the user asked for.
-        history: names of the tools called so far, oldest first.
-    """
+class _Endpoints:
+    """A session's calls."""
 
     def __init__(
         self, connection: Connection, identifier: str, query: str, history: Sequence[str]
@@ -43,92 +35,77 @@ class _Steps:
         self.history: tuple[str, ...] = tuple(history)
 
     @endpoint
-    def rank(
+    async def rank(
         self, *, selection: Selection | None = None, **bounds: Unpack[Bounds]
-    ) -> Call[RemoteRanking]:
+    ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
-        return self._post("rank", Selection.of(selection, bounds).to_dict(), RemoteRanking.read)
+        return RemoteRanking.read(
+            await self._post("rank", **Selection.of(selection, bounds).to_dict())
+        )
 
     @endpoint
-    def search(
+    async def search(
         self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
-    ) -> Call[list[tuple[str, float]]]:
+    ) -> list[tuple[str, float]]:
         """The tools that an agent means which says what it lacks; see ``Client.search``."""
-        names = {} if among is None else {"among": list(among)}
-        return self._post("search", {"text": text, "top_k": k, **names}, read_search)
+        names = None if among is None else list(among)
+        return read_search(await self._post("search", text=text, top_k=k, among=names))
 
     @endpoint
-    def surprise(self, call: CallLike) -> Call[Surprise]:
+    async def surprise(self, call: CallLike) -> Surprise:
         """How odd a call is at this step; see ``Client.surprise``."""
-        return self._post("surprise", {"call": call_record(call)}, Surprise.from_dict)
+        return Surprise.from_dict(await self._post("surprise", call=call_record(call)))
 
     @endpoint
-    def next_calls(self, k: int = 3) -> Call[list[CallPrediction]]:
+    async def next_calls(self, k: int = 3) -> list[CallPrediction]:
         """The next calls with their arguments; see ``Client.next_calls``."""
-        return self._post("calls", {"top_k": k}, read_calls)
+        return read_calls(await self._post("calls", top_k=k))
 
     @endpoint
-    def fill(self, tool: str) -> Call[CallPrediction]:
+    async def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool; see ``Client.fill``."""
-        return self._post("calls", {"tool": tool}, lambda answer: read_calls(answer)[0])
+        return read_calls(await self._post("calls", tool=tool))[0]
 
     @endpoint
-    def plans(self, k: int = 5) -> Call[list[PlanPrediction]]:
+    async def plans(self, k: int = 5) -> list[PlanPrediction]:
         """What is left to do; see ``Client.plans``."""
-        return self._post("plans", {"top_k": k}, read_plans)
+        return read_plans(await self._post("plans", top_k=k))
 
-    def _addition(self, calls: Sequence[CallLike]) -> Call[None]:
+    @endpoint
+    async def call(self, *calls: CallLike) -> Self:
+        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
         tools = list(map(call_record, calls))
-        body = {"tools": tools, "idempotency_key": secrets.token_hex(8)}
+        answer = await self._post("call", tools=tools, idempotency_key=secrets.token_hex(8))
+        self.history = tuple(answer["history"])
+        return self
 
-        def read(answer: Mapping[str, Any]) -> None:
-            self.history = tuple(answer["history"])
+    @endpoint
+    async def close(self) -> None:
+        """Delete the session on the server; one that is gone already is not an error."""
+        try:
+            await self._connection.ask("DELETE", f"/v1/sessions/{self.id}")
+        except ServerError as error:
+            if error.status != 404:
+                raise
 
-        return self._post("call", body, read)
-
-    def _post(
-        self, action: str, body: Mapping[str, Any], read: Callable[[Any], Result]
-    ) -> Call[Result]:
-        return Call("POST", f"/v1/sessions/{self.id}/{action}", body, read)
-
-    def _deletion(self) -> Call[None]:
-        def is_gone(error: ServerError) -> bool:
-            return error.status == 404
-
-        path = f"/v1/sessions/{self.id}"
-        return Call("DELETE", path, None, lambda _: None, forgives=is_gone)
+    async def _post(self, action: str, **fields: Any) -> Any:
+        return await self._connection.ask("POST", f"/v1/sessions/{self.id}/{action}", fields)
 
 
-class RemoteSession(_Steps, Sync):
+class RemoteSession(_Endpoints, Blocking):
     """One query, encoded once on the server, and the calls made for it.
 
     A context manager: it is deleted on the server when the block ends.
+
+    Attributes:
+        id: names the session on the server.
+        query: what the user asked for.
+        history: names of the tools called so far, oldest first.
     """
 
-    def call(self, *calls: CallLike) -> Self:
-        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
-        self.send(self._addition(calls))
-        return self
 
-    def close(self) -> None:
-        """Delete the session on the server; one that is gone already is not an error."""
-        self.send(self._deletion())
-
-
-class AsyncRemoteSession(_Steps, Async):
-    """One query, encoded once on the server, and the calls made for it.
-
-    An asynchronous context manager: it is deleted on the server when the block ends.
-    """
-
-    async def call(self, *calls: CallLike) -> Self:
-        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
-        await self.send(self._addition(calls))
-        return self
-
-    async def close(self) -> None:
-        """Delete the session on the server; one that is gone already is not an error."""
-        await self.send(self._deletion())
+class AsyncRemoteSession(_Endpoints, Awaited):
+    """As ``RemoteSession``, for asyncio: its calls are awaited."""
 
 
 class OpeningSession(Awaitable[AsyncRemoteSession]):

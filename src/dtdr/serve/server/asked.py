@@ -12,7 +12,7 @@ from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.fields import CallMade, Object
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.snapshots import SHORT_CHARACTERS, Snapshot
+from dtdr.serve.server.snapshots import Snapshot
 
 Result = TypeVar("Result")
 
@@ -50,14 +50,12 @@ class AskedStep:
     Attributes:
         calls: made for the query so far.
         before: messages and calls before the query.
-        is_short: whether the request that tells it is.
     """
 
     model: ServedModel
     query: str
     calls: Sequence[CallMade | str]
     before: Sequence[Object]
-    is_short: bool
 
     @property
     def history(self) -> list[str]:
@@ -75,8 +73,7 @@ class AskedStep:
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
         """See ``Asked``."""
         snapshot = self.model.current
-        is_short = self.is_short and len(self.query) <= SHORT_CHARACTERS
-        return await snapshot.run(self._rank, snapshot, answer, is_short=is_short)
+        return await snapshot.run(self._rank, snapshot, answer)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """See ``Asked``."""

@@ -22,26 +22,27 @@ from dtdr.serve.server.keys import ApiKey
 from dtdr.serve.server.service import Service
 from dtdr.serve.server.snapshots import SHORT_BYTES
 
-KINDS = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    415: "unsupported_media_type",
-    421: "misdirected",
-    422: "invalid_request",
-    429: "too_many",
-    431: "too_large",
-    500: "internal_error",
-    502: "encoder_failed",
-    503: "unavailable",
-    507: "disk_full",
+REFUSALS = {
+    400: ("bad_request", "The body cannot be read."),
+    401: ("unauthorized", "No valid key."),
+    403: ("forbidden", "The key may not do this."),
+    404: ("not_found", "There is no such model or session."),
+    405: ("method_not_allowed", ""),
+    408: ("timeout", "The body took too long."),
+    409: ("conflict", "The model cannot do this as it is."),
+    413: ("too_large", "The body is too large."),
+    415: ("unsupported_media_type", ""),
+    421: ("misdirected", "The host is not this machine's."),
+    422: ("invalid_request", "The request is not valid."),
+    429: ("too_many", "Too many sessions are open."),
+    431: ("too_large", ""),
+    500: ("internal_error", ""),
+    502: ("encoder_failed", "The model's encoder failed."),
+    503: ("unavailable", "The model folder cannot be used."),
+    507: ("disk_full", "The disk of the server is full."),
 }
-"""What clients branch on, by status."""
+"""By status, what clients branch on, and what the OpenAPI document says of it; without a sentence
+it is not of an endpoint."""
 
 _DRAIN_BYTES = 64_000_000
 """So much of a body that is too large is read, so that its sender reads the reason."""
@@ -232,7 +233,7 @@ def encode(body: Any) -> bytes:
 
 def error_body(status: int, message: str, request_id: str) -> bytes:
     """The JSON of an ``ErrorResponse``."""
-    kind = KINDS.get(status, "error")
+    kind = REFUSALS[status][0] if status in REFUSALS else "error"
     return encode({"error": {"type": kind, "message": message, "request_id": request_id}})
 
 

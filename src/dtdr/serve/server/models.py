@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,16 +22,10 @@ from dtdr.net.server_logs import logger
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
-from dtdr.serve.server.snapshots import PREPARED_BYTES, SHORT_CHARACTERS, PreparedQueries, Snapshot
+from dtdr.serve.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapshot
 
 Stamp = tuple[tuple[int, int, int], ...]
 
-
-_INLINE_SECONDS = 0.005
-"""That the event loop may rank; longer rankings are for a thread."""
-
-_HARD = 'it\'s "\ufdfa" 3.14159 ' * 100
-"""Takes longer to read than other text: its letter is short for eighteen others."""
 
 _COMPUTING = 2
 """Threads of a model that waits for nothing: more of them share one interpreter and are no faster,
@@ -113,10 +106,9 @@ class ServedModel:
 
     def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        inline = _ranks_inline(retriever)
         # The queries go with the snapshot, so that no ranking is ever made with an older model.
         prepare = PreparedQueries(retriever, PREPARED_BYTES)
-        return Snapshot(retriever, generation, inline, loaded_at, self.workers, prepare)
+        return Snapshot(retriever, generation, loaded_at, self.workers, prepare)
 
     # -- learning on ---------------------------------------------------------------------------
 
@@ -240,18 +232,6 @@ def _load(folder: Path) -> Model:
 def _computes(retriever: Model) -> bool:
     """Whether it waits for nothing; other encoders may compute for long, or ask a network."""
     return retriever.encoder is None or retriever.encoder.learned
-
-
-def _ranks_inline(retriever: Model) -> bool:
-    """Whether a ranking of what is short waits for nothing and, as measured, takes little time."""
-    if not _computes(retriever):
-        return False
-    seconds = []
-    for number in range(3):
-        started = time.thread_time()
-        retriever.rank(f"{number}{_HARD}"[:SHORT_CHARACTERS])
-        seconds.append(time.thread_time() - started)
-    return min(seconds) <= _INLINE_SECONDS
 
 
 def _stamp(folder: Path) -> Stamp | None:

@@ -13,28 +13,13 @@ import msgspec
 from starlette.responses import Response
 
 import dtdr
-from dtdr.serve.server.endpoints import Endpoint
+from dtdr.serve.server.endpoints import REFUSALS, Endpoint
 from dtdr.serve.server.model_schemas import ErrorResponse
 
 _DESCRIPTION = (
     "Ranks which tools an agent needs next, from the query and the calls made so far. "
     "Keys are sent as 'Authorization: Bearer KEY' where the server was started with keys."
 )
-_REFUSALS = {
-    400: "The body cannot be read.",
-    401: "No valid key.",
-    403: "The key may not do this.",
-    404: "There is no such model or session.",
-    408: "The body took too long.",
-    409: "The model cannot do this as it is.",
-    413: "The body is too large.",
-    421: "The host is not this machine's.",
-    422: "The request is not valid.",
-    429: "Too many sessions are open.",
-    502: "The model's encoder failed.",
-    503: "The model folder cannot be used.",
-    507: "The disk of the server is full.",
-}
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 code{font:14px/1.4 ui-monospace,monospace;background:#8881;padding:.1em .3em;border-radius:3px}
@@ -101,7 +86,9 @@ def _operation(endpoint: Endpoint, references: Mapping[Any, Any]) -> dict[str, A
     elif endpoint.result is not None:
         success["content"] = _json(references[endpoint.result])
     operation["responses"] = {str(endpoint.status): success}
-    for status, text in _REFUSALS.items():
+    for status, (_, text) in REFUSALS.items():
+        if not text:
+            continue
         kind = endpoint.others.get(status, ErrorResponse)
         operation["responses"][str(status)] = {
             "description": text,

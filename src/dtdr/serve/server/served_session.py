@@ -14,7 +14,7 @@ from dtdr.data.run import BeforeLike, CallLike
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.snapshots import SHORT_BYTES, Snapshot, prepared_bytes
+from dtdr.serve.server.snapshots import Snapshot, prepared_bytes
 
 Result = TypeVar("Result")
 
@@ -81,9 +81,7 @@ class ServedSession:
         self._lock = asyncio.Lock()
         self.prepared_bytes = prepared_bytes(model.current.retriever, query)
         self._prepared: tuple[int, Session] | None = None
-        self._has_ranked = False
         self._told = 0
-        self._told_bytes = 0
 
     @property
     def history(self) -> list[str]:
@@ -92,30 +90,13 @@ class ServedSession:
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
         """What is answered with the ranking of the next step; see ``Asked``."""
-
-        def rank(snapshot: Snapshot, session: Session) -> Result:
-            ranking = session.rank()
-            self._has_ranked = True
-            return answer(snapshot, ranking)
-
-        # The first ranking prepares the query, and looks ahead.
-        is_short = self._has_ranked and self.bytes - self._told_bytes <= SHORT_BYTES
-        return await self._run(rank, is_short=is_short)
+        return await self.ask(lambda snapshot, session: answer(snapshot, session.rank()))
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """What is answered at this step; see ``Asked``."""
-        return await self._run(answer, is_short=False)
-
-    async def _run(
-        self, answer: Callable[[Snapshot, Session], Result], *, is_short: bool
-    ) -> Result:
         async with self._lock:
             snapshot = self.model.current
-            is_prepared = self._prepared is not None and self._prepared[0] == snapshot.generation
-            return await snapshot.run(
-                lambda: answer(snapshot, self._tell_session(snapshot)),
-                is_short=is_short and is_prepared,
-            )
+            return await snapshot.run(lambda: answer(snapshot, self._tell_session(snapshot)))
 
     def add(self, told: Told) -> None:
         """Add the calls of one request."""
@@ -150,13 +131,11 @@ class ServedSession:
             session = snapshot.retriever.session(self.query, before=self.before)
             prepared = (snapshot.generation, session)
             self._prepared = prepared
-            self._has_ranked = False
             self._told = 0
         session = prepared[1]
         for call in self.calls[self._told :]:
             session.call(call if isinstance(call, ToolCall) else str(call))
             self._told += 1
-        self._told_bytes = self.bytes
         return session
 
 

@@ -191,15 +191,12 @@ class Service:
                 422,
                 f"the query has {len(query)} characters; the limit is {limits.query_characters}",
             )
-        if len(history) > limits.history:
-            raise HTTPException(
-                422, f"the history holds {len(history)} calls; the limit is {limits.history}"
-            )
-        if len(before) > limits.history:
-            raise HTTPException(
-                422,
-                f"'before' holds {len(before)} messages and calls; the limit is {limits.history}",
-            )
+        for count, what in (
+            (len(history), f"the history holds {len(history)} calls"),
+            (len(before), f"'before' holds {len(before)} messages and calls"),
+        ):
+            if count > limits.history:
+                raise HTTPException(422, f"{what}; the limit is {limits.history}")
 
     # -- models --------------------------------------------------------------------------------
 

@@ -18,10 +18,6 @@ from dtdr.rankers.ranking import Ranking
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-SHORT_CHARACTERS = 500
-"""Of a query that is ranked in the event loop, where that was measured to take 5 ms at most: dtdr-f
-takes 2 ms for 500 that are slow to read, 0.9 ms for others, and 47 ms for 8,000."""
-
 SHORT_BYTES = 8_000
 """Of a body that is read in the event loop, with the history in it: 0.1 ms."""
 
@@ -37,14 +33,11 @@ class Snapshot:
     Attributes:
         retriever: fitted.
         generation: counts the snapshots of a model, from 1.
-        inline: whether it ranks what is short in the event loop: its encoder is learned, or there
-            is none, and the ranking of a short text was measured to take little time.
         workers: of the model.
     """
 
     retriever: Model
     generation: int
-    inline: bool
     loaded_at: str
     workers: Workers
     _prepare: Callable[[str], Prepared]
@@ -53,25 +46,12 @@ class Snapshot:
         """Rank one step; a query that was ranked lately is not prepared again."""
         return self._prepare(query).rank(history)
 
-    async def run(
-        self,
-        work: Callable[[*Arguments], Result],
-        *arguments: *Arguments,
-        is_short: bool = False,
-    ) -> Result:
-        """Do what the model is asked for: in a thread of the model's.
-
-        Args:
-            work: what is done.
-            arguments: of it.
-            is_short: whether it ranks one step of a short text: the event loop does that, where
-                the model is ``inline``, in less time than it takes to start a thread twice.
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Do what the model is asked for, in a thread of the model's.
 
         Raises:
             HTTPException: it took too long.
         """
-        if is_short and self.inline:
-            return work(*arguments)
         try:
             return await self.workers.run(work, *arguments)
         except TimeoutError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from starlette.exceptions import HTTPException
 
@@ -42,7 +41,7 @@ def read_step(call: Call, body: _StepRequest, query: str | None = None) -> Asked
     query = body.query or query or ""
     service.check_step(query, body.history, body.before)
     call.log(model.name, query, calls=len(body.history))
-    return AskedStep(model, query, body.history, body.before, call.is_short)
+    return AskedStep(model, query, body.history, body.before)
 
 
 async def rank(call: Call, body: schemas.RankRequest) -> schemas.RankResponse:
@@ -81,7 +80,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 
 async def explain(call: Call, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
     """Say why a tool has its probability: what sets it apart from the next best."""
-    step = replace(read_step(call, body), is_short=False)  # it ranks again without each block
+    step = read_step(call, body)
 
     def answer(snapshot: Snapshot, ranking: Ranking) -> schemas.ExplainResponse:
         return schemas.ExplainResponse(

@@ -35,7 +35,7 @@ _MOST_EDGES = 6_000
 """Of the whole map, the most frequent; more hide one another."""
 _WORTH_KEEPING = 200
 """Nodes from which places and communities are kept on disk: .1 s of 300, .6 s of 2,000."""
-_MADE = 1
+_MADE = 2
 """To be raised when places or communities come out otherwise, so that those kept are not taken."""
 
 

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, diags_array, identity
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import lobpcg
+from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
 Places = npt.NDArray[np.float64]
@@ -19,15 +17,11 @@ _ROUNDS = 60
 _NEIGHBOURS = 12
 """Nodes that push one another away: further ones hardly matter."""
 
-_DENSE = 64
-"""Up to so many nodes, all eigenvectors are computed."""
-
 
 def spread(nodes: int, links: Sequence[tuple[int, int, float]]) -> Places:
     """Places of all nodes, linked ones near each other: spectral, then spread by forces.
 
-    The start are the eigenvectors of the normalised Laplacian behind the smallest (Koren 2005,
-    "Drawing graphs by eigenvectors"); then linked nodes attract and near ones repel each other
+    The start is a spectral embedding; then linked nodes attract and near ones repel each other
     (Fruchterman and Reingold 1991), of which only the nearest are looked at. Same links, same
     places.
 
@@ -68,7 +62,7 @@ def _adjacency(nodes: int, links: Sequence[tuple[int, int, float]]) -> csr_array
     """Symmetric weights, damped so that one frequent pair does not decide everything."""
     if not links:
         return csr_array((nodes, nodes))
-    pairs = np.array([link[:2] for link in links])
+    pairs = np.array([link[:2] for link in links], np.int32)  # as scikit-learn takes them
     values = np.log1p(np.array([link[2] for link in links], float))
     matrix = csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
     both = csr_array(matrix + matrix.T)
@@ -77,29 +71,15 @@ def _adjacency(nodes: int, links: Sequence[tuple[int, int, float]]) -> csr_array
 
 
 def _spectral(weights: csr_array) -> Places:
-    nodes = weights.shape[0]
-    rng = np.random.default_rng(0)
-    start = rng.standard_normal((nodes, 3))
-    count, part = connected_components(weights, directed=False)
-    if nodes < 8 or count == nodes:
-        return start[:, :2]
-    # A weak link to a common centre of each part, so that there is one spectrum.
-    degree = np.asarray(weights.sum(axis=1)).ravel() + 0.05
-    scale = diags_array(1 / np.sqrt(degree))
-    shifted = csr_array(identity(nodes) + scale @ weights @ scale)
-    if nodes <= _DENSE:
-        vectors = np.linalg.eigh(shifted.toarray())[1][:, ::-1]
-    else:
-        start[:, 0] = np.sqrt(degree)
-        with warnings.catch_warnings():
-            # It warns where 60 rounds are not exact, which places need not be.
-            warnings.simplefilter("ignore", UserWarning)
-            _, vectors = lobpcg(shifted, start, largest=True, tol=1e-4, maxiter=60)
-    places: Places = np.asarray(vectors)[:, 1:3] / np.sqrt(degree)[:, None]
-    # Parts that no run connects lie beside each other.
-    angle = 2 * np.pi * part / count
-    offset = 0.3 * np.stack([np.cos(angle), np.sin(angle)], 1) * (count > 1)
-    return np.asarray(places / max(float(np.abs(places).max()), 1e-9) + offset)
+    from sklearn.manifold import spectral_embedding  # slow to import, and only a map needs it
+
+    if weights.shape[0] < 8 or not weights.nnz:
+        return np.random.default_rng(0).standard_normal((weights.shape[0], 2))
+    with warnings.catch_warnings():
+        # It warns of parts that no run connects and where it is not exact: neither matters here.
+        warnings.simplefilter("ignore", UserWarning)
+        places: Places = spectral_embedding(weights, n_components=2, random_state=0)
+    return places
 
 
 def _mix_ranks(places: Places, share: float = 0.5) -> Places:

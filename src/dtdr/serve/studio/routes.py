@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, wraps
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -26,14 +26,25 @@ from dtdr.serve.server.step_routes import read_step
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.serve.studio.pages import pages
-from dtdr.serve.studio.runs import RunFilter, Runs
+from dtdr.serve.studio.runs import Runs
 from dtdr.serve.studio.steps import make_prompts, select_shown
-
-Result = TypeVar("Result")
 
 _GROUPS = 200
 _UNCALLED = 200
 _TOOLS_OF_LINE = 12
+
+
+def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
+    """An endpoint that does its work in a thread of the model that is asked, or of any."""
+
+    @wraps(method)
+    async def endpoint(studio: Studio, call: Call, *body: Any) -> Any:
+        models = call.service.models
+        name = getattr(body[0], "model", None) if body else None
+        model = models.find(name) if name else next(iter(models.values()))
+        return await model.current.run(method, studio, call, *body)
+
+    return endpoint
 
 
 class Studio:
@@ -96,89 +107,78 @@ class Studio:
             icl_methods={method.name: method.summary for method in METHODS.values()},
         )
 
-    async def graph(self, call: Call, body: schemas.GraphRequest) -> schemas.GraphResponse:
+    @in_thread
+    def graph(self, call: Call, body: schemas.GraphRequest) -> schemas.GraphResponse:
         """The tools of the runs as a graph: counts, order, dependencies, loops, failures."""
         model = call.service.models.find(body.model)
-        chosen = _filter(body.filter)
+        chosen, runs = body.filter, self._of(model)
+        graph = runs.graph(chosen)
+        if body.tool is not None:
+            try:
+                nodes, edges = graph.around(body.tool, body.limit)
+            except KeyError:
+                raise _no_run_calls(body.tool) from None
+        else:
+            nodes, edges = graph.whole() if body.whole else graph.flow(body.limit)
+        called = set(graph.names[2:])
+        known = model.current.retriever.vocabulary[:-1]
+        return schemas.GraphResponse(
+            nodes=nodes,
+            edges=edges,
+            loops=graph.loops(),
+            runs=graph.runs,
+            tools=len(called),
+            uncalled=[name for name in known if name not in called][:_UNCALLED],
+        )
 
-        def make() -> schemas.GraphResponse:
-            runs = self._of(model)
-            graph = runs.graph(chosen)
-            if body.tool is not None:
-                try:
-                    nodes, edges = graph.around(body.tool, body.limit)
-                except KeyError:
-                    raise _no_run_calls(body.tool) from None
-            else:
-                nodes, edges = graph.whole() if body.whole else graph.flow(body.limit)
-            called = set(graph.names[2:])
-            known = model.current.retriever.vocabulary[:-1]
-            return schemas.GraphResponse(
-                nodes=nodes,
-                edges=edges,
-                loops=graph.loops(),
-                runs=graph.runs,
-                tools=len(called),
-                uncalled=[name for name in known if name not in called][:_UNCALLED],
-            )
-
-        return await _in_thread(model, make)
-
-    async def tool(self, call: Call, body: schemas.ToolRequest) -> schemas.ToolResponse:
+    @in_thread
+    def tool(self, call: Call, body: schemas.ToolRequest) -> schemas.ToolResponse:
         """What is known of a tool: what comes before and after, arguments, examples."""
         model = call.service.models.find(body.model)
-        chosen = _filter(body.filter)
+        chosen, runs = body.filter, self._of(model)
+        retriever = model.current.retriever
+        place = retriever.index(body.tool)
+        tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
+        graph = runs.graph(chosen)
+        if body.tool in graph.names[2:]:
+            node = graph.node(graph.names.index(body.tool, 2))
+            before, after = runs.neighbours(body.tool, chosen)
+            counts = {"calls": node.calls, "runs": node.runs}
+        elif place >= 0:
+            before, after, counts = [], [], {"calls": 0, "runs": 0}
+        else:
+            raise _no_run_calls(body.tool)
+        return schemas.ToolResponse(
+            tool=tool.name,
+            description=tool.description,
+            parameters=[
+                schemas.ParameterOfTool(
+                    name=item.name,
+                    type=item.type,
+                    description=item.description,
+                    required=item.required,
+                )
+                for item in tool.parameters
+            ],
+            tokens=count_tokens(tool.to_dict()),
+            **counts,
+            before=before,
+            after=after,
+            arguments=runs.arguments(body.tool, chosen),
+            examples=[_line(runs, at) for at in runs.examples(body.tool, chosen)],
+        )
 
-        def make() -> schemas.ToolResponse:
-            runs = self._of(model)
-            retriever = model.current.retriever
-            place = retriever.index(body.tool)
-            tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
-            graph = runs.graph(chosen)
-            if body.tool in graph.names[2:]:
-                node = graph.node(graph.names.index(body.tool, 2))
-                before, after = runs.neighbours(body.tool, chosen)
-                counts = {"calls": node.calls, "runs": node.runs}
-            elif place >= 0:
-                before, after, counts = [], [], {"calls": 0, "runs": 0}
-            else:
-                raise _no_run_calls(body.tool)
-            return schemas.ToolResponse(
-                tool=tool.name,
-                description=tool.description,
-                parameters=[
-                    schemas.ParameterOfTool(
-                        name=item.name,
-                        type=item.type,
-                        description=item.description,
-                        required=item.required,
-                    )
-                    for item in tool.parameters
-                ],
-                tokens=count_tokens(tool.to_dict()),
-                **counts,
-                before=before,
-                after=after,
-                arguments=runs.arguments(body.tool, chosen),
-                examples=[_line(runs, at) for at in runs.examples(body.tool, chosen)],
-            )
-
-        return await _in_thread(model, make)
-
-    async def runs(self, call: Call, body: schemas.RunsRequest) -> schemas.RunsResponse:
+    @in_thread
+    def runs(self, call: Call, body: schemas.RunsRequest) -> schemas.RunsResponse:
         """The runs that match a filter, a page at a time."""
         model = call.service.models.find(body.model)
-        chosen = _filter(body.filter)
+        chosen, runs = body.filter, self._of(model)
+        positions = runs.find_matching(chosen)
+        page = positions[body.offset : body.offset + body.limit]
+        return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
 
-        def make() -> schemas.RunsResponse:
-            runs = self._of(model)
-            positions = runs.find_matching(chosen)
-            page = positions[body.offset : body.offset + body.limit]
-            return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
-
-        return await _in_thread(model, make)
-
-    async def run(self, call: Call) -> schemas.RunResponse:
+    @in_thread
+    def run(self, call: Call) -> schemas.RunResponse:
         """One run of the file, to be stepped through."""
         position = call.parameters["position"]
         runs = self._runs
@@ -189,33 +189,31 @@ class Studio:
         if int(position) >= len(runs.demonstrations):
             raise HTTPException(404, f"there are {len(runs.demonstrations)} runs, from 0")
         item = runs.demonstrations[int(position)]
-
-        def make() -> schemas.RunResponse:
-            return schemas.RunResponse(
-                position=int(position),
-                id=item.id,
-                query=item.query,
-                before=Run(item.query, item.before).to_dict().get("before", []),
-                calls=[call.to_dict() for call in renumber_calls(item.plan.calls)],
-                outcome=item.outcome,
-                group=item.group,
-            )
-
-        return await _in_thread(_any_model(call), make)
+        return schemas.RunResponse(
+            position=int(position),
+            id=item.id,
+            query=item.query,
+            before=Run(item.query, item.before).to_dict().get("before", []),
+            calls=[call.to_dict() for call in renumber_calls(item.plan.calls)],
+            outcome=item.outcome,
+            group=item.group,
+        )
 
     def _of(self, model: ServedModel) -> Runs:
         return self._runs or _read_kept_plans(model.current.retriever)
 
     # -- a step --------------------------------------------------------------------------------
 
-    async def shown(self, call: Call, body: schemas.ShownRequest) -> schemas.ShownResponse:
+    @in_thread
+    def shown(self, call: Call, body: schemas.ShownRequest) -> schemas.ShownResponse:
         """Which tools a policy shows along a run, and what they cost."""
         step = read_step(call, body)
         policy = ToolPolicy(**msgspec.structs.asdict(body.policy))
         retriever = step.model.current.retriever
-        return await _in_thread(step.model, lambda: select_shown(retriever, step.read(), policy))
+        return select_shown(retriever, step.read(), policy)
 
-    async def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
+    @in_thread
+    def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
         """The prompt of a step, and what of it the step before began with."""
         step = read_step(call, body)
         policy = body.policy
@@ -226,12 +224,8 @@ class Studio:
             token_budget=policy.token_budget,
             fallback=policy.fallback,
         )
-
-        def make() -> schemas.PromptResponse:
-            retriever = step.model.current.retriever
-            return make_prompts(retriever, step.read(), body.icl, bounds, self._examples())
-
-        return await _in_thread(step.model, make)
+        retriever = step.model.current.retriever
+        return make_prompts(retriever, step.read(), body.icl, bounds, self._examples())
 
     @lru_cache(1)  # noqa: B019  # a server has one studio
     def _examples(self) -> Examples:
@@ -240,30 +234,24 @@ class Studio:
 
     # -- labs ----------------------------------------------------------------------------------
 
-    async def lab(self, call: Call, body: schemas.LabRequest) -> schemas.LabResponse:
+    @in_thread
+    def lab(self, call: Call, body: schemas.LabRequest) -> schemas.LabResponse:
         """The runs of a lab."""
         lab = self._labs()
+        name = lab.name(body.lab)
+        return schemas.LabResponse(labs=lab.store.labs(), lab=name, runs=lab.runs(name))
 
-        def make() -> schemas.LabResponse:
-            name = lab.name(body.lab)
-            return schemas.LabResponse(labs=lab.store.labs(), lab=name, runs=lab.runs(name))
-
-        return await _in_thread(_any_model(call), make)
-
-    async def report(self, call: Call, body: schemas.LabRequest) -> schemas.ReportResponse:
+    @in_thread
+    def report(self, call: Call, body: schemas.LabRequest) -> schemas.ReportResponse:
         """The report of a lab as text and tables."""
         lab = self._labs()
+        title, sections = lab.report(lab.name(body.lab))
+        return schemas.ReportResponse(title=title, sections=sections)
 
-        def make() -> schemas.ReportResponse:
-            title, sections = lab.report(lab.name(body.lab))
-            return schemas.ReportResponse(title=title, sections=sections)
-
-        return await _in_thread(_any_model(call), make)
-
-    async def compare(self, call: Call, body: schemas.CompareRequest) -> schemas.CompareResponse:
+    @in_thread
+    def compare(self, call: Call, body: schemas.CompareRequest) -> schemas.CompareResponse:
         """Two runs of a lab side by side, and the steps that are ranked worst."""
-        lab = self._labs()
-        return await _in_thread(_any_model(call), lambda: _compare(lab, body))
+        return _compare(self._labs(), body)
 
     def _labs(self) -> Lab:
         if self._lab is None:
@@ -281,20 +269,8 @@ def _read_kept_plans(retriever: Model) -> Runs:
     )
 
 
-def _filter(given: schemas.RunSelection) -> RunFilter:
-    return RunFilter(given.text.strip(), given.group, given.outcome, given.tool)
-
-
 def _no_run_calls(tool: str) -> HTTPException:
     return HTTPException(404, f"none of these runs calls {tool[:80]!r}")
-
-
-def _any_model(call: Call) -> ServedModel:
-    return next(iter(call.service.models.values()))
-
-
-async def _in_thread(model: ServedModel, work: Callable[[], Result]) -> Result:
-    return await model.current.run(work)
 
 
 def _line(runs: Runs, at: int) -> schemas.RunLine:

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from dtdr.data.calls import find_references
 from dtdr.data.demonstrations import Demonstration, Outcome
@@ -18,21 +21,15 @@ _EXAMPLES = 8
 _NEIGHBOURS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """Which runs are looked at; what is empty filters nothing.
+class RunSelection(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Which runs are looked at; what is left out filters nothing."""
 
-    Attributes:
-        text: stands in the query, in whatever case.
-        group: of the runs.
-        outcome: of the runs.
-        tool: which they call.
-    """
-
-    text: str = ""
-    group: str = ""
+    text: Annotated[
+        str, Meta(max_length=1_000, description="Stands in the query, in whatever case.")
+    ] = ""
+    group: Annotated[str, Meta(max_length=1_000)] = ""
     outcome: Outcome | None = None
-    tool: str = ""
+    tool: Annotated[str, Meta(max_length=512, description="Which the runs call.")] = ""
 
     def matches(self, run: Demonstration) -> bool:
         """Whether a run is looked at."""
@@ -40,7 +37,7 @@ class RunFilter:
             (not self.group or run.group == self.group)
             and (self.outcome is None or run.outcome == self.outcome)
             and (not self.tool or self.tool in run.plan.tools)
-            and (not self.text or self.text.casefold() in run.query.casefold())
+            and self.text.strip().casefold() in run.query.casefold()
         )
 
 
@@ -94,20 +91,22 @@ class Runs:
         counts = Counter(run.group for run in self.demonstrations if run.group)
         return [group for group, _ in counts.most_common()]
 
-    def find_matching(self, chosen: RunFilter) -> list[int]:
+    def find_matching(self, chosen: RunSelection) -> list[int]:
         """Positions of the runs that match."""
-        if chosen == RunFilter():
+        if chosen == RunSelection():
             return list(range(len(self.demonstrations)))
         return [at for at, run in enumerate(self.demonstrations) if chosen.matches(run)]
 
-    def graph(self, chosen: RunFilter) -> ToolGraph:
+    def graph(self, chosen: RunSelection) -> ToolGraph:
         """The graph of the runs that match."""
         return self._graph(chosen)
 
-    def _count(self, chosen: RunFilter) -> ToolGraph:
+    def _count(self, chosen: RunSelection) -> ToolGraph:
         return ToolGraph.of(self.demonstrations[at] for at in self.find_matching(chosen))
 
-    def neighbours(self, tool: str, chosen: RunFilter) -> tuple[list[Neighbour], list[Neighbour]]:
+    def neighbours(
+        self, tool: str, chosen: RunSelection
+    ) -> tuple[list[Neighbour], list[Neighbour]]:
         """What comes right before a tool, and right after it, most frequent first.
 
         Raises:
@@ -126,14 +125,14 @@ class Runs:
                 after[edge.target] += edge.order
         return _neighbours(before, graph), _neighbours(after, graph)
 
-    def examples(self, tool: str, chosen: RunFilter) -> list[int]:
+    def examples(self, tool: str, chosen: RunSelection) -> list[int]:
         """Positions of the shortest matching runs that call a tool."""
         calling = [
             at for at in self.find_matching(chosen) if tool in self.demonstrations[at].plan.tools
         ]
         return sorted(calling, key=lambda at: (len(self.demonstrations[at].plan), at))[:_EXAMPLES]
 
-    def arguments(self, tool: str, chosen: RunFilter) -> list[ArgumentUse]:
+    def arguments(self, tool: str, chosen: RunSelection) -> list[ArgumentUse]:
         """Where the arguments of a tool come from, in the matching runs."""
         sources: dict[str, Counter[str]] = {}
         tools: dict[str, Counter[str]] = {}

@@ -11,7 +11,7 @@ from dtdr.serve.server.fields import ModelName, Object, Request, Response, StepR
 from dtdr.serve.server.masks import MaskPolicy
 from dtdr.serve.studio.graph import Edge, Loop, Node
 from dtdr.serve.studio.lab import LabRun, LabSection, Metrics, StepOfRun
-from dtdr.serve.studio.runs import ArgumentUse, Neighbour
+from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection
 
 
 class StudioModel(Response, kw_only=True):
@@ -36,17 +36,6 @@ class StudioAbout(Response, kw_only=True):
     has_lab: bool
     may_learn: Annotated[bool, Meta(description="Whether a model may be changed from here.")]
     icl_methods: Annotated[dict[str, str], Meta(description="Ways to write a prompt.")]
-
-
-class RunSelection(Request, kw_only=True):
-    """Which runs are looked at; what is left out filters nothing."""
-
-    text: Annotated[
-        str, Meta(max_length=1_000, description="Stands in the query, in whatever case.")
-    ] = ""
-    group: Annotated[str, Meta(max_length=1_000)] = ""
-    outcome: Outcome | None = None
-    tool: Annotated[str, Meta(max_length=512, description="Which the runs call.")] = ""
 
 
 Filter = Annotated[RunSelection, Meta(description="Which runs are looked at.")]

@@ -15,7 +15,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3700),
+    "data": (1, 3800),
     "net": (1, 1500),
     "text": (2, 1600),
     "logs": (3, 6100),

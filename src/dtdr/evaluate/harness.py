@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.progress import track
+from dtdr.data.run import as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
@@ -77,7 +76,7 @@ def run(
         fit_seconds = time.perf_counter() - started
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder)
+    _rank_steps(retriever, test, builder, retriever.vocabulary)
     header = _header(
         retriever,
         dataset,
@@ -125,7 +124,7 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
         )
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder)
+    _rank_steps(retriever, test, builder, retriever.vocabulary)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
     split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
@@ -169,7 +168,6 @@ def run_folds(
     known = {tool.name for tool in dataset.tools}
     known |= {name for item in dataset.demonstrations for name in item.plan.tools}
     tools = (*sorted(known - {END}), END)
-    place = {name: index for index, name in enumerate(tools)}
     builder = RunLogBuilder(tools)
     fit_seconds, times, hashes, sizes = 0.0, [], [], []
     for split in folds:
@@ -177,7 +175,7 @@ def run_folds(
         started = time.perf_counter()
         retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
         fit_seconds += time.perf_counter() - started
-        _rank_steps(retriever, test, builder, [place[name] for name in retriever.vocabulary])
+        _rank_steps(retriever, test, builder, tools)
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
             plan_scores.append(score_plans(retriever, test))
@@ -271,6 +269,7 @@ class TeacherForcedStep:
         known: these calls as far as the agent knew them: what a call returned that was made
             together with the next one is left out.
         before: messages and calls before the query.
+        offered: names of the tools that could be called; None where that is not known.
         facts: the arguments of ``RunLogBuilder.add`` that do not depend on a ranking.
     """
 
@@ -278,6 +277,7 @@ class TeacherForcedStep:
     history: tuple[str, ...]
     known: tuple[ToolCall, ...]
     before: tuple[Message | ToolCall, ...]
+    offered: frozenset[str] | None
     facts: Mapping[str, Any]
 
 
@@ -291,6 +291,7 @@ def teacher_forced_steps(demonstration: Demonstration) -> list[TeacherForcedStep
             step.history,
             known_calls(plan, number),
             demonstration.before,
+            demonstration.offered,
             {
                 "plan": demonstration.id,
                 "step": number,
@@ -321,32 +322,28 @@ def known_calls(plan: Plan, done: int) -> tuple[ToolCall, ...]:
 
 def rank_after_calls(retriever: Model, steps: Sequence[tuple[Demonstration, int]]) -> list[Ranking]:
     """Rankings after the first so many calls of each demonstration, as its agent knew them."""
-    return retriever.rank_batch(
-        [item.query for item, _ in steps],
-        [known_calls(item.plan, done) for item, done in steps],
-        [item.before for item, _ in steps],
-    )
+    states = [(item, known_calls(item.plan, done)) for item, done in steps]
+    runs = [as_run(item.query, calls, item.before, item.offered) for item, calls in states]
+    return retriever.rank_batch(runs)
 
 
 def _rank_steps(
     retriever: Model,
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
-    places: Sequence[int] | None = None,
+    tools: Sequence[str],
 ) -> None:
-    """Rank every step; ``places`` says where each tool of the vocabulary stands in the log's."""
+    """Rank every step, for a log of these tools."""
     label = f"ranking with {retriever.name}"
-    where = None if places is None else np.asarray(places)
+    place = {name: index for index, name in enumerate(tools)}
     for batch in track(_batches(test), label, total=None):
         rankings = retriever.rank_batch(
-            [step.query for step in batch],
-            [step.known for step in batch],
-            [step.before for step in batch],
+            [as_run(step.query, step.known, step.before, step.offered) for step in batch]
         )
         for step, ranking in zip(batch, rankings, strict=True):
             builder.add(
                 **step.facts,
-                ranking=ranking.order if where is None else where[ranking.order],
+                ranking=[place[name] for name in ranking.tools],
                 probabilities=ranking.probabilities,
                 confidence=ranking.confidence,
                 familiarity=ranking.familiarity,

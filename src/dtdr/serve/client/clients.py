@@ -38,6 +38,7 @@ from dtdr.serve.client.sessions import (
     OpeningSession,
     RemoteSession,
     call_record,
+    selected,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class _Endpoints(ABC):
         history: Sequence[CallLike] = (),
         *,
         before: Sequence[BeforeLike] = (),
+        offered: Collection[str] | None = None,
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
@@ -100,6 +102,7 @@ class _Endpoints(ABC):
             history: the calls so far, oldest first, each the name of its tool, a ``ToolCall`` or
                 its JSON object with an ``"output"`` and a ``"status"``, say.
             before: messages and calls of the conversation before the query, oldest first.
+            offered: names of the tools that can be called; None: all.
             model: one of the server's models.
             selection: which tools to send; 10 without any bound.
             bounds: ``top_k``, ``threshold``, ``coverage`` and ``token_budget`` of a
@@ -109,7 +112,7 @@ class _Endpoints(ABC):
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = Selection.of(selection, bounds).to_dict()
+        fields = selected(selection, bounds, offered)
         step = _step(query, history, before)
         return self._post("/v1/rank", RemoteRanking.read, model, **step, **fields)
 
@@ -120,11 +123,12 @@ class _Endpoints(ABC):
         histories: Sequence[Sequence[CallLike]],
         *,
         befores: Sequence[Sequence[BeforeLike]] | None = None,
+        offered: Collection[str] | None = None,
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
     ) -> Call[list[RemoteRanking]]:
-        """Rank many steps with one request; as ``rank``.
+        """Rank many steps with one request, all among the same tools; as ``rank``.
 
         Raises:
             InputError: there are more queries than histories or ``befores``, or fewer.
@@ -134,7 +138,7 @@ class _Endpoints(ABC):
         befores = [()] * len(queries) if befores is None else befores
         if len(queries) != len(befores):
             raise InputError(f"{len(queries)} queries but {len(befores)} befores were given")
-        fields = Selection.of(selection, bounds).to_dict()
+        fields = selected(selection, bounds, offered)
         steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
         return self._post("/v1/rank/batch", read_rankings, model, steps=steps, **fields)
 

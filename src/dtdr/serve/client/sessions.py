@@ -44,10 +44,14 @@ class _Steps:
 
     @endpoint
     def rank(
-        self, *, selection: Selection | None = None, **bounds: Unpack[Bounds]
+        self,
+        *,
+        offered: Collection[str] | None = None,
+        selection: Selection | None = None,
+        **bounds: Unpack[Bounds],
     ) -> Call[RemoteRanking]:
         """Rank the tools for the next step; see ``Client.rank``."""
-        return self._post("rank", Selection.of(selection, bounds).to_dict(), RemoteRanking.read)
+        return self._post("rank", selected(selection, bounds, offered), RemoteRanking.read)
 
     @endpoint
     def search(
@@ -148,6 +152,14 @@ class OpeningSession(Awaitable[AsyncRemoteSession]):
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def selected(
+    selection: Selection | None, bounds: Bounds, offered: Collection[str] | None
+) -> dict[str, Any]:
+    """What a request says of the tools that it asks for."""
+    chosen = Selection.of(selection, bounds).to_dict()
+    return chosen if offered is None else {**chosen, "offered": list(offered)}
 
 
 def call_record(call: CallLike) -> Any:

@@ -23,7 +23,7 @@ PACKAGES = {
     "predict": (4, 11000),
     "llm": (5, 4200),
     "agents": (5, 7800),
-    "evaluate": (6, 12600),
+    "evaluate": (6, 13000),
     "serve": (7, 8300),
     "cli": (8, 5700),
 }

@@ -7,7 +7,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def run(
         fit_seconds = time.perf_counter() - started
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder, retriever.vocabulary)
+    _rank_steps(retriever, test, builder, retriever.vocabulary, tools_called(train))
     header = _header(
         retriever,
         dataset,
@@ -114,7 +114,7 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
         InputError: no demonstration is left, or the model knows none of the tools that they call.
     """
     test = [item for item in dataset.demonstrations if item.outcome != "failure"]
-    called = {tool for item in test for tool in item.plan.tools}
+    called = tools_called(test)
     if not test:
         raise InputError(f"{dataset.name} holds no run that succeeded; give others")
     if called and called.isdisjoint(retriever.vocabulary):
@@ -124,7 +124,11 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
         )
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder, retriever.vocabulary)
+    plans = retriever.demonstrated_plans()
+    known = (
+        set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
+    )
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
     split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
@@ -166,7 +170,7 @@ def run_folds(
     """
     planned = plan_scores is not None
     known = {tool.name for tool in dataset.tools}
-    known |= {name for item in dataset.demonstrations for name in item.plan.tools}
+    known |= tools_called(dataset.demonstrations)
     tools = (*sorted(known - {END}), END)
     builder = RunLogBuilder(tools)
     fit_seconds, times, hashes, sizes = 0.0, [], [], []
@@ -175,7 +179,7 @@ def run_folds(
         started = time.perf_counter()
         retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
         fit_seconds += time.perf_counter() - started
-        _rank_steps(retriever, test, builder, tools)
+        _rank_steps(retriever, test, builder, tools, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
             plan_scores.append(score_plans(retriever, test))
@@ -198,6 +202,11 @@ def run_folds(
     if path is not None:
         write_run_log(path, log, force=force)
     return log
+
+
+def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
+    """Names of the tools that demonstrations call."""
+    return {tool for item in demonstrations for tool in item.plan.tools}
 
 
 def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:
@@ -332,8 +341,9 @@ def _rank_steps(
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
     tools: Sequence[str],
+    learned: Collection[str],
 ) -> None:
-    """Rank every step, for a log of these tools."""
+    """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
     place = {name: index for index, name in enumerate(tools)}
     for batch in track(_batches(test), label, total=None):
@@ -345,6 +355,7 @@ def _rank_steps(
                 **step.facts,
                 ranking=[place[name] for name in ranking.tools],
                 probabilities=ranking.probabilities,
+                is_new=step.facts["called"] not in {*learned, END},
                 confidence=ranking.confidence,
                 familiarity=ranking.familiarity,
             )

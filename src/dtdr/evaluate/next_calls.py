@@ -115,20 +115,6 @@ class Agreement:
         """A JSON object."""
         return asdict(self)
 
-    def describe(self, retriever: str) -> str:
-        """The figures in two sentences."""
-        text = (
-            f"At {self.known:.0%} of the steps, another run of the same task had made the same "
-            f"calls; its next call was right in {self.other_run:.3f} of them. "
-            f"Of what another run would tell, {retriever} has {self.model / self.other_run:.0%}"
-            f" ({self.model:.3f})."
-        )
-        if self.never_called:
-            text += (
-                f" No run to learn from called the tool of {self.never_called:.0%} of the steps."
-            )
-        return text
-
 
 def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement | None:
     """How a ranking compares with other runs of the same task, where runs share a ``group``.
@@ -173,6 +159,29 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     return Agreement(len(right) / len(log), mean(right), mean(model), float(log.is_new.mean()))
 
 
+def describe(agreements: Mapping[str, Agreement]) -> str:
+    """What agreements with other runs say, in up to three sentences.
+
+    Args:
+        agreements: of one split, by the name of the retriever; none gives no text.
+    """
+    if not agreements:
+        return ""
+    first = next(iter(agreements.values()))
+    shares = (
+        f"{name} has {item.model / item.other_run:.0%} ({item.model:.3f})"
+        for name, item in agreements.items()
+    )
+    text = (
+        f"At {first.known:.0%} of the steps, another run of the same task had made the same calls; "
+        f"its next call was right\nin {first.other_run:.3f} of these. Of what another run of the "
+        f"same task would tell, {', '.join(shares)}."
+    )
+    if first.never_called >= 0.005:
+        text += f"\nNo run to learn from calls the tool of {first.never_called:.0%} of the steps."
+    return text
+
+
 class NextCallReport:
     """How runs of one split ranked the next calls of the log, as tables and as JSON.
 
@@ -215,10 +224,10 @@ class NextCallReport:
         title = "Which tool, given a call; and whether the run ends"
         yield Table([*who, *columns], rows, title, caption)
         causes = [Column(title, key, share, True) for key, title in CAUSES.items()]
-        said = [
-            other.describe(log.header.retriever)
+        said = {
+            log.header.retriever: other
             for log, other in zip(self._logs, self._agreements, strict=True)
             if other is not None
-        ]
+        }
         title = "The next call of the log: share of the steps"
-        yield Table([*who, *causes], rows, title, "\n".join(said))
+        yield Table([*who, *causes], rows, title, describe(said))

@@ -15,15 +15,15 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3700),
+    "data": (1, 3800),
     "net": (1, 1500),
     "text": (2, 1600),
     "logs": (3, 6100),
     "rankers": (3, 10600),
     "predict": (4, 11000),
     "llm": (5, 4200),
-    "agents": (5, 7700),
-    "evaluate": (6, 12600),
+    "agents": (5, 7800),
+    "evaluate": (6, 13000),
     "serve": (7, 8300),
     "cli": (8, 5700),
 }

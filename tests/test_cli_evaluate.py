@@ -142,7 +142,7 @@ def test_json_is_one_object_with_the_promised_keys(evaluate):
     assert code == 0
     found = json.loads(out)
     assert (found["dataset"], found["split"]) == ("demonstrations", "paper-0")
-    assert [list(item) for item in found["results"]] == [KEYS, KEYS]
+    assert [list(item) for item in found["results"]] == [[*KEYS, "next_calls"]] * 2
     assert [item["retriever"] for item in found["results"]] == ["random", "dtdr-c"]
     assert [item["encoder"] for item in found["results"]] == [None, "lexical"]
 

@@ -152,6 +152,41 @@ def test_what_came_before_counts_alike_everywhere(model):
     assert all(dict(ranking) == answer for ranking in rankings)
 
 
+OFFERED = ["read_file", "find_contact", "log", "not_known"]
+"""What a run can call: some tools of the model, and one that it does not know."""
+
+
+@pytest.fixture(scope="module")
+def answers_among(answers):
+    """Of each state, the probabilities given that only what is offered can be called."""
+    parts = [
+        {name: answer[name] for name in answer if name in (*OFFERED, "end")} for answer in answers
+    ]
+    totals = [sum(part.values()) for part in parts]
+    return [
+        {name: part[name] / total if total else 1 / len(part) for name in part}
+        for part, total in zip(parts, totals, strict=True)
+    ]
+
+
+def test_what_is_offered_counts_alike_everywhere(model, answers_among):
+    records = [{"query": query, "calls": calls, "offered": OFFERED} for query, calls in STATES]
+    runs = [Run.from_dict(record) for record in records]
+    among = [dict(ranking) for ranking in model.rank_batch(runs)]
+    assert among == [pytest.approx(answer) for answer in answers_among]
+    assert list(among[0]) == list(answers_among[0])
+    assert [dict(model.rank(*state, offered=OFFERED)) for state in STATES] == among
+    assert [dict(model.session(run).rank()) for run in runs] == among
+    assert [dict(model.session(Run(r.query, (), r.calls)).rank(OFFERED)) for r in runs] == among
+    assert [dict(model.prepare(run).rank(run.calls)) for run in runs] == among
+    mask = ToolMask(model, ToolPolicy(top_k=len(TOOLS) + 1))
+    for (query, calls), answer in zip(STATES, among, strict=True):
+        body = {**openai_body(query, calls), "tools": [{"name": name} for name in OFFERED]}
+        assert dict(openai.select(body, mask).weights) == weights_of(answer)
+        body = {**anthropic_body(query, calls), "tools": [{"name": name} for name in OFFERED]}
+        assert dict(anthropic.select(body, mask).weights) == weights_of(answer)
+
+
 def test_a_saved_model_has_one_answer(folder, answers):
     loaded = dtdr.load(folder)
     assert [dict(loaded.rank(query, calls)) for query, calls in STATES] == answers
@@ -254,6 +289,9 @@ def test_the_command_line_has_one_answer(folder, answers, tmp_path):
         printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
         shown = json.loads(printed)["tools"]
         assert {item["tool"]: item["probability"] for item in shown} == rounded(answer)
+    path.write_text(json.dumps({"query": query, "calls": calls, "offered": OFFERED}))
+    printed = invoke(app, "rank", folder, "--run", path, "--top", "0", "--json").stdout
+    assert {item["tool"] for item in json.loads(printed)["tools"]} == {*OFFERED[:3], "end"}
 
 
 @pytest.fixture(scope="module")
@@ -307,6 +345,17 @@ def test_the_client_has_one_answer(served, answers):
             assert dict(session.rank(**top)) == expected[0]
             for item, ranking in zip(histories[-1], expected[1:], strict=True):
                 assert dict(session.call(item).rank(**top)) == ranking
+
+
+def test_the_server_ranks_among_what_is_offered(served, model):
+    top: Any = {"top_k": len(TOOLS) + 1, "offered": OFFERED}
+    query, calls = STATES[-1]
+    answer = rounded(dict(model.rank(query, calls, offered=OFFERED)))
+    with dtdr.Client(served.url) as client:
+        assert dict(client.rank(query, calls, **top)) == answer
+        assert list(map(dict, client.rank_batch([query], [calls], **top))) == [answer]
+        with client.session(query, calls) as session:
+            assert dict(session.rank(**top)) == answer
 
 
 def test_the_studio_shows_what_masks_show(served, model):

@@ -11,6 +11,7 @@ from dtdr.agents.anthropic import LOADER, LOADER_TOOL, load
 from dtdr.agents.policy import Sticky, ToolPolicy, ToolSelector
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import as_run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
@@ -348,13 +349,8 @@ def rank_steps(
     for start in range(0, len(demonstrations), BATCH):
         batch = demonstrations[start : start + BATCH]
         steps = [(item, done) for item in batch for done in range(len(item.plan) + 1)]
-        rankings = iter(
-            retriever.rank_batch(
-                [item.query for item, _ in steps],
-                [item.plan.calls[:done] for item, done in steps],
-                [item.before for item, _ in steps],
-            )
-        )
+        runs = (as_run(i.query, i.plan.calls[:done], i.before, i.offered) for i, done in steps)
+        rankings = iter(retriever.rank_batch(list(runs)))
         for item in batch:
             yield item, [next(rankings) for _ in range(len(item.plan) + 1)]
 

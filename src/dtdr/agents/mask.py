@@ -13,7 +13,7 @@ from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_n
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript, Turns
 from dtdr.data.calls import Status
-from dtdr.data.run import BeforeLike, CallLike
+from dtdr.data.run import BeforeLike, CallLike, Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.logs.refusals import is_refusal
@@ -72,8 +72,7 @@ class ToolMask:
     ) -> ToolSelection:
         """Which tools are shown at the next step.
 
-        Whatever goes wrong in ranking is logged as a warning of ``dtdr.agents``, and every
-        tool is shown.
+        What goes wrong is logged as a warning of ``dtdr.agents``, and every tool is shown.
 
         Args:
             names: the named tools that are available, in the order they are given to the model.
@@ -90,7 +89,7 @@ class ToolMask:
             if not isinstance(transcript, Transcript):
                 transcript = transcript()
             read = self._read(transcript)
-            runs = read.runs(self.turns, last_only=self.policy.sticky == "none")
+            runs = _offer(read.runs(self.turns, last_only=self.policy.sticky == "none"), names)
             if not runs or not runs[-1].query:
                 return _open(selector, names, "the transcript holds no message of a user")
             called = (*transcript.called, *searched_tools(transcript))
@@ -123,7 +122,7 @@ class ToolMask:
         selector = ToolSelector(self.policy)
         try:
             read = transcripts()
-            runs = [self._read(transcript).run(self.turns) for transcript in read]
+            runs = _offer([self._run_of(transcript) for transcript in read], names)
             return [
                 selector.select(
                     names,
@@ -178,9 +177,8 @@ class ToolMask:
         among = {*hidden, *(name for name in names if index(name) < 0)} if hidden else None
         run = asked = None
         try:
-            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
-            (run,) = self.retriever.rank_batch([read.run(self.turns)])
-            asked = self.retriever.rank(text)
+            run = self.retriever.rank(_offer([self._run_of(transcript)], names)[0])
+            asked = self.retriever.rank(text, offered=names)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("searching by words alone: %s", _reason(error))
         matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
@@ -215,12 +213,14 @@ class ToolMask:
             transcript: the conversation so far, or what reads it.
         """
         try:
-            read = self._read(transcript if isinstance(transcript, Transcript) else transcript())
-            (ranking,) = self.retriever.rank_batch([read.run(self.turns)])
+            return self.retriever.rank(self._run_of(transcript)).confidence
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             logger.warning("no confidence: %s", _reason(error))
             return 0.0
-        return ranking.confidence
+
+    def _run_of(self, transcript: Transcript | Callable[[], Transcript]) -> Run:
+        read = transcript if isinstance(transcript, Transcript) else transcript()
+        return self._read(read).run(self.turns)
 
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""
@@ -304,7 +304,8 @@ class ToolRun:
         if self._failure:
             return _open(self._selector, names, self._failure)
         try:
-            return self._selector.select(names, self._session.rank(), self.history, costs=costs)
+            ranking = self._session.rank(names)
+            return self._selector.select(names, ranking, self.history, costs=costs)
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
             return _open(self._selector, names, _reason(error))
 
@@ -318,6 +319,12 @@ class ToolRun:
 @lru_cache(maxsize=16)
 def _search_of(tools: tuple[Tool, ...]) -> ToolSearch:
     return ToolSearch.of(tools)
+
+
+def _offer(runs: list[Run], names: Sequence[str]) -> list[Run]:
+    for run in runs:
+        run.offered = frozenset(names)
+    return runs
 
 
 def _open(selector: ToolSelector, names: Sequence[str], failure: str) -> ToolSelection:

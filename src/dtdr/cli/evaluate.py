@@ -108,9 +108,12 @@ def evaluate(
         "--llm-command": llm_command,
         "--runs": runs,
     }
+    from dtdr.evaluate.next_calls import NextCallReport
+
     plan_scores: dict[str, PlanScores] = {}
     scores: CallScores | None = None
     mistakes: list[Mistake] | None = None
+    together: Sequence[Demonstration] = ()
     if run_logs:
         others = {
             "--dataset": dataset,
@@ -176,6 +179,8 @@ def evaluate(
                 note(f"left out {left}: {reason}")
             name = splits[0].name if folds is None else f"{folds}-folds"
             scores = _score_calls(data_set, splits) if calls else None
+        if folds is not None or split == "group" or model is not None:
+            together = data_set.demonstrations  # runs of one task are on one side
         # Runs that failed are neither learned from nor tested.
         sides = logs[0].header.split if logs else {"train": 0, "test": 0}
         subject = Subject(
@@ -195,6 +200,7 @@ def evaluate(
         calls=scores,
         plans=plan_scores,
         mistakes=mistakes,
+        next_calls=NextCallReport(logs, together),
     )
     if figure is not None:
         shown.draw(figure, force=force)

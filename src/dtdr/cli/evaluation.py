@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
     from dtdr.evaluate.metrics import Mean
     from dtdr.evaluate.mistakes import Mistake
+    from dtdr.evaluate.next_calls import NextCallReport
     from dtdr.evaluate.plan_accuracy import PlanScores
     from dtdr.evaluate.reliability import Reliability
     from dtdr.evaluate.run_log import RunLog
@@ -59,6 +60,7 @@ class Evaluation:
         calls: how calls are filled; None where that was not asked.
         plans: how whole plans come out, by retriever; empty where that was not asked.
         mistakes: of a fitted model, most confident first; None where retrievers were fitted.
+        next_calls: how the next calls of the logs were ranked.
     """
 
     subject: Subject
@@ -69,6 +71,7 @@ class Evaluation:
     calls: CallScores | None = None
     plans: Mapping[str, PlanScores] = field(default_factory=dict)
     mistakes: Sequence[Mistake] | None = None
+    next_calls: NextCallReport | None = None
 
     @cached_property
     def results(self) -> list[dict[str, Any]]:
@@ -100,6 +103,9 @@ class Evaluation:
                 str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
                 for number, mean in means.items()
             }
+        if self.next_calls is not None:
+            for item, record in zip(results, self.next_calls.records(), strict=True):
+                item.update(record)
         if self.has_calibration:
             for item, reliability in zip(results, self._reliabilities, strict=True):
                 item["calibration"] = reliability.to_dict()
@@ -137,6 +143,8 @@ class Evaluation:
         tested = "held-out plans" if self.mistakes is None else "runs"
         caption = f"{steps} of {subject.test:,} {tested}; learned from {subject.train:,}."
         yield retrieval_table(self.results, self.metrics, title=subject.title, caption=caption)
+        if self.next_calls is not None and self.logs:
+            yield from self.next_calls.tables()
         if self.by is not None:
             what = "calls made before the step" if self.by is By.STEP else "calls of the plan"
             title = f"{metric_title(self.metrics[0])} by {what}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -82,7 +83,8 @@ class Demonstration(msgspec.Struct, frozen=True):
     ``before`` holds messages and calls of earlier turns, oldest first. The calls among them are
     the plan's ``earlier`` calls. ``parent`` is the call that a nested plan belongs to, whose
     demonstration has the same group; ``time`` is when the query was asked, in UTC, None where that
-    is not known.
+    is not known. ``offered`` names the tools that the run could call, None where that is not known;
+    equal sets are one object in memory.
     """
 
     id: str
@@ -94,6 +96,7 @@ class Demonstration(msgspec.Struct, frozen=True):
     before: tuple[Message | ToolCall, ...] = ()
     parent: Parent | None = None
     time: datetime | None = None
+    offered: frozenset[str] | None = None
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @classmethod
@@ -142,6 +145,7 @@ class Demonstration(msgspec.Struct, frozen=True):
             before,
             Parent.from_dict(record["parent"]) if "parent" in record else None,
             None if (moment := record.get("time")) is None else _as_time(moment),
+            read_offered(record.get("offered")),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,6 +166,8 @@ class Demonstration(msgspec.Struct, frozen=True):
             record["outcome"] = self.outcome
         if self.time is not None:
             record["time"] = self.time.isoformat().replace("+00:00", "Z")
+        if self.offered is not None:
+            record["offered"] = sorted(self.offered)
         return record
 
 
@@ -181,6 +187,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     group: str = ""
     parent: Any = msgspec.UNSET
     time: datetime | None = None
+    offered: tuple[str, ...] | None = None
 
 
 _decode_record = msgspec.json.Decoder(_Record).decode
@@ -204,6 +211,7 @@ def parse_demonstration(line: bytes) -> Demonstration:
         is_nested = record.parent is not msgspec.UNSET
         parent = Parent.from_dict(record.parent) if is_nested else None
         moment = None if record.time is None else _in_utc(record.time)
+        offered = read_offered(record.offered)
     except (ValueError, OverflowError, RecursionError):
         return Demonstration.from_dict(json_codec.parse_line(line))
     is_odd = not record.id or not record.query.strip() or not all(call.id for call in record.calls)
@@ -220,7 +228,30 @@ def parse_demonstration(line: bytes) -> Demonstration:
         before,
         parent,
         moment,
+        offered,
     )
+
+
+def read_offered(names: object) -> frozenset[str] | None:
+    """The tools that a run can call, from any collection of names; None where none is given.
+
+    Raises:
+        InputError: it is not a collection of texts.
+    """
+    if names is None:
+        return None
+    listed = list(names) if isinstance(names, (list, tuple, set, frozenset)) else [names]
+    if listed == [names] or not all(isinstance(name, str) for name in listed):
+        raise InputError(f"'offered' must be a list of tool names, not {kind_of(names)}")
+    return _one_set(frozenset(listed))
+
+
+@lru_cache(maxsize=1_024)
+def _one_set(names: frozenset[str]) -> frozenset[str]:
+    """The same object for equal sets, since thousands of runs are offered the same tools."""
+    for name in names:
+        check_text(name, "an offered tool name")
+    return names
 
 
 def _as_time(value: object) -> datetime:

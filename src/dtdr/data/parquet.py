@@ -2,8 +2,8 @@
 
 Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
 of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group``,
-``outcome`` and ``time``, with ``parent_id`` and ``parent_call`` for ``parent``. The ``arguments``
-and ``output`` of a call are JSON text, since every tool has others.
+``outcome``, ``time`` and ``offered``, with ``parent_id`` and ``parent_call`` for ``parent``. The
+``arguments`` and ``output`` of a call are JSON text, since every tool has others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TAIL = 8
 NEEDED = ("id", "query", "calls")
 """Columns without which a row is not a demonstration, for ``iter_rows``."""
 _PARENT = {"parent_id": "id", "parent_call": "call"}
-COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time")
+COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "time", "offered")
 """Every column of a demonstration, for ``iter_rows``."""
 _JSON = ("arguments", "output")
 
@@ -386,6 +386,7 @@ def _schema(arrow: Any) -> Any:
             "outcome": text,
             **dict.fromkeys(_PARENT, text),
             "time": arrow.timestamp("us", "UTC"),
+            "offered": arrow.list_(text),
         }
     )
 

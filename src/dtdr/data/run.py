@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast, get_args
 
 from dtdr.data import json_codec
 from dtdr.data.calls import END, Status, ToolCall, check_text, kind_of, number_calls
-from dtdr.data.demonstrations import Message, before_record, parse_before
+from dtdr.data.demonstrations import Message, before_record, parse_before, read_offered
 from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, parse_output, status_of
 from dtdr.errors import InputError
 
@@ -37,26 +37,30 @@ class Run:
         query: what the user asked for.
         before: messages and calls of the conversation before the query, oldest first.
         calls: calls made for the query already, oldest first.
+        offered: names of the tools that can be called; None where that is not known.
 
     Attributes:
         calls: the calls made for the query, oldest first; ``call`` adds one.
+        offered: the tools are ranked among these.
 
     Raises:
-        InputError: the query is not text, or two calls share an id.
+        InputError: the query is not text, ``offered`` holds no names, or two calls share an id.
     """
 
-    __slots__ = ("_ids", "before", "calls", "query")
+    __slots__ = ("_ids", "before", "calls", "offered", "query")
 
     def __init__(
         self,
         query: str,
         before: Iterable[Message | ToolCall] = (),
         calls: Iterable[ToolCall] = (),
+        offered: Collection[str] | None = None,
     ) -> None:
         if not isinstance(query, str):
             raise InputError(f"a query must be text, not {kind_of(query)}")
         self.query = query
         self.before = tuple(read_item(item) for item in before)
+        self.offered = read_offered(offered)
         self.calls: list[ToolCall] = []
         self._ids = {call.id for call in self.earlier} if self.before else set()
         for call in calls:
@@ -64,7 +68,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, record: object) -> Run:
-        """A run from a JSON object with the keys of a demonstration: query, before, calls.
+        """A run from a JSON object with the keys of a demonstration: query, before, calls, offered.
 
         A call is an object or the name of its tool; one without an id gets a number that is free.
 
@@ -79,15 +83,20 @@ class Run:
         calls = record.get("calls", [])
         if not isinstance(calls, list):
             raise InputError(f"the 'calls' of a run must be a list, not {kind_of(calls)}")
-        return as_run(query, calls, record.get("before", []))
+        return as_run(query, calls, record.get("before", []), record.get("offered"))
 
     @classmethod
     def of_read(
-        cls, query: str, before: Iterable[Message | ToolCall], calls: Iterable[ToolCall]
+        cls,
+        query: str,
+        before: Iterable[Message | ToolCall],
+        calls: Iterable[ToolCall],
+        offered: frozenset[str] | None = None,
     ) -> Run:
         """A run of what ``read_item`` gave and whose ids are unique, without reading it again."""
         run = object.__new__(cls)
         run.query, run.before, run.calls = query, tuple(before), list(calls)
+        run.offered = offered
         run._ids = {item.id for item in (*run.earlier, *run.calls)}
         return run
 
@@ -122,7 +131,7 @@ class Run:
 
     def first(self, count: int) -> Run:
         """The run as it was after its first calls, so many."""
-        return Run.of_read(self.query, self.before, self.calls[:count])
+        return Run.of_read(self.query, self.before, self.calls[:count], self.offered)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``from_dict`` reads back."""
@@ -130,6 +139,8 @@ class Run:
         if self.before:
             record["before"] = list(map(before_record, self.before))
         record["calls"] = [call.to_dict() for call in self.calls]
+        if self.offered is not None:
+            record["offered"] = sorted(self.offered)
         return record
 
     def call(
@@ -212,24 +223,29 @@ class Run:
 
 
 def as_run(
-    query: str | Run, history: Iterable[CallLike] = (), before: Sequence[BeforeLike] = ()
+    query: str | Run,
+    history: Iterable[CallLike] = (),
+    before: Sequence[BeforeLike] = (),
+    offered: Collection[str] | None = None,
 ) -> Run:
     """A run from whatever says what was called and what came before; a ``Run`` is given back.
 
     Raises:
         InputError: something is not a call or a message, two calls share an id, or a ``Run`` comes
-            with further calls or messages.
+            with further calls, messages or tools.
     """
     if isinstance(query, Run):
-        if history or before:
-            raise InputError("a run has its own calls and what came before it; give the run alone")
+        if history or before or offered is not None:
+            raise InputError(
+                "a run has its own calls, tools and what came before it; give the run alone"
+            )
         return query
     if not isinstance(before, (list, tuple)):
         raise InputError(f"'before' must be a list, not {kind_of(before)}")
     earlier = [item for item in before if isinstance(item, (Message, ToolCall))]
     if len(earlier) < len(before):
         earlier = [*parse_before([before_record(item) for item in before])]
-    return Run(query, earlier).with_calls(history)
+    return Run(query, earlier, offered=offered).with_calls(history)
 
 
 def read_item(item: Item) -> Item:

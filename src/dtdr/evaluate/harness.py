@@ -7,17 +7,16 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.progress import track
+from dtdr.data.run import as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
@@ -77,7 +76,7 @@ def run(
         fit_seconds = time.perf_counter() - started
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder)
+    _rank_steps(retriever, test, builder, retriever.vocabulary, tools_called(train))
     header = _header(
         retriever,
         dataset,
@@ -115,7 +114,7 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
         InputError: no demonstration is left, or the model knows none of the tools that they call.
     """
     test = [item for item in dataset.demonstrations if item.outcome != "failure"]
-    called = {tool for item in test for tool in item.plan.tools}
+    called = tools_called(test)
     if not test:
         raise InputError(f"{dataset.name} holds no run that succeeded; give others")
     if called and called.isdisjoint(retriever.vocabulary):
@@ -125,7 +124,11 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
         )
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder)
+    plans = retriever.demonstrated_plans()
+    known = (
+        set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
+    )
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
     split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
@@ -167,9 +170,8 @@ def run_folds(
     """
     planned = plan_scores is not None
     known = {tool.name for tool in dataset.tools}
-    known |= {name for item in dataset.demonstrations for name in item.plan.tools}
+    known |= tools_called(dataset.demonstrations)
     tools = (*sorted(known - {END}), END)
-    place = {name: index for index, name in enumerate(tools)}
     builder = RunLogBuilder(tools)
     fit_seconds, times, hashes, sizes = 0.0, [], [], []
     for split in folds:
@@ -177,7 +179,7 @@ def run_folds(
         started = time.perf_counter()
         retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
         fit_seconds += time.perf_counter() - started
-        _rank_steps(retriever, test, builder, [place[name] for name in retriever.vocabulary])
+        _rank_steps(retriever, test, builder, tools, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
             plan_scores.append(score_plans(retriever, test))
@@ -200,6 +202,11 @@ def run_folds(
     if path is not None:
         write_run_log(path, log, force=force)
     return log
+
+
+def tools_called(demonstrations: Iterable[Demonstration]) -> set[str]:
+    """Names of the tools that demonstrations call."""
+    return {tool for item in demonstrations for tool in item.plan.tools}
 
 
 def _sides(dataset: Dataset, split: Split) -> tuple[list[Demonstration], list[Demonstration]]:
@@ -271,6 +278,7 @@ class TeacherForcedStep:
         known: these calls as far as the agent knew them: what a call returned that was made
             together with the next one is left out.
         before: messages and calls before the query.
+        offered: names of the tools that could be called; None where that is not known.
         facts: the arguments of ``RunLogBuilder.add`` that do not depend on a ranking.
     """
 
@@ -278,6 +286,7 @@ class TeacherForcedStep:
     history: tuple[str, ...]
     known: tuple[ToolCall, ...]
     before: tuple[Message | ToolCall, ...]
+    offered: frozenset[str] | None
     facts: Mapping[str, Any]
 
 
@@ -291,6 +300,7 @@ def teacher_forced_steps(demonstration: Demonstration) -> list[TeacherForcedStep
             step.history,
             known_calls(plan, number),
             demonstration.before,
+            demonstration.offered,
             {
                 "plan": demonstration.id,
                 "step": number,
@@ -321,33 +331,31 @@ def known_calls(plan: Plan, done: int) -> tuple[ToolCall, ...]:
 
 def rank_after_calls(retriever: Model, steps: Sequence[tuple[Demonstration, int]]) -> list[Ranking]:
     """Rankings after the first so many calls of each demonstration, as its agent knew them."""
-    return retriever.rank_batch(
-        [item.query for item, _ in steps],
-        [known_calls(item.plan, done) for item, done in steps],
-        [item.before for item, _ in steps],
-    )
+    states = [(item, known_calls(item.plan, done)) for item, done in steps]
+    runs = [as_run(item.query, calls, item.before, item.offered) for item, calls in states]
+    return retriever.rank_batch(runs)
 
 
 def _rank_steps(
     retriever: Model,
     test: Sequence[Demonstration],
     builder: RunLogBuilder,
-    places: Sequence[int] | None = None,
+    tools: Sequence[str],
+    learned: Collection[str],
 ) -> None:
-    """Rank every step; ``places`` says where each tool of the vocabulary stands in the log's."""
+    """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
-    where = None if places is None else np.asarray(places)
+    place = {name: index for index, name in enumerate(tools)}
     for batch in track(_batches(test), label, total=None):
         rankings = retriever.rank_batch(
-            [step.query for step in batch],
-            [step.known for step in batch],
-            [step.before for step in batch],
+            [as_run(step.query, step.known, step.before, step.offered) for step in batch]
         )
         for step, ranking in zip(batch, rankings, strict=True):
             builder.add(
                 **step.facts,
-                ranking=ranking.order if where is None else where[ranking.order],
+                ranking=[place[name] for name in ranking.tools],
                 probabilities=ranking.probabilities,
+                is_new=step.facts["called"] not in {*learned, END},
                 confidence=ranking.confidence,
                 familiarity=ranking.familiarity,
             )

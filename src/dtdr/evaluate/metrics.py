@@ -1,9 +1,11 @@
 """Metrics by the names that users type: ``mrr``, ``f1``, ``top1``, ``recall@5``, ``log_mrr``.
 
 Tools are right that are acceptable by dependency, as in the paper; for the metrics that begin with
-``log_``, those that the log called next.
+``log_`` and ``tool_``, those that the log called next. ``tool_`` asks which tool, given that one
+is called: the end of the plan is set aside, and steps where the log ends do not count.
 
-A metric is a function from a run log of n steps to scores from 0 to 1, shape (n,); 1 is best.
+A metric is a function from a run log of n steps to scores from 0 to 1, shape (n,); 1 is best, and
+NaN is a step that does not count.
 """
 
 from __future__ import annotations
@@ -56,6 +58,28 @@ def log_top1(log: RunLog) -> Floats:
     return np.where(log.log_rank == 1, 1.0, 0.0)
 
 
+def tool_top1(log: RunLog) -> Floats:
+    """Whether the best tool, the end of the plan aside, is what the log called next."""
+    return np.where(log.ends, np.nan, (_tool_ranks(log) == 1).any(axis=1))
+
+
+def tool_recall_at(k: int) -> Metric:
+    """Share of the tools that the log called next among the top k, the end of the plan aside."""
+
+    def recall(log: RunLog) -> Floats:
+        hits = (_tool_ranks(log) <= k).sum(axis=1)
+        return np.where(log.ends, np.nan, hits / np.maximum(1, log.in_log.sum(axis=1)))
+
+    return recall
+
+
+def _tool_ranks(log: RunLog) -> Floats:
+    """Shape (n, a): of what the log called next, the rank without the end of the plan."""
+    end = log.end_rank[:, None]
+    ranks = log.ranks - ((end > 0) & (end < log.ranks))
+    return np.where((log.in_log > 0) & (log.ranks > 0), ranks, np.inf)
+
+
 def recall_at(k: int) -> Metric:
     """Share of the acceptable tools that are among the top k.
 
@@ -84,8 +108,13 @@ _METRICS: dict[str, Metric] = {
     "top1": top1,
     "log_top1": log_top1,
     "log_mrr": log_reciprocal_rank,
+    "tool_top1": tool_top1,
 }
-_METRICS_AT: dict[str, Callable[[int], Metric]] = {"recall": recall_at, "hit": hit_at}
+_METRICS_AT: dict[str, Callable[[int], Metric]] = {
+    "recall": recall_at,
+    "hit": hit_at,
+    "tool_recall": tool_recall_at,
+}
 
 NAMES = (*_METRICS, *(f"{name}@k" for name in _METRICS_AT))
 
@@ -119,7 +148,7 @@ class Mean:
 
 
 def mean_score(log: RunLog, name: str) -> float:
-    """Mean over all steps, end of plan included; NaN for a log without steps.
+    """Mean over all steps that count; NaN for a log without any.
 
     Raises:
         InputError: no metric has that name.
@@ -158,13 +187,18 @@ def summary(log: RunLog, names: Sequence[str] = DEFAULT) -> dict[str, Any]:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Mean that does not depend on the order of the values, as it is rounded once; NaN of none."""
-    listed = list(values)
+    """Mean that does not depend on the order of the values, as it is rounded once.
+
+    NaN is no value; the mean of none is NaN.
+    """
+    listed = [value for value in values if not math.isnan(value)]
     return math.fsum(listed) / len(listed) if listed else math.nan
 
 
 def _by_group(log: RunLog, name: str, keys: Ints) -> dict[int, Mean]:
     scores = metric(name)(log)
+    counts_too = ~np.isnan(scores)
+    scores, keys = scores[counts_too], keys[counts_too]
     if not len(scores):
         return {}
     # Sums of the same scores in the same order, whatever the order of the steps.

@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
     from dtdr.evaluate.reliability import Reliability
 
-TITLES = {"mrr": "MRR", "f1": "F1", "top1": "Top-1", "log_top1": "Log top-1", "log_mrr": "Log MRR"}
-"""Headers of the metrics that are not written as their names; ``recall@5`` becomes ``Recall@5``."""
+TITLES = {
+    "mrr": "MRR",
+    "f1": "F1",
+    "top1": "Top-1",
+    "log_top1": "Log top-1",
+    "log_mrr": "Log MRR",
+    "tool_top1": "Tool top-1",
+}
+"""Headers of the metrics that are not written as their names; ``tool_recall@5`` becomes ``Tool
+recall@5``."""
 
 MOST_GROUPS = 9
 """Columns that fit beside the names of a method and its encoder in 100 columns."""
@@ -22,7 +30,7 @@ MOST_GROUPS = 9
 
 def metric_title(name: str) -> str:
     """A metric's header."""
-    return TITLES.get(name, name.capitalize())
+    return TITLES.get(name, name.capitalize().replace("_", " "))
 
 
 def retrieval_table(

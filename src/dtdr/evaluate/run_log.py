@@ -15,6 +15,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.data.calls import END
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -99,6 +101,9 @@ class RunLog:
             retriever is not calibrated.
         confidence: shape (n,): ``Ranking.confidence``; NaN where it is not known.
         familiarity: shape (n,): ``Ranking.familiarity``; NaN where the retriever cannot tell.
+        end_rank: shape (n,): rank of the end of plan; 0 where it is not ranked.
+        end_probability: shape (n,): of the end of plan.
+        is_new: shape (n,): 1 where nothing learned from calls the tool called next, else 0.
     """
 
     header: RunHeader
@@ -117,6 +122,9 @@ class RunLog:
     set_sizes: Ints
     confidence: Floats
     familiarity: Floats
+    end_rank: Ints
+    end_probability: Floats
+    is_new: Ints
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -125,6 +133,16 @@ class RunLog:
     def accepted(self) -> Ints:
         """Shape (n,): how many tools are acceptable, at least 1."""
         return cast(Ints, (self.acceptable >= 0).sum(axis=1))
+
+    @property
+    def end(self) -> int:
+        """Position of the end of plan in ``names``; -1 where it is none of them."""
+        return self.names.index(END) if END in self.names else -1
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.bool_]:
+        """Shape (n,): whether the plan ends at the step."""
+        return cast(npt.NDArray[np.bool_], self.called == self.end)
 
     @cached_property
     def first_rank(self) -> Floats:
@@ -197,7 +215,8 @@ class RunLogBuilder:
                 "sizes",
             )
         }
-        self._scores: list[tuple[float, float]] = []
+        self._scores: list[tuple[float, float, float]] = []
+        self._ends: list[tuple[int, int]] = []
 
     def add(
         self,
@@ -210,6 +229,7 @@ class RunLogBuilder:
         ranking: npt.ArrayLike,
         probabilities: npt.ArrayLike,
         next_in_log: Collection[str] | None = None,
+        is_new: bool = False,
         confidence: float | None = None,
         familiarity: float | None = None,
     ) -> None:
@@ -225,6 +245,7 @@ class RunLogBuilder:
             probabilities: in the order of ``ranking``, rounded to what a log keeps.
             next_in_log: names that the log called next, all of them acceptable; None for the tool
                 called alone.
+            is_new: whether nothing learned from calls ``called``.
             confidence: ``Ranking.confidence``.
             familiarity: ``Ranking.familiarity``.
         """
@@ -254,17 +275,23 @@ class RunLogBuilder:
         values["head_p"].append(rounded[:head])
         if self._cuts is not None:
             values["sizes"].append(np.searchsorted(-rounded, self._cuts, side="right"))
+        end = int(rank_of[self._names[END]]) if END in self._names else 0
+        self._ends.append((end, int(is_new)))
         self._scores.append(
             (
                 math.nan if confidence is None else round(confidence, DIGITS),
                 math.nan if familiarity is None else familiarity,
+                float(rounded[end - 1]) if end else 0.0,
             )
         )
 
     def build(self, header: RunHeader) -> RunLog:
         """The log of all steps that were added."""
         numbers = np.array(self._numbers, np.int64).reshape(-1, 4)
-        scores = np.array(self._scores, np.float64).reshape(-1, 2)
+        confidence, familiarity, end_probability = (
+            np.array(self._scores, np.float64).reshape(-1, 3).T.copy()
+        )
+        end_rank, is_new = np.array(self._ends, np.int64).reshape(-1, 2).T.copy()
         values, count = self._ragged, len(numbers)
         sizes = np.array(values["sizes"], np.int64)
         return RunLog(
@@ -279,7 +306,11 @@ class RunLogBuilder:
             _pad(values["head"], -1),
             _pad(values["head_p"], 0.0),
             sizes if self._cuts is not None and count else np.zeros((count, 0), np.int64),
-            *cast(tuple[Floats, Floats], scores.T.copy()),
+            confidence,
+            familiarity,
+            end_rank,
+            end_probability,
+            is_new,
         )
 
     def _place(self, name: str) -> int:

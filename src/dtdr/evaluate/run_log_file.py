@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.data.calls import END
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, Floats, RunHeader, RunLog
@@ -82,7 +83,7 @@ def read_run_log(path: str | Path) -> RunLog:
             arrays = {
                 column.name: column.read(members[column.name])
                 for column in _COLUMNS
-                if column.name != "in_log" or column.name in members.files
+                if column.name not in _LATER or column.name in members.files
             }
     except InputError:
         raise
@@ -91,6 +92,12 @@ def read_run_log(path: str | Path) -> RunLog:
     if "in_log" not in arrays:  # logs written before it was kept say what was called alone
         is_called = arrays["acceptable"] == arrays["called"].reshape(-1, 1)
         arrays["in_log"] = is_called.astype(np.int64)
+    if "end_rank" not in arrays:  # what the head says, and nothing of new tools
+        tools = header.tools
+        is_end = arrays["head"] == (tools.index(END) if END in tools else len(tools))
+        arrays["end_rank"] = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, 0)
+        arrays["end_probability"] = (arrays["head_probabilities"] * is_end).sum(axis=1)
+        arrays["is_new"] = np.zeros_like(arrays["end_rank"])
     plans, others = described.get("plan_ids"), described.get("other_names")
     if not _is_texts(plans) or not _is_texts(others):
         raise InputError(f"{path}: the header is damaged; {_DAMAGED}")
@@ -143,7 +150,14 @@ _COLUMNS = (
     _Column("set_sizes", "<u2", 2),
     _Column("confidence", "<f8"),
     _Column("familiarity", "<f8"),
+    _Column("end_rank", "<i4"),
+    _Column("end_probability", "<u4", is_probability=True),
+    _Column("is_new", "u1"),
 )
+
+
+_LATER = ("in_log", "end_rank", "end_probability", "is_new")
+"""Columns that older logs lack."""
 
 
 def _not_a_log(path: str | Path, content: bytes) -> InputError:
@@ -209,7 +223,10 @@ def _problem(log: RunLog) -> str:
             "'acceptable' must name a tool",
             lambda: _is_within(log.acceptable, -1, names - 1) and bool((log.accepted > 0).all()),
         ),
-        ("'ranks' is out of range", lambda: _is_within(log.ranks, 0, tools)),
+        (
+            "'ranks' is out of range",
+            lambda: _is_within(log.ranks, 0, tools) and _is_within(log.end_rank, 0, tools),
+        ),
         (
             "'in_log' marks what is not acceptable",
             lambda: _is_within(log.in_log, 0, 1) and not log.in_log[log.acceptable < 0].any(),
@@ -217,8 +234,10 @@ def _problem(log: RunLog) -> str:
         ("'head' is out of range", lambda: _is_within(log.head, -1, tools - 1)),
         (
             "a probability is not from 0 to 1",
-            lambda: (
-                _is_within(log.probabilities, 0, 1) and _is_within(log.head_probabilities, 0, 1)
+            lambda: all(
+                _is_within(getattr(log, column.name), 0, 1)
+                for column in _COLUMNS
+                if column.is_probability
             ),
         ),
         ("'confidence' is not from 0 to 1", lambda: _is_within(log.confidence[~unknown], 0, 1)),

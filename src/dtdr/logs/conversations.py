@@ -136,6 +136,7 @@ class ConversationFormat(TraceFormat):
         """
         messages: list[Any] = []
         system: Any = None
+        offered: list[str] = []
         for payload in payloads:
             record = json_codec.loads(payload)
             exchange = self.exchange(record)
@@ -144,8 +145,10 @@ class ConversationFormat(TraceFormat):
                 asked = [_with_time(message, exchange.at) for message in asked]
             messages += [*asked, *exchange.replies]
             system = system or exchange.system
+            offered = self.tools.add(exchange.tools) or offered
         trace = self.conversation(messages, system)
         trace.failed, trace.at = run_failed(as_mapping(record)), exchange.at
+        trace.offered = offered
         begin = [
             event.id if isinstance(event, TracedCall) else event.text
             for event in trace.events

@@ -75,11 +75,12 @@ class LangSmith(SpanFormat):
             span.kind = "llm"
             if isinstance(inputs, dict):
                 span.inputs = message_list(inputs.get("messages", inputs.get("input")))
-                self.tools.add(inputs.get("tools"))
+                span.offered += self.tools.add(inputs.get("tools"))
                 if isinstance(prompts := inputs.get("prompts"), list) and not span.inputs:
                     span.inputs = [{"role": "user", "content": text} for text in prompts[:1]]
             span.outputs = _replies(outputs)
-            self.tools.add(first_of(extra.get("invocation_params"), "tools", "functions"))
+            listed = first_of(extra.get("invocation_params"), "tools", "functions")
+            span.offered += self.tools.add(listed)
         else:
             read_question(span, inputs)
         return span
@@ -192,13 +193,14 @@ class Langfuse(SpanFormat):
         if kind == "GENERATION":
             span.kind = "llm"
             if isinstance(entered, dict) and "messages" in entered:
-                self.tools.add(entered.get("tools"))
+                span.offered += self.tools.add(entered.get("tools"))
                 entered = entered["messages"]
             if isinstance(entered, str):
                 entered = [{"role": "user", "content": entered}]
             span.inputs = message_list(entered)
             # Some integrations write tool definitions among the messages, as role "tool".
-            self.tools.add([i["content"] for i in span.inputs if _is_definition(i)])
+            definitions = [i["content"] for i in span.inputs if _is_definition(i)]
+            span.offered += self.tools.add(definitions)
             span.inputs = [i for i in span.inputs if not _is_definition(i)]
             span.outputs = message_list(left)
             return span

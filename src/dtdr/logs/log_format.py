@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -74,6 +74,7 @@ class Trace:
         unmatched: results that belong to no call, or to one that had a result already.
         at: when it began, in nanoseconds since 1970, for messages that do not say; 0: unknown.
         demonstration: set by formats whose records are demonstrations already.
+        offered: names of the tools that its requests list; empty: they list none.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Trace:
     unmatched: int = 0
     at: int = 0
     demonstration: Demonstration | None = None
+    offered: Collection[str] = ()
 
 
 @dataclass
@@ -94,22 +96,33 @@ class ToolTable:
 
     by_name: dict[str, Tool] = field(default_factory=dict)
     _last: Any = None
+    _names: list[str] = field(default_factory=list)
 
-    def add(self, definitions: object) -> None:
-        """Collect definitions of any provider's shape; what is not a definition is passed over."""
-        if not isinstance(definitions, list) or definitions == self._last:
-            return
-        self._last = definitions
+    def add(self, definitions: object) -> list[str]:
+        """Collect definitions of any provider's shape; what is not a definition is passed over.
+
+        Returns:
+            The names that they have.
+        """
+        if not isinstance(definitions, list):
+            return []
+        if definitions == self._last:
+            return self._names
+        self._last, self._names = definitions, []
         for definition in definitions:
             if not isinstance(definition, dict):
                 continue
             inner = definition.get("function")
             name = (inner if isinstance(inner, dict) else definition).get("name")
-            if isinstance(name, str) and name and name not in self.by_name:
+            if not isinstance(name, str) or not name:
+                continue
+            self._names.append(name)
+            if name not in self.by_name:
                 try:
                     self.by_name[name] = Tool.from_dict(definition)
                 except InputError:
                     self.by_name[name] = Tool(name)
+        return self._names
 
 
 DEFAULT_BYTES = 64_000_000

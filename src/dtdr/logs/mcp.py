@@ -32,6 +32,9 @@ _TEXT_LINE = re.compile(
     rb"Message from (?:client|server):\s*(?P<json>\{.*)"
 )
 
+_SESSIONS_LISTED = 1_000
+"""Sessions of which it is remembered what their servers offer."""
+
 
 @dataclass(slots=True)
 class _OpenRun:
@@ -65,6 +68,7 @@ class MCP(TraceFormat):
         super().__init__(window, idle_gap=idle_gap)
         window.on_leave = self._leave
         self._runs: dict[str, _OpenRun] = {}
+        self._listed: dict[str, dict[str, set[str]]] = {}  # by session and server
 
     def decode(self, line: bytes) -> Any:
         """The message of a line; None for the servers' own output in between."""
@@ -85,26 +89,29 @@ class MCP(TraceFormat):
             )
         method = message.get("method")
         result = message.get("result")
-        if isinstance(result, dict):
-            self.tools.add(result.get("tools"))
+        listed = self.tools.add(result.get("tools")) if isinstance(result, dict) else []
         is_call = method == "tools/call"
         if not is_call and ("id" not in message or (method and method != "initialize")):
             return
         session = f"{place[0]}/{_name(envelope, _SESSIONS)}"
         server = _name(envelope, _SERVERS)
+        if listed:
+            self._list(session, server, listed)
         at = nanoseconds(first_of(envelope, *_TIMES))
         if method == "initialize":
             # Every server of a session is initialised; only the same one again is a new session.
             self._end(session, server)
+            self._listed.get(session, {}).pop(server, None)
             return
         if not is_call and session not in self._runs:
             return
         query = _name(envelope, _QUERIES)
         if is_call:
-            self._begin(session, query, at, place)
+            listed = self._begin(session, query, at, place)
         run = self._runs[session]
         run.at = max(at, run.at)
-        packed = [at, server, message.get("id"), query, message if is_call else _result(message)]
+        kept = message if is_call else _result(message)
+        packed = [at, server, message.get("id"), query, kept, listed]
         self.window.append(run.key, json_codec.dumps(packed), place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
@@ -116,9 +123,11 @@ class MCP(TraceFormat):
         events: list[Event] = []
         unmatched = 0
         waiting: dict[tuple[str, str], TracedCall] = {}
-        for position, (at, server, identifier, query, message) in enumerate(messages):
+        offered: set[str] = set()
+        for position, (at, server, identifier, query, message, *listed) in enumerate(messages):
             moment = at if timed else position
             known = (server, str(identifier))
+            offered.update(*listed)
             if message.get("method") == "tools/call":
                 parameters = as_mapping(message.get("params"))
                 name = parameters.get("name")
@@ -138,7 +147,9 @@ class MCP(TraceFormat):
                 unmatched += 1
         if events:
             session = key.split("/", 1)[1].rsplit("/", 1)[0]
-            yield Trace("", events, group=session, salt=key, unmatched=unmatched, at=messages[0][0])
+            trace = Trace("", events, group=session, salt=key, unmatched=unmatched)
+            trace.at, trace.offered = messages[0][0], offered
+            yield trace
 
     def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
         """Put a session back; see ``TraceFormat.readmit``."""
@@ -148,16 +159,28 @@ class MCP(TraceFormat):
         self._runs[key.rsplit("/", 1)[0]] = _OpenRun(key, latest, query)
         self.window.put(key, payloads, place)
 
-    def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> None:
-        """Open a run where none is open, or where this call cannot belong to the open one."""
+    def _list(self, session: str, server: str, names: list[str]) -> None:
+        """Remember what a server offers; of the latest sessions alone."""
+        if session not in self._listed and len(self._listed) == _SESSIONS_LISTED:
+            del self._listed[next(iter(self._listed))]
+        self._listed.setdefault(session, {}).setdefault(server, set()).update(names)
+
+    def _begin(self, session: str, query: str, at: int, place: tuple[int, int]) -> list[str]:
+        """Open a run where none is open, or where this call cannot belong to the open one.
+
+        Returns:
+            The tools that were listed for a run that is new.
+        """
         run = self._runs.get(session)
         if run is not None:
             has_paused = at and run.at and at - run.at > self.idle_gap * 1e9
             if has_paused or (query and query != run.query):
                 self.window.finish(run.key)
                 run = None
-        if run is None:
-            self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
+        if run is not None:
+            return []
+        self._runs[session] = _OpenRun(f"{session}/{place[1]}", at, query)
+        return sorted(set().union(*self._listed.get(session, {}).values()))
 
     def _end(self, session: str, server: str) -> None:
         if (run := self._runs.get(session)) is not None:

@@ -48,7 +48,8 @@ class OpenTelemetry(SpanFormat):
         operation = attributes.get("gen_ai.operation.name")
         span = Span(raw.trace, raw.id, raw.parent, "", raw.start, raw.end, failed=raw.failed)
         span.group = as_text(attributes.get("gen_ai.conversation.id", attributes.get("session.id")))
-        self.tools.add(decode_json(attributes.get("gen_ai.tool.definitions")))
+        listed = decode_json(attributes.get("gen_ai.tool.definitions"))
+        span.offered += self.tools.add(listed)
         if raw.log:
             span.kind = "event"
         elif operation == "execute_tool" or attributes.get("traceloop.span.kind") == "tool":
@@ -103,7 +104,8 @@ class OpenTelemetry(SpanFormat):
         if functions:
             listed = as_list(unflatten(functions)["llm"]["request"]["functions"])
             tools = [tool for tool in listed if isinstance(tool, dict)]
-            self.tools.add([{k: decode_json(v) for k, v in tool.items()} for tool in tools])
+            definitions = [{k: decode_json(v) for k, v in tool.items()} for tool in tools]
+            span.offered += self.tools.add(definitions)
 
     def _read_event(self, span: Span, name: str, values: Mapping[str, Any]) -> None:
         if name == _DETAILS:
@@ -192,7 +194,7 @@ class OpenInference(SpanFormat):
             schemas = [
                 decode_json(_at(tool, "tool", "json_schema")) for tool in as_list(_at(llm, "tools"))
             ]
-            self.tools.add(schemas)
+            span.offered += self.tools.add(schemas)
         else:
             name = _at(nested, "agent", "name")
             if kind == "AGENT" and isinstance(name, str) and name:

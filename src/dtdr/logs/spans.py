@@ -46,6 +46,7 @@ class Span(msgspec.Struct):
         tool: name of the tool or agent.
         text: what an agent or chain was asked, where that is a plain text.
         group: id of the conversation or session.
+        offered: names of the tools that a model could call.
     """
 
     trace: str
@@ -63,6 +64,7 @@ class Span(msgspec.Struct):
     outputs: list[Any] = []
     text: str = ""
     group: str = ""
+    offered: list[str] = []
 
 
 class SpanFormat(TraceFormat):
@@ -212,6 +214,7 @@ class _Assembly:
             given=before.given,
             failed=root is not None and root.failed,
             at=first.start if first else 0,
+            offered={name for span in self.spans for name in span.offered},
         )
 
     def _agent_call(self, span: Span) -> TracedCall:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from dtdr.data import json_codec
 from dtdr.data.calls import END, ToolCall, check_text, without_references
-from dtdr.data.demonstrations import Demonstration, Message, Parent
+from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
 from dtdr.data.outputs import status_of
 from dtdr.data.plan import Plan
 from dtdr.logs.cut_options import CutOptions, Failed, Order, Turns
@@ -162,6 +162,7 @@ class Cutter:
         written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
         mark = digest([trace.salt, query, written, [call.id for call in kept]])
         before = conversation.before()
+        called = {call.tool for call in plan_calls}
         return Demonstration(
             id=self.scrubber.identifier(trace.id, number, mark),
             query=query,
@@ -172,6 +173,7 @@ class Cutter:
             before=before,
             parent=parent,
             time=as_moment(turn.at or trace.at),
+            offered=read_offered(called.union(trace.offered)) if trace.offered else None,
         )
 
     def _drops(self, call: TracedCall, unresolved: list[str]) -> bool:

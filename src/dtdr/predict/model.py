@@ -516,25 +516,27 @@ class Model:
         history: Sequence[CallLike] = (),
         *,
         before: Sequence[BeforeLike] = (),
+        offered: Collection[str] | None = None,
     ) -> Ranking:
-        """Rank every known tool for the next step.
+        """Rank every known tool for the next step, or those of them that can be called.
 
         Args:
-            query: what the user asked for, or a ``Run``, which has all three.
+            query: what the user asked for, or a ``Run``, which has all four.
             history: the calls made so far, oldest first, each the name of its tool, a ``ToolCall``
                 or its JSON object, with an ``"output"`` and a ``"status"``, say; unknown tools are
                 allowed.
             before: messages and calls of the conversation before the query, oldest first, or
                 their JSON objects.
+            offered: names of the tools that can be called, known or not; None: all.
 
         Returns:
-            Probabilities that sum to 1 over the tool vocabulary, end of plan included.
+            Probabilities that sum to 1 over the tools, end of plan included.
 
         Raises:
-            InputError: the query is not text, or something is not a call or a message.
+            InputError: the query is not text, or something is not a call, a message or a name.
             DtdrError: the model is not fitted.
         """
-        return self._snapshot()._steps.rank([as_run(query, history, before)])[0]
+        return self._snapshot()._steps.rank([as_run(query, history, before, offered)])[0]
 
     def rank_batch(
         self,
@@ -545,7 +547,7 @@ class Model:
         """Rank many steps at once; each distinct query is encoded once.
 
         Args:
-            queries: one a step, or the ``Run`` of each step, which has all three.
+            queries: one a step, or the ``Run`` of each step, which also says what was offered.
             histories: one a step, as ``rank`` takes them; None where nothing was called.
             befores: one a step, as ``rank`` takes them; None where nothing came before any.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from threading import Lock
 from typing import Any, Self
 
 from dtdr.data.calls import END, Status, ToolCall
+from dtdr.data.demonstrations import read_offered
 from dtdr.data.run import NO_CALLS, CallLike, Run, as_run
 from dtdr.errors import InputError, check_at_least
 from dtdr.predict.anomaly import Surprise, SurpriseModel
@@ -105,14 +105,19 @@ class Session:
             self._state.call(self._steps.index.get(call.tool, UNKNOWN), call)
         return self
 
-    def rank(self) -> Ranking:
-        """Probabilities of every known tool for the next step."""
+    def rank(self, offered: Collection[str] | None = None) -> Ranking:
+        """Probabilities of every known tool that can be called, for the next step.
+
+        Args:
+            offered: names of these from now on; None leaves them as they were.
+
+        Raises:
+            InputError: ``offered`` does not hold names.
+        """
         with self._lock:
-            ranking = self._state.rank()
-            run = self._run
-            explain = self._steps.explain
-            ranking.explainer = partial(explain, run.query, run.before, tuple(run.calls))
-        return ranking
+            if offered is not None:
+                self._run.offered = read_offered(offered)
+            return self._steps.finish(self._state.rank(), self._run)
 
     def search(
         self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
@@ -157,7 +162,7 @@ class Session:
             arguments, state = self._arguments(), self._update_state()
             check_at_least(1, k=k)
             calls = []
-            for tool, probability in self._state.rank()[:k]:
+            for tool, probability in self._state.rank().among(self._run.offered)[:k]:
                 is_end = tool == END
                 call = CallPrediction(tool, {}, {}, 1.0) if is_end else arguments.fill(tool, state)
                 calls.append(replace(call, probability=call.probability * float(probability)))

@@ -43,9 +43,14 @@ class RunRanker:
             rankings = self._rank_by_state(runs, prepared)
         else:
             rankings = self.rank_prepared(prepared or self._prepare(runs), runs)
-        for ranking, run in zip(rankings, runs, strict=True):
-            ranking.explainer = partial(self.explain, run.query, run.before, tuple(run.calls))
-        return rankings
+        return list(map(self.finish, rankings, runs))
+
+    def finish(self, ranking: Ranking, run: Run) -> Ranking:
+        """A ranking of all tools as it is given: among what the run is offered, explainable."""
+        ranking = ranking.among(run.offered)
+        asked = (run.query, run.before, tuple(run.calls), run.offered)
+        ranking.explainer = partial(self.explain, *asked)
+        return ranking
 
     def _prepare(self, runs: Sequence[Run]) -> list[Any]:
         """What is computed once a query of each run; the same object for the same query."""
@@ -116,18 +121,19 @@ class RunRanker:
         query: str,
         before: Sequence[Message | ToolCall],
         calls: Sequence[ToolCall],
+        offered: frozenset[str] | None,
         tool: str,
         against: str | None,
     ) -> Explanation:
         """Why a tool has its probability after these calls; see ``Ranking.explain``."""
-        for name in (tool, against):
-            if name is not None and name not in self.index:
-                raise unknown_choice("tool", name[:80], self.names[:20])
         if tool == against:
             raise InputError(f"{tool!r} cannot be compared with itself; name another tool")
-        run = Run.of_read(query, before, calls)
+        run = Run.of_read(query, before, calls, offered)
         state = self.state_of(run)
-        ranking = state.rank()
+        ranking = state.rank().among(offered)
+        for name in (tool, against):
+            if name is not None and name not in ranking:
+                raise unknown_choice("tool", name[:80], ranking.vocabulary[:20])
         if against is None:
             # A vocabulary always has another tool: the end of plan beside one that is called.
             against = next((name for name in ranking.tools if name != tool), tool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -193,19 +193,40 @@ class Ranking:
         Raises:
             InputError: an argument is out of range, or the retriever was not calibrated for it.
         """
-        positions = Selection.of(selection, bounds).positions(self)
+        return self._part(Selection.of(selection, bounds).positions(self))
+
+    def among(self, offered: Collection[str] | None) -> Ranking:
+        """The ranking of the tools that can be called, renormalised; the end of plan stays.
+
+        Args:
+            offered: names, which the retriever need not know; None gives the ranking as it is.
+        """
+        if offered is None:
+            return self
+        names = enumerate(self._vocabulary)
+        positions = [index for index, name in names if name in offered or name == END]
+        if len(positions) == len(self):
+            return self
+        part = self._part(np.array(positions))
+        if self.scores is self._probabilities:
+            # Given that the others cannot be called, these are the probabilities.
+            part.scores = part._probabilities
+        return part
+
+    def _part(self, positions: Positions) -> Ranking:
+        """Some of the tools, renormalised, with the scores that they have among all."""
         chosen = self._probabilities[positions]
         total = chosen.sum()
-        selected = Ranking(
+        part = Ranking(
             [self._vocabulary[index] for index in positions],
             chosen / total if total > 0 else np.full(len(positions), 1 / len(positions)),
             threshold=self.threshold,
             calibration=self.calibration.of(positions),
             familiarity=self.familiarity,
         )
-        selected.scores = self.scores[positions]
-        selected.explainer = self.explainer
-        return selected
+        part.scores = self.scores[positions]
+        part.explainer = self.explainer
+        return part
 
     def explain(self, tool: str | None = None, *, against: str | None = None) -> Explanation:
         """Why a tool has its probability: what sets it apart from the next best.

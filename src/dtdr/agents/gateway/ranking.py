@@ -85,7 +85,7 @@ class Ranker:
         selector = ToolSelector(self._policy, kept=kept)
 
         def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
-            selection = selector.select(names, self._retriever.rank(query, read()))
+            selection = selector.select(names, self._retriever.rank(query, read(), offered=names))
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)

@@ -33,6 +33,7 @@ from dtdr.serve.client.sessions import (
     OpeningSession,
     RemoteSession,
     call_record,
+    selected,
 )
 from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 
@@ -80,6 +81,7 @@ class _Endpoints:
         history: Sequence[CallLike] = (),
         *,
         before: Sequence[BeforeLike] = (),
+        offered: Collection[str] | None = None,
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
@@ -91,6 +93,7 @@ class _Endpoints:
             history: the calls so far, oldest first, each the name of its tool, a ``ToolCall`` or
                 its JSON object with an ``"output"`` and a ``"status"``, say.
             before: messages and calls of the conversation before the query, oldest first.
+            offered: names of the tools that can be called; None: all.
             model: one of the server's models.
             selection: which tools to send; 10 without any bound.
             bounds: ``top_k``, ``threshold``, ``coverage`` and ``token_budget`` of a
@@ -100,7 +103,7 @@ class _Endpoints:
             InvalidRequestError: the server refused what was asked.
             ServerError: it could not answer, or was not reached.
         """
-        fields = _step(query, history, before) | Selection.of(selection, bounds).to_dict()
+        fields = _step(query, history, before) | selected(selection, bounds, offered)
         return RemoteRanking.read(await self._post("rank", model, fields))
 
     @endpoint
@@ -110,11 +113,12 @@ class _Endpoints:
         histories: Sequence[Sequence[CallLike]],
         *,
         befores: Sequence[Sequence[BeforeLike]] | None = None,
+        offered: Collection[str] | None = None,
         model: str | None = None,
         selection: Selection | None = None,
         **bounds: Unpack[Bounds],
     ) -> list[RemoteRanking]:
-        """Rank many steps with one request; as ``rank``.
+        """Rank many steps with one request, all among the same tools; as ``rank``.
 
         Raises:
             InputError: there are more queries than histories or ``befores``, or fewer.
@@ -124,7 +128,7 @@ class _Endpoints:
             if len(queries) != len(items):
                 raise InputError(f"{len(queries)} queries but {len(items)} {name} were given")
         steps = [_step(*step) for step in zip(queries, histories, befores, strict=True)]
-        fields = {"steps": steps} | Selection.of(selection, bounds).to_dict()
+        fields = {"steps": steps} | selected(selection, bounds, offered)
         answer = await self._post("rank/batch", model, fields)
         return list(map(RemoteRanking.read, answer["rankings"]))
 

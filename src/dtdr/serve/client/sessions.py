@@ -36,11 +36,15 @@ class _Endpoints:
 
     @endpoint
     async def rank(
-        self, *, selection: Selection | None = None, **bounds: Unpack[Bounds]
+        self,
+        *,
+        offered: Collection[str] | None = None,
+        selection: Selection | None = None,
+        **bounds: Unpack[Bounds],
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
         return RemoteRanking.read(
-            await self._post("rank", **Selection.of(selection, bounds).to_dict())
+            await self._post("rank", **selected(selection, bounds, offered))
         )
 
     @endpoint
@@ -125,6 +129,14 @@ class OpeningSession(Awaitable[AsyncRemoteSession]):
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def selected(
+    selection: Selection | None, bounds: Bounds, offered: Collection[str] | None
+) -> dict[str, Any]:
+    """What a request says of the tools that it asks for."""
+    chosen = Selection.of(selection, bounds).to_dict()
+    return chosen if offered is None else {**chosen, "offered": list(offered)}
 
 
 def call_record(call: CallLike) -> Any:

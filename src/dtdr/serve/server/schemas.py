@@ -56,6 +56,10 @@ class Selection(Request, kw_only=True):
         TokenBudget, Meta(description="As many tools as fit into so many tokens.")
     ] = None
     fallback: Fallback = True
+    offered: Annotated[
+        list[ToolName] | None,
+        Meta(description="Names of the tools that can be called, to rank among; else all."),
+    ] = None
 
 
 class RankRequest(Selection, kw_only=True):
@@ -68,7 +72,7 @@ class RankRequest(Selection, kw_only=True):
 
 
 class RankedTool(Response, kw_only=True):
-    """One tool and how likely it is the next one, over all tools of the model."""
+    """One tool and how likely it is the next one, over all tools that can be called."""
 
     tool: str
     probability: float

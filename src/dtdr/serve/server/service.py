@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any
 
@@ -291,12 +291,14 @@ def rank_response(
     ranking: Ranking,
     selection: schemas.Selection,
 ) -> schemas.RankResponse:
-    """A ranking as it is sent; probabilities are those over all tools.
+    """A ranking as it is sent; probabilities are those over all tools that can be called.
 
     Raises:
         ModelError: the model gives no probabilities.
         InputError: the model is not calibrated for what was selected.
     """
+    offered = selection.offered
+    ranking = ranking.among(None if offered is None else frozenset(offered))
     confidence = ranking.confidence
     if not isfinite(confidence):
         raise ModelError(f"model {model.name!r} gives probabilities that are not numbers")
@@ -319,7 +321,8 @@ def _size(ranking: Ranking, selection: schemas.Selection) -> int:
     Raises:
         InputError: the model is not calibrated for what was asked.
     """
-    bounds = {name: getattr(selection, name) for name in schemas.Selection.__struct_fields__}
+    names = (field.name for field in fields(Selection))
+    bounds = {name: getattr(selection, name) for name in names}
     if bounds["threshold"] is bounds["coverage"] is bounds["token_budget"] is None:
         return selection.top_k or schemas.DEFAULT_TOP_K
     return len(Selection(**bounds).positions(ranking))

@@ -1,0 +1,233 @@
+"""What the next call of a log is judged by: causes of misses, the end, another run of the task."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dtdr.data.demonstrations import Demonstration
+from dtdr.evaluate.metrics import mean, mean_score
+from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
+from dtdr.evaluate.run_log import RunLog
+from dtdr.evaluate.tables import Column, Table, share
+
+CAUSES = {
+    "right": "Right",
+    "never_called": "Never called",
+    "ended_early": "Ended early",
+    "end_missed": "End missed",
+    "comes_later": "Comes later",
+    "repeated": "Repeated",
+    "other": "Other tool",
+}
+"""Why the next call of a log was not first, in the order in which a cause is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextCalls:
+    """How the next calls of a log were ranked.
+
+    Attributes:
+        tool_top1: given that a call was made, the share of steps whose best tool was called next.
+        tool_recall: the same for the tools called next that are among the best five.
+        end_auroc: how well the probability of the end tells the ends of plans from other steps;
+            None where all steps are of one kind.
+        end_ece: expected calibration error of that probability.
+        causes: share of all steps, by the keys of ``CAUSES``.
+    """
+
+    tool_top1: float
+    tool_recall: float
+    end_auroc: float | None
+    end_ece: float
+    causes: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+def score_next_calls(log: RunLog) -> NextCalls:
+    """How a run ranked what the log called next."""
+    from sklearn.metrics import roc_auc_score
+
+    ends = log.ends
+    is_mixed = 0 < ends.sum() < len(ends)
+    found = Counter(find_causes(log))
+    return NextCalls(
+        mean_score(log, "tool_top1"),
+        mean_score(log, "tool_recall@5"),
+        float(roc_auc_score(ends, log.end_probability)) if is_mixed else None,
+        expected_calibration_error(confidence_bins(log.end_probability, ends)),
+        {cause: found[cause] / max(1, len(log)) for cause in CAUSES},
+    )
+
+
+def find_causes(log: RunLog) -> list[str]:
+    """For each step one of ``CAUSES``."""
+    calls: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for plan, step, called in zip(
+        log.plan.tolist(), log.step.tolist(), log.called.tolist(), strict=True
+    ):
+        calls[plan].append((step, called))
+    causes = []
+    for number, best in enumerate(log.head[:, 0].tolist()):
+        made = calls[int(log.plan[number])]
+        now = int(log.step[number])
+        if log.log_rank[number] == 1:
+            cause = "right"
+        elif log.is_new[number]:
+            cause = "never_called"
+        elif best == log.end:
+            cause = "ended_early"
+        elif log.ends[number]:
+            cause = "end_missed"
+        elif any(called == best for step, called in made if step > now):
+            cause = "comes_later"
+        elif any(called == best for step, called in made if step < now):
+            cause = "repeated"
+        else:
+            cause = "other"
+        causes.append(cause)
+    return causes
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What another run of the same task would tell of the next call.
+
+    Attributes:
+        known: share of the steps before which another run of the task had made the same calls, in
+            whatever order.
+        other_run: of these, how often the commonest next call of the other runs is right.
+        model: of these, how often the ranking's best tool is right.
+        never_called: share of all steps whose tool no demonstration of the training side calls.
+    """
+
+    known: float
+    other_run: float
+    model: float
+    never_called: float
+
+    def to_dict(self) -> dict[str, float]:
+        """A JSON object."""
+        return asdict(self)
+
+
+def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement | None:
+    """How a ranking compares with other runs of the same task, where runs share a ``group``.
+
+    Args:
+        log: of a split that keeps groups apart, so that the ranking has seen none of these runs.
+        demonstrations: all of the data set. Turns of one run have ids that differ in the last
+            number, as ``dtdr import`` writes them.
+
+    Returns:
+        None where no two runs of one group were in the same state.
+    """
+    states: dict[Any, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    steps: dict[tuple[str, int], tuple[Any, str, frozenset[str]]] = {}
+    for item in demonstrations:
+        plan = item.plan
+        stem, dash, number = item.id.rpartition("-")
+        run = stem if dash and number.isdigit() else item.id
+        done = Counter(call.tool for call in plan.earlier)
+        for step, called in enumerate((*plan.tools, "end")):
+            state = (item.group, frozenset(done.items()))
+            if item.group:
+                states[state][run][called] += 1
+            steps[item.id, step] = (state, run, plan.next_in_log(range(step)))
+            done[called] += 1
+    right: list[float] = []
+    model: list[float] = []
+    top1 = log.log_rank == 1
+    for number, step in enumerate(log.step.tolist()):
+        state, run, wanted = steps[log.plan_ids[int(log.plan[number])], step]
+        votes: Counter[str] = Counter()
+        for other, calls in states[state].items():
+            if other != run:
+                votes += calls
+        if votes:
+            most = max(votes.values())
+            first = [tool for tool, count in votes.items() if count == most]
+            right.append(sum(tool in wanted for tool in first) / len(first))
+            model.append(float(top1[number]))
+    if not any(right):
+        return None
+    return Agreement(len(right) / len(log), mean(right), mean(model), float(log.is_new.mean()))
+
+
+def describe(agreements: Mapping[str, Agreement]) -> str:
+    """What agreements with other runs say, in up to three sentences.
+
+    Args:
+        agreements: of one split, by the name of the retriever; none gives no text.
+    """
+    if not agreements:
+        return ""
+    first = next(iter(agreements.values()))
+    shares = (
+        f"{name} has {item.model / item.other_run:.0%} ({item.model:.3f})"
+        for name, item in agreements.items()
+    )
+    text = (
+        f"At {first.known:.0%} of the steps, another run of the same task had made the same calls; "
+        f"its next call was right\nin {first.other_run:.3f} of these. Of what another run of the "
+        f"same task would tell, {', '.join(shares)}."
+    )
+    if first.never_called >= 0.005:
+        text += f"\nNo run to learn from calls the tool of {first.never_called:.0%} of the steps."
+    return text
+
+
+class NextCallReport:
+    """How runs of one split ranked the next calls of the log, as tables and as JSON.
+
+    Args:
+        logs: one per retriever.
+        demonstrations: all of the data set, where no task is on both sides of the split.
+    """
+
+    def __init__(self, logs: Sequence[RunLog], demonstrations: Sequence[Demonstration]) -> None:
+        self._logs = logs
+        self._scores = [score_next_calls(log) for log in logs]
+        self._agreements = [
+            agreement(log, demonstrations) if demonstrations else None for log in logs
+        ]
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """For each log a JSON object."""
+        for scores, other in zip(self._scores, self._agreements, strict=True):
+            known = {} if other is None else {"another_run": other.to_dict()}
+            yield {"next_calls": scores.to_dict(), **known}
+
+    def tables(self) -> Iterator[Table]:
+        """Which tool, given a call, and whether the run ends; and why calls were missed."""
+        rows: list[dict[str, Any]] = []
+        for log, scores in zip(self._logs, self._scores, strict=True):
+            encoder = log.header.encoder
+            named = {"retriever": log.header.retriever, "encoder": encoder and encoder.get("name")}
+            rows.append({**named, **scores.to_dict(), **scores.causes})
+        who = (Column("Retriever", "retriever"), Column("Encoder", "encoder"))
+        columns = [
+            Column("Tool top-1", "tool_top1", share, True, True),
+            Column("Tool recall@5", "tool_recall", share, True, True),
+            Column("End AUROC", "end_auroc", share, True, True),
+            Column("End ECE", "end_ece", share, True),
+        ]
+        caption = (
+            "Tool: of the steps where the log made a call, the end set aside. End: how well its "
+            "probability\ntells where the log ends, and its calibration error."
+        )
+        title = "Which tool, given a call; and whether the run ends"
+        yield Table([*who, *columns], rows, title, caption)
+        causes = [Column(title, key, share, True) for key, title in CAUSES.items()]
+        said = {
+            log.header.retriever: other
+            for log, other in zip(self._logs, self._agreements, strict=True)
+            if other is not None
+        }
+        title = "The next call of the log: share of the steps"
+        yield Table([*who, *causes], rows, title, describe(said))

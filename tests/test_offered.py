@@ -1,0 +1,76 @@
+"""The tools that a run could call: read from logs, kept in files."""
+
+import json
+
+import pytest
+
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
+from dtdr.logs import open_demonstrations
+
+
+def chat(query, tools):
+    call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": query},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "text"},
+    ]
+    return {"messages": messages, "tools": [{"function": {"name": name}} for name in tools]}
+
+
+def rpc(identifier, **message):
+    return {"jsonrpc": "2.0", "id": identifier, **message}
+
+
+LISTED_NAMES = ["read", "write"]
+LISTED = [{"name": "read"}, {"name": "write"}]
+LOGS = {
+    "openai-chat": [chat("Read a", ["read", "write"])],
+    "mcp": [
+        rpc(1, result={"tools": LISTED}),
+        rpc(2, method="tools/call", params={"name": "read", "arguments": {}}),
+        rpc(2, result={"content": [{"type": "text", "text": "text"}]}),
+    ],
+    "openai-responses": [
+        {
+            "input": [
+                {"role": "user", "content": "Read a"},
+                {"type": "function_call", "call_id": "1", "name": "read", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "1", "output": "text"},
+            ],
+            "tools": LISTED,
+        },
+    ],
+    "langsmith": [
+        {
+            "id": "1", "trace_id": "t", "run_type": "llm", "name": "model",
+            "start_time": "2026-01-01T00:00:00", "end_time": "2026-01-01T00:00:01",
+            "inputs": {"messages": chat("Read a", [])["messages"][:1], "tools": LISTED},
+            "outputs": {"choices": [{"message": chat("Read a", [])["messages"][1]}]},
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_says_which_tools_could_be_called(tmp_path, name):
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in LOGS[name]))
+    found = open_demonstrations([path], name)
+    (item,) = found
+    assert item.offered == {"read", "write"}
+
+
+def test_a_tool_that_was_called_was_offered_and_sets_are_kept_once(tmp_path):
+    path = tmp_path / "log.jsonl"
+    records = [chat("Read a", ["write"]), chat("Read b", ["write"]), chat("Read c", [])]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    items = list(open_demonstrations([path], "openai-chat"))
+    assert [item.offered and sorted(item.offered) for item in items] == [LISTED_NAMES] * 2 + [None]
+    for name in ("some.jsonl", "some.parquet"):
+        if name.endswith("parquet"):
+            pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
+        save_demonstrations(tmp_path / name, items)
+        again = list(read_demonstrations(tmp_path / name))
+        assert again == items
+        assert again[0].offered is again[1].offered

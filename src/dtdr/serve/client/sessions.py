@@ -43,9 +43,7 @@ class _Endpoints:
         **bounds: Unpack[Bounds],
     ) -> RemoteRanking:
         """Rank the tools for the next step; see ``Client.rank``."""
-        return RemoteRanking.read(
-            await self._post("rank", **selected(selection, bounds, offered))
-        )
+        return RemoteRanking.read(await self._post("rank", **selected(selection, bounds, offered)))
 
     @endpoint
     async def search(

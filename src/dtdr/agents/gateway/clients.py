@@ -291,7 +291,7 @@ def client_key(context: Context) -> str:
     """
     meta: Mapping[str, Any] = context.meta or {}
     named = meta.get(SESSION_KEY)
-    request = context.request
+    request: Any = context.request
     headers = getattr(request, "headers", None)
     if headers is None:
         return f"named {named}" if isinstance(named, str) else "stdio"

@@ -127,7 +127,7 @@ class OpenCall:
 
     async def ask(self, request: types.ServerRequest) -> InputAnswer:
         """The client's answer to a question of the server."""
-        answered = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[InputAnswer] = asyncio.get_running_loop().create_future()
         await self._questions.put((request, answered))
         return await answered
 

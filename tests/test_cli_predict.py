@@ -84,6 +84,7 @@ def test_the_table_of_plans_is_narrow_and_says_each_call_of_the_first(model, cap
     assert run(["predict", model, QUERY, "--plans"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 100
+    assert "Arguments" in out  # their probability stands in a column of its own
     assert "1. find_user" in out
     assert '"Wanda"' in out
 

@@ -156,11 +156,12 @@ def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = 
             first["similarity"] = similar[number - 1]
         if number > 1 or not plan.calls:
             tools = ",\n".join(map(printable, plan.tools)) or "nothing is left to do"
-            blank = {"argument": "", "value": "", "source": ""}
+            blank = {"filled": "", "argument": "", "value": "", "source": ""}
             rows.append({**first, "call": tools, **blank})
             continue
         for place, call in enumerate(plan.calls):
-            about = {"call": f"{plan.ids[place]}. {printable(call.tool)}"}
+            filled = "?" if call.unknown else call.probability
+            about = {"call": f"{plan.ids[place]}. {printable(call.tool)}", "filled": filled}
             rows += _rows(call, {**(first if place == 0 else {}), **about})
     columns = [
         Column("Plan", "plan"),
@@ -170,8 +171,10 @@ def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = 
     if similar is not None:
         columns.insert(1, Column("Similar", "similarity", _share_or_nothing, numeric=True))
     if predicted[0].has_arguments:
+        columns += [Column("Arguments", "filled", _share_or_nothing, numeric=True)]
         columns += _argument_columns()
-    caption = "a plan is as probable as its calls are right: which tools, and each how often"
+    caption = "a plan is as probable as its tools are right; a call's arguments have a number of "
+    caption += "their own, and ? while one of them is unknown"
     console().print(Table(columns, rows, caption=caption).to_rich())
 
 
@@ -189,8 +192,8 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
         {"argument": printable(name), "value": "?", "source": _describe_unknown(call, name)}
         for name in call.unknown
     ]
-    keys = ("tool", "plan", "similarity", "call", "probability", "argument", "value", "source")
-    empty = dict.fromkeys(keys, "")
+    calls = ("tool", "plan", "similarity", "call", "probability", "filled")
+    empty = dict.fromkeys((*calls, "argument", "value", "source"), "")
     return [
         {**empty, **(first if number == 0 else {}), **row}
         for number, row in enumerate(described or [{}])

@@ -217,7 +217,7 @@ class Gateway:
             return self.catalog.names()
         known = self.catalog.model_names()
         if state.intent and not state.calls:  # a request that needs no tool is shown the search
-            known = [*known, SEARCH_TOOL]
+            known = (*known, SEARCH_TOOL)
         kept = state.kept_before((query, tuple(history)))
         ranked = await self.ranker.select(kept, known, query, self.history_of(state))
         if ranked is None:

@@ -104,8 +104,8 @@ class Evaluation:
                 for number, mean in means.items()
             }
         if self.next_calls is not None:
-            for item, record in zip(results, self.next_calls.records(), strict=True):
-                item.update(record)
+            for item, ranked in zip(results, self.next_calls.records(), strict=True):
+                item.update(ranked)
         if self.has_calibration:
             for item, reliability in zip(results, self._reliabilities, strict=True):
                 item["calibration"] = reliability.to_dict()

@@ -188,11 +188,16 @@ class NextCallReport:
 
     Args:
         logs: one per retriever.
-        demonstrations: all of the data set, where no task is on both sides of the split.
+        demonstrations: all of the data set, where no group is on both sides of the split; else
+            none.
+
+    Attributes:
+        keeps_groups: whether no group is on both sides, so that misses are worth a table.
     """
 
     def __init__(self, logs: Sequence[RunLog], demonstrations: Sequence[Demonstration]) -> None:
         self._logs = logs
+        self.keeps_groups = bool(demonstrations)
         self._scores = [score_next_calls(log) for log in logs]
         self._agreements = [
             agreement(log, demonstrations) if demonstrations else None for log in logs

@@ -104,8 +104,8 @@ class Evaluation:
                 for number, mean in means.items()
             }
         if self.next_calls is not None:
-            for item, record in zip(results, self.next_calls.records(), strict=True):
-                item.update(record)
+            for item, ranked in zip(results, self.next_calls.records(), strict=True):
+                item.update(ranked)
         if self.has_calibration:
             for item, reliability in zip(results, self._reliabilities, strict=True):
                 item["calibration"] = reliability.to_dict()
@@ -143,7 +143,7 @@ class Evaluation:
         tested = "held-out plans" if self.mistakes is None else "runs"
         caption = f"{steps} of {subject.test:,} {tested}; learned from {subject.train:,}."
         yield retrieval_table(self.results, self.metrics, title=subject.title, caption=caption)
-        if self.next_calls is not None and self.logs:
+        if self.next_calls is not None and self.next_calls.keeps_groups:
             yield from self.next_calls.tables()
         if self.by is not None:
             what = "calls made before the step" if self.by is By.STEP else "calls of the plan"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dtdr.data.calls import END
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.metrics import mean, mean_score
 from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
@@ -131,10 +132,10 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     steps: dict[tuple[str, int], tuple[Any, str, frozenset[str]]] = {}
     for item in demonstrations:
         plan = item.plan
-        stem, dash, number = item.id.rpartition("-")
-        run = stem if dash and number.isdigit() else item.id
+        stem, dash, turn = item.id.rpartition("-")
+        run = stem if dash and turn.isdigit() else item.id
         done = Counter(call.tool for call in plan.earlier)
-        for step, called in enumerate((*plan.tools, "end")):
+        for step, called in enumerate((*plan.tools, END)):
             state = (item.group, frozenset(done.items()))
             if item.group:
                 states[state][run][called] += 1
@@ -187,11 +188,16 @@ class NextCallReport:
 
     Args:
         logs: one per retriever.
-        demonstrations: all of the data set, where no task is on both sides of the split.
+        demonstrations: all of the data set, where no group is on both sides of the split; else
+            none.
+
+    Attributes:
+        keeps_groups: whether no group is on both sides, so that misses are worth a table.
     """
 
     def __init__(self, logs: Sequence[RunLog], demonstrations: Sequence[Demonstration]) -> None:
         self._logs = logs
+        self.keeps_groups = bool(demonstrations)
         self._scores = [score_next_calls(log) for log in logs]
         self._agreements = [
             agreement(log, demonstrations) if demonstrations else None for log in logs

@@ -75,8 +75,8 @@ class NameRanker(Ranker):
 
     @property
     def may_end_at_once(self) -> bool:
-        """The paper's recipes are left as they are."""
-        return self.recipe == "paper"
+        """The paper's recipes are left as they are; without a history, no step is the first."""
+        return self.recipe == "paper" or vars(self).get("order") == 0
 
     def get_params(self) -> dict[str, Any]:
         """See ``Ranker.get_params``."""

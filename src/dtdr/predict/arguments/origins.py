@@ -147,24 +147,28 @@ class OriginCounts:
         shares = {kind: (kinds[kind] + 1) / total for kind in _KINDS}
         object.__setattr__(self, "_shares", shares)
 
-    def oddness(self, tool: str, parameter: str, origin: str, *, seen: int = 0) -> float | None:
+    def oddness(
+        self, tool: str, parameter: str, origin: str, own: OriginCounts | None = None
+    ) -> float | None:
         """Minus the logarithm of an origin's share; None for a parameter never given.
 
         Args:
             tool: of the call.
             parameter: of the tool.
             origin: where a value comes from.
-            seen: how often this very value was counted, and is not to count.
+            own: counts that are not to count, such as those of the runs of one task.
         """
-        known = self.counts.get((tool, parameter))
-        total = sum(known.values()) - seen if known else 0
-        if not known or total <= 0:
+        known = Counter(self.counts.get((tool, parameter), {}))
+        if own is not None:
+            known.subtract(own.counts.get((tool, parameter), {}))
+        total = known.total()
+        if total <= 0:
             return None
         shares: Mapping[str, float] = self._shares  # type: ignore[attr-defined]
         prior = _PRIOR * shares[_kind(origin)]
-        if _kind(origin) == OUTPUT and known.get(origin, 0) <= seen:
+        if _kind(origin) == OUTPUT and known[origin] <= 0:
             prior /= 10  # of this very tool, among all
-        return -math.log((known.get(origin, 0) - seen + prior) / (total + _PRIOR))
+        return -math.log((known[origin] + prior) / (total + _PRIOR))
 
     def rename_tool(self, old: str, new: str) -> Self:
         """The counts of a vocabulary in which a tool has another name."""

@@ -248,6 +248,7 @@ def build_plan_length(results: Results, suite: str) -> list[Block]:
         ]
         if place == ("tinyagent", "paper"):
             rows += _published_lengths(lengths)
+            caption += " The paper counts join, which ends its plans: its row is one call shifted."
         rows.append([Cell("steps"), *(number(sizes[n]) for n in lengths)])
         columns = [Column("Method"), *numeric(*map(str, lengths))]
         tables.append(Table(columns, rows, f"Top-1 accuracy by plan length, {title}", caption))
@@ -272,8 +273,8 @@ def _published_lengths(lengths: Sequence[int]) -> list[list[Cell]]:
         [
             Cell(f"{name}, paper", published["source"], aside=True),
             *(
-                Cell(share(published[name][str(n)] / 100), aside=True)
-                if str(n) in published[name]
+                Cell(share(published[name][str(n + 1)] / 100), aside=True)
+                if str(n + 1) in published[name]  # the paper counts ``join``
                 else EMPTY
                 for n in lengths
             ),

@@ -30,6 +30,7 @@ def mcp(
     top: Annotated[int, typer.Option(min=1)] = 10,
     coverage: float | None = None,
     sticky: str = "grow",
+    whole_run: bool = False,
     always: list[str] | None = None,
     query: str | None = None,
     learn: Path | None = None,
@@ -60,6 +61,8 @@ def mcp(
         coverage (C): List the fewest of them that have the right one with probability C (dtdr-f).
         sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
             only for a clearly better tool; none: the list follows the ranking.
+        whole_run: Choose the list for the whole run instead of the next call, and change it only
+            where that is worth a lost prompt cache; for clients that load tools once.
         always (TOOL): Always list this tool; repeatable.
         query (TEXT): Query to rank for until the client sends the user's intent.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
@@ -98,6 +101,7 @@ def mcp(
     )
     options = GatewayOptions(
         policy=policy,
+        whole_run=whole_run,
         learn=learn,
         redact=redact,
         outputs=outputs,

@@ -14,7 +14,14 @@ from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
 from dtdr.agents.gateway.catalog import Catalog, Names
-from dtdr.agents.gateway.clients import MAX_RANKED_CHARACTERS, Clients, ClientState, shorten
+from dtdr.agents.gateway.clients import (
+    MAX_RANKED_CHARACTERS,
+    MAX_TEXT,
+    STDIO,
+    Clients,
+    ClientState,
+    shorten,
+)
 from dtdr.agents.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
 from dtdr.agents.gateway.learning import Learner, Recorder
@@ -37,6 +44,9 @@ HEAD_START = 0.02
 """Seconds that a call has before the model ranks for the next one, unless it is answered sooner.
 Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
 is answered after the new list is there."""
+
+LISTING_SECONDS = 0.25
+"""How long an answer waits for a client that is told of a new list to ask for it."""
 
 CLEAN_UP_SECONDS = 15.0
 """How often runs and clients that have gone silent are looked for."""
@@ -77,7 +87,7 @@ class Gateway:
                 outputs=options.outputs,
             )
             self._learner = Learner(recorder, retriever)
-        self.ranker = Ranker(retriever, options.policy)
+        self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
         # A tool named like the end of a plan would be the end of a plan to the model.
@@ -210,12 +220,26 @@ class Gateway:
             query = state.query(self.options.query)
             self._tasks.start_soon(self.prefetcher.start, state, query)
 
+    async def await_listing(self, state: ClientState) -> None:
+        """Wait until a client has the new list, where it is one for the whole run.
+
+        The client asks its LLM as soon as it is answered, with the list that it has then.
+        """
+        if not self.options.whole_run:
+            return
+        await self._refresh_and_notify(state, 0.0)
+        if state.awaited is not None:
+            with anyio.move_on_after(LISTING_SECONDS):
+                await state.awaited.wait()
+            state.awaited = None
+
     async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
         try:
             await anyio.sleep(delay)
             await self.refresh(state)
             if state.notified is not None and state.notified != state.shown:
                 state.notified = state.shown
+                state.awaited = anyio.Event()
                 await state.bus.publish(ToolsListChanged())
                 if state.wire is not None and not state.is_modern:
                     await state.wire.send_tool_list_changed()
@@ -228,7 +252,12 @@ class Gateway:
         if few is not None and len(self.catalog) <= few:
             return self.catalog.names()
         known = self.catalog.model_names()
-        kept = state.kept_before((query, tuple(history)))
+        whole_run = self.options.whole_run
+        kept = state.kept_before((query, tuple(history)), lasts=whole_run)
+        if whole_run:
+            # What was called or found is listed in any case, and may be the next tool as well.
+            listed = (*state.called, *state.searched)
+            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
         ranked = await self.ranker.select(kept, known, query, self.history_of(state))
         if ranked is None:
             return self.catalog.names()
@@ -286,6 +315,27 @@ class Gateway:
         if self.options.odd_calls == "log":
             return None
         return refuse_odd_call(surprise)
+
+    def take_intent(self, state: ClientState, text: str) -> None:
+        """Take up what the user wants; another text than before begins another run."""
+        intent = text[:MAX_TEXT]
+        if not intent.strip() or intent == state.intent:
+            return
+        # Until it has called a tool, the client's LLM may not have read the list.
+        kept = state.kept if self.options.whole_run and state.calls else ()
+        if state.intent:
+            self.end_run(state)
+        if self.options.whole_run:
+            state.kept = kept
+        state.intent = intent
+        self.schedule_prefetch(state)
+
+    async def take_prompt(self, text: str) -> None:
+        """Take up what the user wrote, from the hook of the one client over pipes."""
+        for state in tuple(self.clients) or (self.clients.at(STDIO),):
+            self.take_intent(state, text)
+            self.schedule_refresh(state)
+            await self.await_listing(state)
 
     # -- runs ------------------------------------------------------------------------------------
 

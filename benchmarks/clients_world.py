@@ -3,9 +3,10 @@
     python benchmarks/clients_world.py tools 90              # an MCP server of 90 scripted tools
     python benchmarks/clients_world.py proxy servers.json    # passes all tools of all servers on
 
-Ten kinds of work use some 60 of the tools. A run opens its work, repeats a part of it, and closes it;
-which steps it leaves out is drawn. Runs to learn from and held-out runs are worded differently, and
-every fourth held-out run goes on with another kind of work, as no run to learn from does.
+Ten kinds of work use some 60 of the tools. A run opens its work, repeats a part of it, and closes
+it; which steps it leaves out is drawn. Every fourth held-out run goes on with another kind of work,
+as no run to learn from does; held-out runs can also be reworded, with wordings that share few words
+with those learned from.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Kind:
     """One kind of work: what users say, in runs to learn from and in others, and its calls."""
 
     learned: tuple[str, ...]
-    held_out: tuple[str, ...]
+    reworded: tuple[str, ...]
     opening: tuple[str, ...]
     repeated: tuple[str, ...]
     closing: tuple[str, ...]
@@ -56,8 +57,7 @@ KINDS = (
             "Chase the overdue invoices of {month}",
             "Which invoices are late? Remind the customers",
         ),
-        ("Some customers have not paid us in {month}, please follow up",
-         "Go after late payers"),
+        ("Some customers have not paid us in {month}, please follow up", "Go after late payers"),
         ("find_invoices",),
         ("get_invoice", "get_customer", "send_reminder"),
         ("get-sum", "update_ledger", "post_message"),
@@ -193,24 +193,25 @@ class ScriptedRun:
     steps: list[str]
 
 
-def make_runs(seed: int, count: int, *, held_out: bool = False) -> list[ScriptedRun]:
+def make_runs(
+    seed: int, count: int, *, held_out: bool = False, reworded: bool = False
+) -> list[ScriptedRun]:
     """Runs of all kinds in turns, each of at least ten calls."""
     draw = random.Random(seed)
     runs = []
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
-        run = _draw_run(draw, kind, kind.held_out if held_out else kind.learned, 10)
+        run = _draw_run(draw, kind, 10, reworded=reworded)
         if held_out and number % 4 == 3:
             other = KINDS[(number + 4) % len(KINDS)]
-            more = _draw_run(draw, other, other.held_out, 4)
+            more = _draw_run(draw, other, 4, reworded=reworded)
             run = ScriptedRun(f"{run.query}. After that: {more.query}", run.steps + more.steps)
         runs.append(run)
     return runs
 
 
-def _draw_run(
-    draw: random.Random, kind: Kind, wordings: tuple[str, ...], at_least: int
-) -> ScriptedRun:
+def _draw_run(draw: random.Random, kind: Kind, at_least: int, *, reworded: bool) -> ScriptedRun:
+    wordings = kind.reworded if reworded else kind.learned
     words = {"name": draw.choice(_NAMES), "month": draw.choice(_MONTHS)}
     closing = [step for step in kind.closing if draw.random() < 0.75]
     steps = list(kind.opening)
@@ -223,7 +224,7 @@ def demonstrations(runs: list[ScriptedRun]) -> Iterator[dtdr.Demonstration]:
     """The runs as ``dtdr import`` would read them."""
     for number, run in enumerate(runs):
         calls = tuple(
-            dtdr.ToolCall(str(step), tool, arguments_of(tool), step=step)
+            dtdr.ToolCall(str(step), tool, arguments_of(tool), output=output_of(tool), step=step)
             for step, tool in enumerate(run.steps)
         )
         yield dtdr.Demonstration(f"run-{number}", run.query, dtdr.Plan(calls))
@@ -232,6 +233,11 @@ def demonstrations(runs: list[ScriptedRun]) -> Iterator[dtdr.Demonstration]:
 def arguments_of(tool: str) -> dict[str, Any]:
     """What the scripted model calls a tool with."""
     return FILE_STEPS.get(tool, {"id": "A-17", "note": "as agreed"})
+
+
+def output_of(tool: str) -> dict[str, Any]:
+    """What a scripted tool answers."""
+    return {"ok": tool, "state": "open", "owner": "Ann"}
 
 
 def scripted_tools(count: int) -> list[dict[str, Any]]:
@@ -257,7 +263,7 @@ def _definition(name: str) -> dict[str, Any]:
             "properties": {
                 "id": {**text, "description": f"Identifier of the {item}, such as A-17."},
                 "note": {**text, "description": "What is written into the history."},
-                "filter": {**text, "description": f"Only what matches, in the query language of {item}."},
+                "filter": {**text, "description": f"Only what matches, in the terms of {item}."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": 20},
             },
             "required": ["id"],
@@ -280,7 +286,7 @@ async def serve_tools(count: int) -> None:
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        text = json.dumps({"ok": params.name, "state": "open", "owner": "Ann"})
+        text = json.dumps(output_of(params.name))
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     server: Server[Any] = Server("scripted", on_list_tools=list_tools, on_call_tool=call_tool)
@@ -323,7 +329,7 @@ async def serve_proxy(config: Path) -> None:
 
 
 SEARCHES = ("ToolSearch", "tool_search", "search_tools")
-"""Tools that find tools: Claude Code's, Codex's, and ``dtdr mcp``'s."""
+"""Tools that find tools: Claude Code's, Codex's, and ``dtdr mcp``'s; asked in turns."""
 
 
 @dataclass
@@ -365,15 +371,14 @@ class Script:
                 self.position += 1
                 self.requests.append(request)
                 return full, arguments_of(wanted)
-            search = next((name for name in tools for s in SEARCHES if is_named(name, s)), None)
-            if search is not None and self.tries < 2:
+            searches = [name for s in SEARCHES for name in tools if is_named(name, s)]
+            if self.tries < 2 * len(searches):
+                search = searches[self.tries % len(searches)]
                 request.searched = True
                 self.tries += 1
                 self.requests.append(request)
                 text = wanted.replace("_", " ").replace("-", " ")
-                if search.endswith("ToolSearch") and self.tries == 1:
-                    text = f"+{wanted}"
-                return search, {"query": text}
+                return search, {"query": f"+{wanted}" if search == "ToolSearch" else text}
             self.requests.append(request)
             self.unreached.append(wanted)
             self.position, self.tries = self.position + 1, 0
@@ -381,13 +386,21 @@ class Script:
         return None
 
 
+SERVERS = ("everything", "files", "scripted", "tools")
+"""Names of servers in clients' configurations; the last is the gateway's, or the proxy's."""
+
+
 def is_named(full: str, name: str) -> bool:
     """Whether a client's name for a tool is that tool: clients put the server's name before it."""
-    plain = full.replace("-", "_")
-    name = name.replace("-", "_")
-    return plain == name or plain.endswith((f"__{name}", f".{name}", f"tools_{name}")) or any(
-        plain == f"{server}_{name}" for server in ("files", "everything", "scripted")
-    )
+    known = {"", *(f"{server}_" for server in SERVERS)}
+    known |= {f"mcp__{server}__" for server in SERVERS}
+    plain, name = full.replace("-", "_"), name.replace("-", "_")
+    return plain.endswith(name) and plain.removesuffix(name) in known
+
+
+def is_of_server(full: str) -> bool:
+    """Whether a tool is of an MCP server, by the client's name for it."""
+    return full.startswith(("mcp__", *(f"{server}_" for server in SERVERS)))
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -486,7 +499,7 @@ def read_tools(body: Mapping[str, Any]) -> dict[str, int]:
 def _each(tool: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if tool.get("type") == "namespace":
         for inner in tool.get("tools") or ():
-            yield f"{tool['name']}\0{inner['name']}".replace("__\0", "__").replace("\0", "__"), inner
+            yield f"{tool['name'].removesuffix('__')}__{inner['name']}", inner
     else:
         yield str(tool.get("name") or tool.get("type")), tool
 
@@ -495,8 +508,7 @@ def _messages_events(call: tuple[str, dict[str, Any]] | None) -> list[dict[str, 
     usage = {"input_tokens": 1_000, "output_tokens": 20}
     message = {
         "id": f"msg_{random.randrange(1 << 40):x}", "type": "message", "role": "assistant",
-        "model": "scripted", "content": [], "stop_reason": None, "stop_sequence": None,
-        "usage": usage,
+        "model": "scripted", "content": [], "stop_reason": None, "usage": usage,
     }  # fmt: skip
     if call is None:
         block: dict[str, Any] = {"type": "text", "text": ""}
@@ -511,7 +523,7 @@ def _messages_events(call: tuple[str, dict[str, Any]] | None) -> list[dict[str, 
         {"type": "content_block_start", "index": 0, "content_block": block},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage},
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
         {"type": "message_stop"},
     ]  # fmt: skip
 
@@ -521,8 +533,8 @@ def _responses_events(
 ) -> list[dict[str, Any]]:
     identity = f"{random.randrange(1 << 40):x}"
     response: dict[str, Any] = {
-        "id": f"resp_{identity}", "object": "response", "model": "scripted", "status": "in_progress",
-        "output": [], "created_at": 0,
+        "id": f"resp_{identity}", "object": "response", "model": "scripted", "output": [],
+        "status": "in_progress", "created_at": 0,
     }  # fmt: skip
     if call is None:
         text = {"type": "output_text", "text": "Done.", "annotations": []}

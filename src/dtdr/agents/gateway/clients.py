@@ -68,6 +68,7 @@ class ClientState:
         characters: kept in ``calls``.
         running: calls that are being worked on, and open streams of changes.
         awaited: set when the client has listed again after the latest notice of a change.
+        lists_again: whether the client asks for its list after a notice, as far as was seen.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
         log_level: least severe log message that the client asked for; None: all.
@@ -93,6 +94,7 @@ class ClientState:
     ranking: anyio.Lock = field(default_factory=anyio.Lock)
     ranked_for: object = None
     awaited: anyio.Event | None = None
+    lists_again: bool = True
 
     characters: int = 0
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)

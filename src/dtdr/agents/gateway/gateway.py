@@ -45,8 +45,9 @@ HEAD_START = 0.02
 Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
 is answered after the new list is there."""
 
-LISTING_SECONDS = 0.25
-"""How long an answer waits for a client that is told of a new list to ask for it."""
+LISTING_SECONDS = 2.0
+"""How long an answer waits for a client that is told of a new list to ask for it; one that did not
+is not waited for again."""
 
 CLEAN_UP_SECONDS = 15.0
 """How often runs and clients that have gone silent are looked for."""
@@ -186,6 +187,8 @@ class Gateway:
             f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
             "the tools it finds are then listed and can be called."
         ]
+        if subjects := self.catalog.subjects():
+            parts.append(f"Search before you do without a tool for: {', '.join(subjects)}.")
         parts += [
             f"## {upstream.name}\n{upstream.instructions}"
             for upstream in self.upstreams.values()
@@ -228,10 +231,10 @@ class Gateway:
         if not self.options.whole_run:
             return
         await self._refresh_and_notify(state, 0.0)
-        if state.awaited is not None:
-            with anyio.move_on_after(LISTING_SECONDS):
+        if state.awaited is not None and state.lists_again:
+            with anyio.move_on_after(LISTING_SECONDS) as scope:
                 await state.awaited.wait()
-            state.awaited = None
+            state.lists_again = not scope.cancelled_caught
 
     async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
         try:

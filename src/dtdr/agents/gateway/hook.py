@@ -12,8 +12,9 @@ import sys
 LONGEST = 1 << 20
 """Bytes of what a client hands its hook; a longer prompt is not told."""
 
-SECONDS = 0.3
-"""How long the prompt may wait for a gateway: until the client has listed its tools again."""
+SECONDS = 3.0
+"""How long the prompt may wait at most for a gateway, which answers in milliseconds unless the
+machine is very busy: once the client has listed its tools again."""
 
 
 def folder() -> str:
@@ -40,10 +41,9 @@ def main() -> None:
             connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             connection.settimeout(SECONDS)
             connection.connect(path.removesuffix(".key") + ".sock")
-            message = memoryview(secret + b"\n" + told)
+            message = memoryview(secret + b"\n" + told + b"\0")
             while message:
                 message = message[connection.send(message) :]
-            connection.shutdown(_socket.SHUT_WR)
             connection.recv(1)
             connection.close()
         except OSError:

@@ -26,6 +26,9 @@ logger = logging.getLogger("dtdr.mcp")
 READ_SECONDS = 1.0
 """For a hook to say what it has to say."""
 
+_BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, asyncio.LimitOverrunError)
+"""What something else than a hook may cause."""
+
 
 @asynccontextmanager
 async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIterator[None]:
@@ -39,12 +42,12 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
     socket, key = path.with_suffix(".sock"), path.with_suffix(".key")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError, TimeoutError):
+        with suppress(*_BROKEN):
             async with asyncio.timeout(READ_SECONDS):
                 given = await reader.readline()
                 if hmac.compare_digest(given, secret.encode() + b"\n"):
-                    told = json.loads(await _read(reader))
-                    prompt = told.get("prompt") if isinstance(told, dict) else None
+                    told = await reader.readuntil(b"\0")  # no more than the limit is read
+                    prompt = json.loads(told[:-1])["prompt"]
                     if isinstance(prompt, str):
                         await take(prompt)
         writer.close()
@@ -67,14 +70,6 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
                 file.unlink()
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    """All that comes, up to what a hook sends."""
-    told = b""
-    while len(told) <= LONGEST and (more := await reader.read(LONGEST)):
-        told += more
-    return told
-
-
 def _prepare(place: Path) -> None:
     """Make the folder, which must be the user's alone, and remove what killed gateways left."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,15 +78,9 @@ def _prepare(place: Path) -> None:
         raise OSError(f"{place} must be readable by its owner alone; set its mode to 700")
     for file in place.iterdir():
         number = file.stem.rpartition("-")[2]
-        if number.isdecimal() and not _is_running(int(number)):
+        try:
+            os.kill(int(number), 0)
+        except (ProcessLookupError, ValueError, OverflowError):
             file.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        except OSError:
+            continue  # another user's process, which has the number of a gateway that is gone

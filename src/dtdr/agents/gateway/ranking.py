@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -60,7 +61,7 @@ class Ranker:
 
     def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         policy.check(retriever.calibration_)
-        self._rank = rank_ahead if whole_run else Model.rank
+        self._whole_run = whole_run
         self._retriever = retriever
         self._policy = policy
         self._workers = Workers(1, RANKING_SECONDS)
@@ -91,7 +92,8 @@ class Ranker:
         selector = ToolSelector(self._policy, kept=kept)
 
         def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
-            selection = selector.select(names, self._rank(self._retriever, query, read()))
+            rank = partial(rank_ahead, self._retriever) if self._whole_run else self._retriever.rank
+            selection = selector.select(names, rank(query, read()))
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)

@@ -61,8 +61,13 @@ class ToolHandlers:
         state.notified = state.shown
         if state.awaited is not None:
             state.awaited.set()
-        shown = filter(None, map(gateway.catalog.get, state.shown))
-        return {"tools": [SEARCH_DEFINITION, *(_load_always(tool.definition) for tool in shown)]}
+            state.lists_again = True
+        tools = [tool.definition for tool in map(gateway.catalog.get, state.shown) if tool]
+        most = gateway.options.policy.top_k
+        # All tools are no choice: they are listed because ranking failed.
+        if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
+            tools = [_load_always(tool) for tool in tools]
+        return {"tools": [SEARCH_DEFINITION, *tools]}
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
         """The result of the upstream's tool, shown or hidden, or of the search.

@@ -4,10 +4,10 @@
     python benchmarks/clients.py [--clients claude-code codex opencode] [--runs 10] [--json]
 
 Each program runs headless, as it is published, in a network namespace that has only loopback, with
-an empty environment, a home of its own, a made-up key and its documented base URL. Behind it are two
-published MCP servers and scripted tools (``clients_world.py``): directly, behind a plain proxy, or
-behind ``dtdr mcp`` as ``dtdr mcp --setup CLIENT --write`` sets it up, with a model learned from 40
-scripted runs. The model server records which definitions each request holds.
+an empty environment, a home of its own, a made-up key and its documented base URL. Behind it are
+two published MCP servers and scripted tools (``clients_world.py``): directly, behind a plain proxy,
+or behind ``dtdr mcp`` as ``dtdr mcp --setup CLIENT --write`` sets it up, with a model learned from
+40 scripted runs. The model server records which definitions each request holds.
 """
 
 from __future__ import annotations

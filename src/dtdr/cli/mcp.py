@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "DTDR_MCP_KEY"
 
-TOP = 12
+TOP = 15
 """Tools of a list that is chosen for a whole run, unless ``--top`` says how many."""
 
 

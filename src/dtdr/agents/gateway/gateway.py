@@ -57,6 +57,10 @@ START_SECONDS = 10.0
 Clients commonly give a server 30 to 60 s to answer their first message."""
 
 
+WHOLE_RUN_START_SECONDS = 20.0
+"""The same where the first list is the one that a client's LLM reads."""
+
+
 class Gateway:
     """The state behind one served endpoint; ``running`` keeps its servers connected.
 
@@ -147,7 +151,8 @@ class Gateway:
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._clean_up)
-                with anyio.move_on_after(min(START_SECONDS, self.options.connect_seconds)):
+                wait = WHOLE_RUN_START_SECONDS if self.options.whole_run else START_SECONDS
+                with anyio.move_on_after(min(wait, self.options.connect_seconds)):
                     for upstream in self.upstreams.values():
                         await upstream.tried.wait()
                 self._has_started = True

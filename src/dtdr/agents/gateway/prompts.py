@@ -56,8 +56,8 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
     try:
         _prepare(path.parent)
         server = await asyncio.start_unix_server(answer, socket, limit=LONGEST)
-        with open(os.open(key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-            file.write(secret)
+        with open(os.open(key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+            stream.write(secret)
     except (OSError, AttributeError, NotImplementedError) as error:  # Windows has no such sockets
         logger.warning("hooks cannot tell this gateway what the user wrote: %s", error)
     try:

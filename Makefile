@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests and BLAS threads fight over the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test test-slow test-nightly test-llm test-studio studio lint audit format types unit bench bench-smoke soak docs dist test-sdist test-examples clean
+.PHONY: demo test test-slow test-nightly test-llm test-studio studio lint audit format types unit bench bench-smoke soak clients docs dist test-sdist test-examples clean
 
 demo: $(VENV)/.base
 	@$(BIN)/dtdr demo
@@ -76,6 +76,12 @@ bench: $(VENV)/.dev
 
 bench-smoke: $(VENV)/.dev
 	for script in benchmarks/*.py benchmarks/integrations/masks.py; do $(TEST_ENV) $(BIN)/python $$script --smoke || exit 1; done
+
+# The coding agents that benchmarks/clients.py and a slow test try, 1.2 GB; neither needs them.
+clients:
+	npm install --prefix .cache/clients --no-save --no-audit --no-fund --silent \
+	  @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0 opencode-ai@1.18.33 \
+	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 
 # Server and gateway for half an hour, under everything at once; make soak MINUTES=120 for longer.
 MINUTES ?= 30

@@ -25,6 +25,7 @@ from examples.hotel.log_formats import (
     otel,
     otel_events,
     otlp_span,
+    responses_items,
     write_lines,
 )
 from hypothesis import strategies as st
@@ -106,6 +107,35 @@ def openai_responses_streamed(turns):
     return records
 
 
+def codex(turns):
+    """A rollout file; the definitions are those that a search found."""
+    time = "2026-03-01T12:00:00.000Z"
+    functions = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    search = {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "users"}}
+    found = {"type": "tool_search_output", "call_id": "s", "tools": functions}
+    context = "<environment_context>\n  <cwd>/home/ann</cwd>\n</environment_context>"
+    payloads = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": context}]},
+        search,
+        found,
+    ]
+    for entered, output in responses_items(turns):
+        for item in entered:
+            if isinstance(item.get("output"), str):
+                clock = {"type": "input_text", "text": "Wall time: 0.1 seconds\nOutput:"}
+                text = {"type": "input_text", "text": item["output"]}
+                item = {**item, "output": [clock, text]}
+            payloads.append(item)
+        payloads += output
+    session = {"timestamp": time, "type": "session_meta", "payload": {"id": "session-7"}}
+    items = [
+        {"timestamp": time, "ordinal": number, "type": "response_item", "payload": item}
+        for number, item in enumerate(payloads)
+    ]
+    begin = {"timestamp": time, "type": "event_msg", "payload": {"type": "task_started"}}
+    return [session, begin, *items]
+
+
 RENDERINGS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "openai-chat": openai_chat,
     "openai-chat, whole conversations": openai_chat_bare,
@@ -124,6 +154,7 @@ RENDERINGS: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "openai-responses, streamed": openai_responses_streamed,
     "anthropic, streamed": anthropic_streamed,
     "claude-code": claude_code,
+    "codex": codex,
 }
 
 TIMED = ("otel", "openinference", "langsmith", "langfuse", "mcp")

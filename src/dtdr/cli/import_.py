@@ -103,7 +103,7 @@ def import_traces(
     Args:
         files (FILES): Log files, plain or gzipped, or - for standard input. The format may be named
             before them: openai-chat, openai-responses, anthropic, otel, openinference, langsmith,
-            langfuse, mcp, claude-code or dtdr; else it is found.
+            langfuse, mcp, claude-code, codex or dtdr; else it is found.
         output (FILE): The demonstrations to write, as JSON lines or (.parquet) as Parquet; with
             --workers or --engine ray a folder, with a Parquet file a log.
         tools_out (FILE): Write the tool definitions in the logs there; default: tools.json in the

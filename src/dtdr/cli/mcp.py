@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli.options import ALLOW_ENDPOINT
-from dtdr.errors import InputError
+from dtdr.cli.output import note
+from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
 
 KEY_VARIABLE = "DTDR_MCP_KEY"
+
+TOP = 15
+"""Tools of a list that is chosen for a whole run, unless ``--top`` says how many."""
 
 
 def mcp(
@@ -30,6 +35,7 @@ def mcp(
     top: Annotated[int, typer.Option(min=1)] = 10,
     coverage: float | None = None,
     sticky: str = "grow",
+    whole_run: bool = False,
     always: list[str] | None = None,
     query: str | None = None,
     learn: Path | None = None,
@@ -41,6 +47,8 @@ def mcp(
     odd_calls: str = "ignore",
     wait: Annotated[float, typer.Option(min=0)] = 5.0,
     verbose: bool = False,
+    setup: str | None = None,
+    write: bool = False,
     allow_endpoint: ALLOW_ENDPOINT = None,
 ) -> None:
     """Run an MCP gateway that lists only the most likely tools.
@@ -59,6 +67,8 @@ def mcp(
         coverage (C): List the fewest of them that have the right one with probability C (dtdr-f).
         sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
             only for a clearly better tool; none: the list follows the ranking.
+        whole_run: Choose the list for the whole run instead of the next call, and change it only
+            where that is worth a lost prompt cache; for clients that load tools once.
         always (TOOL): Always list this tool; repeatable.
         query (TEXT): Query to rank for until the client sends the user's intent.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
@@ -74,7 +84,15 @@ def mcp(
             for unusual calls, refuse does not make them, ignore checks none.
         wait (SECONDS): How long a call waits for an absent server before it fails.
         verbose: Log to standard error.
+        setup (CLIENT): Print the configuration and the hook that put this gateway into claude-code,
+            codex or opencode, and end.
+        write: With --setup, write them instead: into this project, for codex into ~/.codex.
     """
+    if setup is not None:
+        _set_up(setup, write=write)
+        return
+    if write:
+        raise InputError("--write says that --setup writes its files; give --setup CLIENT as well")
     from dtdr.agents.early_calls import PrefetchBounds
     from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
     from dtdr.agents.policy import ToolPolicy
@@ -95,6 +113,7 @@ def mcp(
     )
     options = GatewayOptions(
         policy=policy,
+        whole_run=whole_run,
         learn=learn,
         redact=redact,
         outputs=outputs,
@@ -107,6 +126,36 @@ def mcp(
         options = replace(options, query=query)
     _log_to_standard_error(verbose=verbose)
     _serve(Gateway(load(model), specs, options), http)
+
+
+def _set_up(client: str, *, write: bool) -> None:
+    from dtdr.agents.gateway.setup import make_setup
+
+    for path, text in make_setup(client, _gateway_command(sys.argv[1:])).items():
+        if not write:
+            typer.echo(f"# {path}\n{text}")
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        note(f"wrote {path}")
+
+
+def _gateway_command(words: list[str]) -> list[str]:
+    """The command that starts this gateway for a client, in whatever folder the client runs."""
+    end = words.index("--") if "--" in words else len(words)
+    kept: list[str] = []
+    for word in words[:end]:
+        if kept and kept[-1] == "--setup":
+            kept.pop()
+        elif word != "--write" and not word.startswith("--setup="):
+            is_path = kept[-1:] in (["mcp"], ["--config"], ["--learn"], ["--pin"])
+            kept.append(os.path.abspath(word) if is_path and word[0] != "-" else word)
+    kept += [] if "--top" in kept else ["--top", str(TOP)]
+    kept += [] if "--whole-run" in kept else ["--whole-run"]
+    return [sys.executable, "-m", "dtdr", *kept, *words[end:]]
 
 
 def _serve(gateway: Gateway, http: str | None) -> None:

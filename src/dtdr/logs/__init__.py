@@ -13,6 +13,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.data.shards import is_sharded
 from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.claude_code import ClaudeCode
+from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
 from dtdr.logs.cut_options import CutOptions, Failed, Order, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
@@ -35,6 +36,7 @@ FORMATS: dict[str, type[TraceFormat]] = {
     for fmt in (
         Canonical,
         ClaudeCode,
+        Codex,
         MCP,
         LangSmith,
         OpenInference,

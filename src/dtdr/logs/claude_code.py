@@ -27,6 +27,9 @@ _NAMING_ARGUMENTS = {
 """Tools that stand for many, with the prefix of the names they are given and the arguments that
 say which: ``Skill`` with ``{"skill": "pdf"}`` is ``skill:pdf``."""
 
+_SEARCH = "ToolSearch"
+"""Loads definitions that were deferred: no step of the user's task."""
+
 _SPOKEN = ("user", "assistant")
 
 
@@ -64,6 +67,7 @@ class ClaudeCode(TraceFormat):
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The session, with its sub-agents in the calls that began them."""
         session = _Session([json_codec.loads(payload) for payload in payloads])
+        self.counts["searches for tools"] += len(session.searches)
         for trace in session.traces(key):
             trace.group = key
             yield trace
@@ -75,6 +79,7 @@ class _Session:
     def __init__(self, lines: list[Mapping[str, Any]]) -> None:
         self.threads: dict[str, list[tuple[int, Item]]] = {"": []}
         self.called_by: dict[str, str] = {}
+        self.searches: set[str] = set()
         self.failed = False
         self._thread_of: dict[str, str] = {}
         self._positions: dict[str, int] = {}
@@ -137,6 +142,10 @@ class _Session:
         agent = first_of(line.get("toolUseResult"), "agentId")
         told = {"role": line["type"], "timestamp": line.get("timestamp"), **message}
         for item in items_of(told):
+            if isinstance(item, ToolCallRequest) and item.tool == _SEARCH:
+                self.searches.add(item.id)
+            if getattr(item, "id", None) in self.searches:
+                continue
             if isinstance(item, ToolCallRequest):
                 item = replace(item, tool=_full_name(item))
             elif isinstance(agent, str) and not isinstance(item, UserMessage):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dtdr.agents.search import described_tool
 from dtdr.predict.search import ToolSearch
-from dtdr.rankers.descriptions import document
+from dtdr.rankers.descriptions import document, name_words
 from dtdr.rankers.ranking import Ranking
 
 SEPARATOR = "__"
 """In a full name; providers of LLMs allow letters, digits, ``_`` and ``-`` in names."""
+
+
+MAX_SUBJECTS = 40
+"""In the instructions, which some clients cut after 2,000 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ class Catalog(Names):
             if upstream in up:
                 raw_name = str(definition.get("name", ""))
                 exposed = {**definition, "name": name}
-                known_as = self._model_name(name, raw_name)
+                known_as = self._model_name(name, upstream, raw_name)
                 self._by_name[name] = CatalogTool(name, upstream, raw_name, exposed, known_as)
         self._by_model_name = {}
         for tool in self._by_name.values():
@@ -178,7 +183,7 @@ class Catalog(Names):
             return name
         listed = self.name_of(*owner)
         tool = self._by_name.get(listed)
-        known_as = self._model_name(listed, owner[1]) if tool is None else tool.known_as
+        known_as = self._model_name(listed, *owner) if tool is None else tool.known_as
         return known_as or listed
 
     def model_names(self) -> tuple[str, ...]:
@@ -197,6 +202,15 @@ class Catalog(Names):
         """Every tool that can be called now, in the order of the upstreams."""
         return tuple(self._by_name)
 
+    def subjects(self) -> list[str]:
+        """What tools are about, by the words of their names; those of demonstrations first.
+
+        The first word of a name says what the tool does, the others what it works on.
+        """
+        tools = sorted(self._by_name.values(), key=lambda tool: tool.known_as is None)
+        words = (" ".join(name_words(tool.raw_name).split()[1:]) for tool in tools)
+        return list(islice(dict.fromkeys(filter(None, words)), MAX_SUBJECTS))
+
     def search(
         self, text: str, limit: int, run: Ranking | None = None, asked: Ranking | None = None
     ) -> list[str]:
@@ -210,8 +224,10 @@ class Catalog(Names):
             )
         return [name for name, _ in self._search.find(text, limit, run=run, asked=asked)]
 
-    def _model_name(self, name: str, raw_name: str) -> str | None:
-        return next((item for item in (name, raw_name) if self._is_known(item)), None)
+    def _model_name(self, name: str, upstream: str, raw_name: str) -> str | None:
+        # Claude Code and Codex write the last one into their transcripts.
+        candidates = (name, raw_name, f"mcp__{upstream}__{raw_name}")
+        return next(filter(self._is_known, candidates), None)
 
 
 def _document(tool: CatalogTool) -> str:

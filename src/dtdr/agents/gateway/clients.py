@@ -47,6 +47,9 @@ later calls the names alone."""
 MAX_ALL_CHARACTERS = 50_000_000
 """What is kept of all runs together; beyond it, runs of the clients longest silent end early."""
 
+STDIO = "stdio"
+"""Key of the client over standard input and output that names no conversation."""
+
 Context = ServerRequestContext[Any, Any]
 
 
@@ -64,6 +67,8 @@ class ClientState:
         kept: model names that a sticky policy goes on from after the latest ranking.
         characters: kept in ``calls``.
         running: calls that are being worked on, and open streams of changes.
+        awaited: set when the client has listed again after the latest notice of a change.
+        lists_again: whether the client asks for its list after a notice, as far as was seen.
         last_call: when the latest call began or ended, by the monotonic clock.
         wire: the channel for notifications; None until the first request.
         log_level: least severe log message that the client asked for; None: all.
@@ -88,6 +93,8 @@ class ClientState:
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
     ranking: anyio.Lock = field(default_factory=anyio.Lock)
     ranked_for: object = None
+    awaited: anyio.Event | None = None
+    lists_again: bool = True
 
     characters: int = 0
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
@@ -160,17 +167,21 @@ class ClientState:
         """Whether the run has stood still for so long."""
         return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
 
-    def kept_before(self, step: tuple[str, tuple[str, ...]]) -> tuple[str, ...]:
+    def kept_before(
+        self, step: tuple[str, tuple[str, ...]], *, lasts: bool = False
+    ) -> tuple[str, ...]:
         """What was kept at the step before, to which ranking a step again does not add.
 
-        A step is ranked again when a server comes or goes. Another query begins another set.
+        A step is ranked again when a server comes or goes.
 
         Args:
             step: the query and the history that are ranked for.
+            lasts: what was kept for one query is kept for the next one; otherwise another query
+                begins another set.
         """
         if step != self._step:
             is_same_query = self._step is not None and self._step[0] == step[0]
-            self._kept_before = self.kept if is_same_query else ()
+            self._kept_before = self.kept if lasts or is_same_query else ()
             self._step = step
         return self._kept_before
 
@@ -208,7 +219,16 @@ class Clients:
 
     def of(self, context: Context) -> ClientState:
         """The state of the client that sent a request."""
-        key = client_key(context)
+        state = self.at(client_key(context))
+        self._requests += 1
+        if self._requests % 50 == 0:  # which add 5 million characters at most
+            self._bound()
+        state.wire = context.session
+        state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return state
+
+    def at(self, key: str) -> ClientState:
+        """The state of the client with that key."""
         state = self._states.pop(key, None)
         if state is None:
             self.forget_idle()
@@ -216,12 +236,7 @@ class Clients:
                 self._ended(self._states.pop(next(iter(self._states))))
             state = ClientState(key)
         self._states[key] = state  # put last: the first is the one longest untouched
-        self._requests += 1
-        if self._requests % 50 == 0:  # which add 5 million characters at most
-            self._bound()
         state.touched = time.monotonic()
-        state.wire = context.session
-        state.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return state
 
     def _bound(self) -> None:
@@ -294,7 +309,7 @@ def client_key(context: Context) -> str:
     request: Any = context.request
     headers = getattr(request, "headers", None)
     if headers is None:
-        return f"named {named}" if isinstance(named, str) else "stdio"
+        return f"named {named}" if isinstance(named, str) else STDIO
     address = "" if request.client is None else request.client.host
     owner = f"{headers.get('authorization', '')} {address}"
     if isinstance(named, str):

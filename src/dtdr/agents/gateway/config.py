@@ -79,12 +79,21 @@ OddCalls = Literal["ignore", "log", "refuse"]
 
 DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow", fallback=False)
 
+LOST_CACHE = 0.5
+"""Share of the next calls that a new list for the whole run must add. A tool that is missing is
+searched for and then listed, so it costs the prompt cache as well, and the search besides: with
+probability p, p × (cache + search) against the cache now. A search is another request that reads
+the prompt, and seconds of the user's; at the price of a lost cache, a new list pays from .5 on."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
     """How the gateway chooses and learns.
 
     Attributes:
+        whole_run: the list is chosen for the next calls of the run instead of the next one, and
+            changes only where that is worth the client's prompt cache (``LOST_CACHE``), whatever
+            the policy's ``sticky``; answers wait until the client has listed again.
         policy: how many ranked tools are shown and when they may change. ``grow``, the default,
             keeps a tool that was shown until the run ends, so that the list changes less often and
             the client's prompt cache holds longer. ``always_include`` are names as clients see
@@ -109,6 +118,7 @@ class GatewayOptions:
     """
 
     policy: ToolPolicy = DEFAULT_POLICY
+    whole_run: bool = False
     query: str = MCP.default_query
     learn: Path | None = None
     redact: bool = True
@@ -121,6 +131,13 @@ class GatewayOptions:
     connect_seconds: float = 30.0
     wait_seconds: float = 5.0
     idle_seconds: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.whole_run:
+            if self.policy.coverage is not None:
+                raise InputError("a list for the whole run has no coverage; give --top instead")
+            policy = replace(self.policy, sticky="confidence", tolerance=LOST_CACHE)
+            object.__setattr__(self, "policy", policy)
 
 
 def parse_upstream(text: str) -> UpstreamSpec:

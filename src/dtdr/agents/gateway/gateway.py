@@ -14,7 +14,14 @@ from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
 from dtdr.agents.gateway.catalog import Catalog
-from dtdr.agents.gateway.clients import MAX_RANKED_CHARACTERS, Clients, ClientState, shorten
+from dtdr.agents.gateway.clients import (
+    MAX_RANKED_CHARACTERS,
+    MAX_TEXT,
+    STDIO,
+    Clients,
+    ClientState,
+    shorten,
+)
 from dtdr.agents.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
 from dtdr.agents.gateway.learning import Learner, Recorder
@@ -38,12 +45,20 @@ HEAD_START = 0.02
 Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a tool that takes longer
 is answered after the new list is there."""
 
+LISTING_SECONDS = 2.0
+"""How long an answer waits for a client that is told of a new list to ask for it; one that did not
+is not waited for again."""
+
 CLEAN_UP_SECONDS = 15.0
 """How often runs and clients that have gone silent are looked for."""
 
 START_SECONDS = 10.0
 """How long clients wait for slow servers at the start; whichever comes later joins the list then.
 Clients commonly give a server 30 to 60 s to answer their first message."""
+
+
+WHOLE_RUN_START_SECONDS = 20.0
+"""The same where the first list is the one that a client's LLM reads."""
 
 
 class Gateway:
@@ -77,7 +92,7 @@ class Gateway:
                 outputs=options.outputs,
             )
             self._learner = Learner(recorder, retriever)
-        self.ranker = Ranker(retriever, options.policy)
+        self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
         # A tool named like the end of a plan would be the end of a plan to the model.
@@ -123,7 +138,8 @@ class Gateway:
                 for upstream in self.upstreams.values():
                     tasks.start_soon(upstream.run)
                 tasks.start_soon(self._clean_up)
-                await self._wait_for_servers(min(START_SECONDS, self.options.connect_seconds))
+                wait = WHOLE_RUN_START_SECONDS if self.options.whole_run else START_SECONDS
+                await self._wait_for_servers(min(wait, self.options.connect_seconds))
                 self._has_started = True
                 await self._register_tools()
                 self._report()
@@ -164,6 +180,8 @@ class Gateway:
             f"Not every tool is listed. Call {SEARCH_TOOL} with what you want to do to find more; "
             "the tools it finds are then listed and can be called."
         ]
+        if subjects := self.catalog.subjects():
+            parts.append(f"Search before you do without a tool for: {', '.join(subjects)}.")
         parts += [
             f"## {upstream.name}\n{upstream.instructions}"
             for upstream in self.upstreams.values()
@@ -198,12 +216,26 @@ class Gateway:
             query = state.query(self.options.query)
             self._tasks.start_soon(self.prefetcher.start, state, query)
 
+    async def await_listing(self, state: ClientState) -> None:
+        """Wait until a client has the new list, where it is one for the whole run.
+
+        The client asks its LLM as soon as it is answered, with the list that it has then.
+        """
+        if not self.options.whole_run:
+            return
+        await self._refresh_and_notify(state, 0.0)
+        if state.awaited is not None and state.lists_again:
+            with anyio.move_on_after(LISTING_SECONDS) as scope:
+                await state.awaited.wait()
+            state.lists_again = not scope.cancelled_caught
+
     async def _refresh_and_notify(self, state: ClientState, delay: float) -> None:
         try:
             await anyio.sleep(delay)
             await self.refresh(state)
             if state.notified is not None and state.notified != state.shown:
                 state.notified = state.shown
+                state.awaited = anyio.Event()
                 await state.bus.publish(ToolsListChanged())
                 if state.wire is not None and not state.is_modern:
                     await state.wire.send_tool_list_changed()
@@ -218,7 +250,12 @@ class Gateway:
         known = self.catalog.model_names()
         if state.intent and not state.calls:  # a request that needs no tool is shown the search
             known = (*known, SEARCH_TOOL)
-        kept = state.kept_before((query, tuple(history)))
+        whole_run = self.options.whole_run
+        kept = state.kept_before((query, tuple(history)), lasts=whole_run)
+        if whole_run:
+            # What was called or found is listed in any case, and may be the next tool as well.
+            listed = (*state.called, *state.searched)
+            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
         ranked = await self.ranker.select(kept, known, query, self.history_of(state))
         if ranked is None:
             return self.catalog.names()
@@ -276,6 +313,27 @@ class Gateway:
         if self.options.odd_calls == "log":
             return None
         return refuse_odd_call(surprise)
+
+    def take_intent(self, state: ClientState, text: str) -> None:
+        """Take up what the user wants; another text than before begins another run."""
+        intent = text[:MAX_TEXT]
+        if not intent.strip() or intent == state.intent:
+            return
+        # Until it has called a tool, the client's LLM may not have read the list.
+        kept = state.kept if self.options.whole_run and state.calls else ()
+        if state.intent:
+            self.end_run(state)
+        if self.options.whole_run:
+            state.kept = kept
+        state.intent = intent
+        self.schedule_prefetch(state)
+
+    async def take_prompt(self, text: str) -> None:
+        """Take up what the user wrote, from the hook of the one client over pipes."""
+        for state in tuple(self.clients) or (self.clients.at(STDIO),):
+            self.take_intent(state, text)
+            self.schedule_refresh(state)
+            await self.await_listing(state)
 
     # -- runs ------------------------------------------------------------------------------------
 

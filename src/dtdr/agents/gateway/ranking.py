@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
+import numpy as np
 
 from dtdr.agents.gateway.catalog import CatalogTool
 from dtdr.agents.policy import ToolPolicy, ToolSelector
@@ -29,6 +31,13 @@ RANKING_SECONDS = 5.0
 """For one ranking, which takes milliseconds unless it waits for an encoder's server; clients wait
 for their list of tools meanwhile."""
 
+CALLS_AHEAD = 6
+CONTINUATIONS = 4
+"""How far ``rank_ahead`` looks, and along how many ways. Ten tools chosen once for scripted runs
+held out of 40 (120 tools) have .53 of the calls for the next call alone, .77 for 3 calls ahead
+along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along four, in 3, 10, 15, 21 and
+30 ms."""
+
 ReadHistory = Callable[[], Sequence[CallLike]]
 
 
@@ -38,6 +47,7 @@ class Ranker:
     Args:
         retriever: a fitted model.
         policy: how many tools are shown, and when the set may change.
+        whole_run: choose for the next calls instead of the next one (``rank_ahead``).
 
     Attributes:
         registered: names of the tools that the model knows by their descriptions only.
@@ -51,8 +61,9 @@ class Ranker:
         InputError: the policy asks for a coverage that the model is not calibrated for.
     """
 
-    def __init__(self, retriever: Model, policy: ToolPolicy) -> None:
+    def __init__(self, retriever: Model, policy: ToolPolicy, *, whole_run: bool = False) -> None:
         policy.check(retriever.calibration_)
+        self._whole_run = whole_run
         self._retriever = retriever
         self._policy = policy
         self._workers = Workers(1, RANKING_SECONDS)
@@ -85,7 +96,8 @@ class Ranker:
         selector = ToolSelector(self._policy, kept=kept)
 
         def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
-            selection = selector.select(names, self._retriever.rank(query, read(), offered=names))
+            rank = partial(rank_ahead, self._retriever) if self._whole_run else self._retriever.rank
+            selection = selector.select(names, rank(query, read(), offered=names))
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)
@@ -180,3 +192,48 @@ class Ranker:
             self.generation += 1
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
+
+
+def rank_ahead(
+    model: Model,
+    query: str,
+    history: Sequence[CallLike],
+    *,
+    offered: Collection[str] | None = None,
+) -> Ranking:
+    """Tools by their expected share of the next calls, where ``Model.rank`` is about one call.
+
+    Follows the likeliest continuations of the run. For a list that a client's LLM reads once.
+
+    Args:
+        model: fitted.
+        query: what the user wants.
+        history: the calls so far, oldest first.
+        offered: see ``Model.rank``.
+    """
+    likeliest: list[tuple[float, tuple[CallLike, ...]]] = [(1.0, tuple(history))]
+    first: Ranking | None = None
+    total: Any = 0.0
+    for _ in range(CALLS_AHEAD):
+        runs = [as_run(query, calls, offered=offered) for _, calls in likeliest]
+        rankings = model.rank_batch(runs)
+        if first is not None and rankings[0].vocabulary != first.vocabulary:
+            break  # tools were registered meanwhile, and all is ranked again
+        first = first or rankings[0]
+        end = first.vocabulary.index(END) if END in first.vocabulary else None
+        following = []
+        for (weight, calls), ranking in zip(likeliest, rankings, strict=True):
+            shares = weight * ranking.scores
+            if end is not None:
+                shares[end] = 0.0
+            total = total + shares
+            for position in np.argsort(-shares, kind="stable")[:CONTINUATIONS]:
+                tool = first.vocabulary[position]
+                following.append((float(shares[position]), (*calls, tool)))
+        following.sort(key=lambda item: -item[0])
+        likeliest = [item for item in following[:CONTINUATIONS] if item[0] > 0]
+        if not likeliest:
+            break
+    if first is None or not total.sum():
+        return model.rank(query, history, offered=offered)
+    return Ranking(first.vocabulary, total / total.sum())

@@ -19,6 +19,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from dtdr.agents.gateway.gateway import Gateway
+from dtdr.agents.gateway.prompts import listen_for_prompts
 from dtdr.agents.gateway.server import GatewayServer
 
 LONGEST_LINE = 1 << 30
@@ -27,7 +28,11 @@ LONGEST_LINE = 1 << 30
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve one client over standard input and output, until it closes them."""
-    async with gateway.run(), anyio.create_task_group() as tasks:
+    async with (
+        gateway.run(),
+        listen_for_prompts(gateway.take_prompt),
+        anyio.create_task_group() as tasks,
+    ):
 
         async def terminate(number: int) -> None:
             tasks.cancel_scope.cancel()

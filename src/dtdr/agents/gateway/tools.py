@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
-from dtdr.agents.gateway.clients import INTENT_KEY, MAX_TEXT, ClientState, Context
+from dtdr.agents.gateway.clients import INTENT_KEY, ClientState, Context
 from dtdr.agents.gateway.connection import RawResult, UnavailableError
 from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
@@ -29,11 +29,16 @@ SHORT_TEXT = 20_000
 UNAVAILABLE_KEY = "dtdr/unavailable"
 """``_meta`` key of a result that stands in for that of a server that is away."""
 
+ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
+"""``_meta`` of a listed tool: clients that defer MCP tools behind a search of their own, as Claude
+Code does, load it at once. What is listed was chosen already."""
+
 SEARCH_DEFINITION: dict[str, Any] = {
     "name": search.SEARCH_TOOL,
     "description": search.DESCRIPTION,
     "inputSchema": search.PARAMETERS,
     "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    "_meta": ALWAYS_LOAD,
 }
 
 
@@ -54,8 +59,15 @@ class ToolHandlers:
         self._take_intent(state, context)
         await gateway.refresh(state)
         state.notified = state.shown
-        shown = map(gateway.catalog.get, state.shown)
-        return {"tools": [SEARCH_DEFINITION, *(tool.definition for tool in shown if tool)]}
+        if state.awaited is not None:
+            state.awaited.set()
+            state.lists_again = True
+        tools = [tool.definition for tool in map(gateway.catalog.get, state.shown) if tool]
+        most = gateway.options.policy.top_k
+        # All tools are no choice: they are listed because ranking failed.
+        if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
+            tools = [_load_always(tool) for tool in tools]
+        return {"tools": [SEARCH_DEFINITION, *tools]}
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
         """The result of the upstream's tool, shown or hidden, or of the search.
@@ -88,7 +100,6 @@ class ToolHandlers:
             if self._gateway.keeps_calls and result.get("resultType") != "input_required":
                 output = await _read_output(result)
                 call.output = state.keep(output, learns=self._gateway.learns)
-            return result
         except BaseException:
             call.failed = True
             raise
@@ -97,6 +108,8 @@ class ToolHandlers:
             state.running -= 1
             self._gateway.schedule_refresh(state)
             self._gateway.schedule_prefetch(state)
+        await self._gateway.await_listing(state)
+        return result
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool's arguments, for the SDK's check of headers against them."""
@@ -164,17 +177,10 @@ class ToolHandlers:
         return call
 
     def _take_intent(self, state: ClientState, context: Context) -> None:
-        """Take up what the client says the user wants; another intent begins another run."""
+        """Take up what the client says the user wants."""
         intent = (context.meta or {}).get(INTENT_KEY)
-        if not isinstance(intent, str) or not intent[:MAX_TEXT].strip():
-            return
-        intent = intent[:MAX_TEXT]
-        if intent == state.intent:
-            return
-        if state.intent:
-            self._gateway.end_run(state)
-        state.intent = intent
-        self._gateway.schedule_prefetch(state)
+        if isinstance(intent, str):
+            self._gateway.take_intent(state, intent)
 
     async def _search(self, state: ClientState, arguments: Mapping[str, Any]) -> RawResult:
         """Tools for a text, which the client sees from now on."""
@@ -187,6 +193,7 @@ class ToolHandlers:
         names = await self._find(state, state.searches[-1], limit)
         state.add_matches(names, max(limit, search.LIMIT))
         gateway.schedule_refresh(state)
+        await gateway.await_listing(state)
         tools = [tool for name in names if (tool := gateway.catalog.get(name)) is not None]
         shown = [
             {
@@ -206,6 +213,10 @@ class ToolHandlers:
         query, read = state.query(gateway.options.query), gateway.history_of(state)
         rankings = await gateway.ranker.rank_search(text, query, read)
         return gateway.catalog.search(text, limit, *(rankings or ()))
+
+
+def _load_always(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {**definition, "_meta": {**definition.get("_meta", {}), **ALWAYS_LOAD}}
 
 
 async def _read_output(result: RawResult) -> Any:

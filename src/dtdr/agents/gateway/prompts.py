@@ -1,0 +1,86 @@
+"""Takes the user's prompts from the hook of the client that started this gateway.
+
+MCP does not carry what the user wrote. A client's hook does: it runs ``hook.py``, which finds the
+gateways of its client by the client's process number, and writes the prompt to their Unix sockets.
+The prompt is in no file, and no port is open that a page in a browser could reach. Each gateway has
+a secret, in a file that only its user can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import os
+import secrets
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from dtdr.agents.gateway.hook import LONGEST, folder
+
+logger = logging.getLogger("dtdr.mcp")
+
+READ_SECONDS = 1.0
+"""For a hook to say what it has to say."""
+
+_BROKEN = (OSError, EOFError, ValueError, LookupError, TypeError, asyncio.LimitOverrunError)
+"""What something else than a hook may cause."""
+
+
+@asynccontextmanager
+async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIterator[None]:
+    """Listen while the block runs; where that is not possible, the log says why.
+
+    Args:
+        take: called with each prompt; the hook waits until it is done.
+    """
+    secret = secrets.token_hex(16)
+    path = Path(folder()) / f"{os.getppid()}-{os.getpid()}"
+    socket, key = path.with_suffix(".sock"), path.with_suffix(".key")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(*_BROKEN):
+            async with asyncio.timeout(READ_SECONDS):
+                given = await reader.readline()
+                if hmac.compare_digest(given, secret.encode() + b"\n"):
+                    told = await reader.readuntil(b"\0")  # no more than the limit is read
+                    prompt = json.loads(told[:-1])["prompt"]
+                    if isinstance(prompt, str):
+                        await take(prompt)
+        writer.close()
+
+    server = None
+    try:
+        _prepare(path.parent)
+        server = await asyncio.start_unix_server(answer, socket, limit=LONGEST)
+        with open(os.open(key, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+            stream.write(secret)
+    except (OSError, AttributeError, NotImplementedError) as error:  # Windows has no such sockets
+        logger.warning("hooks cannot tell this gateway what the user wrote: %s", error)
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.close()
+        for file in (key, socket):
+            with suppress(OSError):
+                file.unlink()
+
+
+def _prepare(place: Path) -> None:
+    """Make the folder, which must be the user's alone, and remove what killed gateways left."""
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = place.stat()
+    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise OSError(f"{place} must be readable by its owner alone; set its mode to 700")
+    for file in place.iterdir():
+        number = file.stem.rpartition("-")[2]
+        try:
+            os.kill(int(number), 0)
+        except (ProcessLookupError, ValueError, OverflowError):
+            file.unlink(missing_ok=True)
+        except OSError:
+            continue  # another user's process, which has the number of a gateway that is gone

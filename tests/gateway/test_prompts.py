@@ -1,0 +1,174 @@
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from dtdr.agents.gateway import hook
+from dtdr.agents.gateway.prompts import listen_for_prompts
+from dtdr.cli import run
+from tests.command_line import is_one_sentence
+from tests.gateway.helpers import NAMES, few, gateway_client, names, stdio
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="hooks reach gateways by Unix sockets"),
+]
+PROMPT = "please do the weather work number 3"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+async def tell(prompt: object = PROMPT, client: object = None, secret: str | None = None) -> None:
+    """Run the hook as a client does; these gateways' client is this process's parent."""
+    if secret is not None:
+        for key in Path(hook.folder()).glob("*.key"):
+            key.write_text(secret)
+    command = [sys.executable, "-I", "-S", hook.__file__, str(client or os.getppid())]
+    is_raw = isinstance(prompt, str) and prompt.startswith("{")
+    told = str(prompt) if is_raw else json.dumps({"prompt": prompt})
+    done = await anyio.run_process(command, input=told.encode(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@contextlib.asynccontextmanager
+async def listening():
+    taken: list[str] = []
+
+    async def take(prompt: str) -> None:
+        taken.append(prompt)
+
+    async with listen_for_prompts(take):
+        yield taken
+
+
+async def test_the_hook_says_nothing_where_no_gateway_runs_and_only_its_own_clients_is_told(home):
+    await tell()
+    async with listening() as taken:
+        files = list(Path(hook.folder()).iterdir())
+        assert {file.stat().st_mode & 0o777 for file in files if file.suffix == ".key"} == {0o600}
+        assert Path(hook.folder()).stat().st_mode & 0o777 == 0o700
+        await tell(client=1)
+        await tell("{broken")
+        await tell('{"prompt": 7}')
+        await tell("x" * (hook.LONGEST + 1))
+        assert taken == []
+        await tell()
+        assert taken == [PROMPT]
+        assert not any(PROMPT in file.read_text() for file in files if file.suffix == ".key")
+        await tell(secret="guessed")
+        assert taken == [PROMPT]
+    assert list(Path(hook.folder()).iterdir()) == []
+    await tell()
+
+
+async def test_a_second_gateway_has_its_own_secret_and_a_killed_one_leaves_nothing(home):
+    place = Path(hook.folder())
+    place.mkdir(mode=0o700, parents=True)
+    killed = place / "1-999999999.key"
+    killed.write_text("old")
+    program = (
+        "import asyncio, sys\nfrom dtdr.agents.gateway.prompts import listen_for_prompts\n"
+        "async def take(prompt): print(prompt, flush=True)\n"
+        "async def main():\n"
+        "    async with listen_for_prompts(take):\n"
+        "        print('ready', flush=True)\n"
+        "        await asyncio.to_thread(sys.stdin.read)\n"
+        "asyncio.run(main())\n"
+    )
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    gateways = [subprocess.Popen([sys.executable, "-c", program], **pipes) for _ in range(2)]
+    try:
+        assert [process.stdout.readline() for process in gateways] == ["ready\n"] * 2
+        assert not killed.exists()
+        keys = {key.read_text() for key in place.glob(f"{os.getpid()}-*.key")}
+        assert len(keys) == 2
+        await tell(client=os.getpid())
+        assert [process.stdout.readline() for process in gateways] == [f"{PROMPT}\n"] * 2
+    finally:
+        for process in gateways:
+            process.communicate()
+
+
+async def test_a_folder_that_others_can_read_is_not_used(home, caplog):
+    place = Path(hook.folder())
+    place.mkdir(parents=True)
+    place.chmod(0o755)
+    async with listening() as taken:
+        await tell()
+    assert taken == []
+    assert "set its mode to 700" in caplog.text
+
+
+async def test_a_list_for_the_whole_run_follows_prompts_and_keeps_what_was_found(model):
+    options = {"whole_run": True}
+    policy = few(2, sticky="none")
+    servers = [stdio("full", tools=30, names=NAMES)]
+    async with gateway_client(model, servers, policy=policy, options=options) as (
+        client,
+        gateway,
+    ):
+        listed = (await client.list_tools()).tools
+        assert all((tool.meta or {}).get("anthropic/alwaysLoad") is True for tool in listed)
+        await gateway.take_prompt(PROMPT)
+        assert set(await names(client)) == {"find_place", "get_weather"}
+        await gateway.take_prompt("please do the file work number 2")
+        assert set(await names(client)) == {"open_file", "summarize_file"}
+        await client.call_tool("open_file", {})
+        await client.call_tool("search_tools", {"query": "tool_7", "limit": 1})
+        (found,) = set(await names(client)) - {"open_file", "summarize_file"}
+        await client.call_tool("summarize_file", {})
+        assert found in await names(client)
+        await gateway.take_prompt(PROMPT)
+        await client.call_tool("find_place", {})
+        assert {"open_file", "find_place", "get_weather"} <= set(await names(client))
+        assert "place" in gateway.instructions
+
+
+def test_setup_prints_by_default_and_writes_beside_what_is_there(
+    home, tmp_path, monkeypatch, capsys
+):
+    def dtdr(*words: str) -> tuple[int, str, str]:
+        arguments = ["mcp", "model", "--config", "servers.json", *words]
+        monkeypatch.setattr(sys, "argv", ["dtdr", *arguments])
+        return run(arguments), *capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    Path(".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
+    before = set(tmp_path.rglob("*"))
+    for client in ("claude-code", "codex", "opencode"):
+        code, out, _ = dtdr("--setup", client)
+        assert (code, "hook.py" in out) == (0, True)
+        assert str(tmp_path / "servers.json") in out
+    assert set(tmp_path.rglob("*")) == before
+
+    for client in ("claude-code", "claude-code", "codex", "opencode"):
+        assert dtdr("--setup", client, "--write")[0] == 0
+    servers = json.loads(Path(".mcp.json").read_text())["mcpServers"]
+    assert set(servers) == {"mine", "tools"}
+    command = servers["tools"]["args"]
+    assert command[-3:] == ["--top", "15", "--whole-run"]
+    assert "--setup" not in command
+    hooks = json.loads(Path(".claude/settings.json").read_text())["hooks"]["UserPromptSubmit"]
+    assert len(hooks) == 1
+    codex = tomllib.loads((tmp_path / ".codex/config.toml").read_text())
+    assert codex["mcp_servers"]["tools"]["args"] == command
+    assert "hook.py" in codex["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
+    opencode = json.loads(Path("opencode.json").read_text())["mcp"]["tools"]["command"]
+    assert opencode[1:] == command
+
+    Path(".mcp.json").write_text("[]")
+    for words in (["--setup", "claude-code"], ["--setup", "vim"], ["--setup=codex"], ["--write"]):
+        code, _, error = dtdr(*words)
+        assert code == 2
+        assert is_one_sentence(error)

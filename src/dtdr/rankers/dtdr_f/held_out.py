@@ -14,7 +14,7 @@ from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
-from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit
+from dtdr.rankers.dtdr_f.ranker import CandidateRanker, LinearFit, RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import rule_out_end
@@ -22,7 +22,7 @@ from dtdr.rankers.vectors import rule_out_end
 _NEW_TOOL_STEPS = 2_000
 """Steps in which tools are looked at as if they were new, of more: a dozen features are weighed."""
 AS_IT_IS, REWORDED, UNKNOWN = range(3)
-_REWORDED_EVERY, _UNKNOWN_PLANS = 4, 40
+_REWORDED_EVERY, _UNKNOWN_PLANS = 8, 40
 """Of how many plans one is ranked with some words of its query unknown too; and how many plans of
 a fold with all of them unknown, which say how often such a query goes wrong."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
@@ -183,18 +183,20 @@ class HeldOut:
         Args:
             new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
         """
+        prior = self._layout.prior
         halves = [[step for step in self.steps if step.half == half] for half in (0, 1)]
-        mix, decay = (1.0, 1.0), ranker.DECAYS[-1]
+        mix, decay = (1.0, 1.0), ranker.DECAYS[0]
         checks: tuple[CandidateRanker | None, CandidateRanker | None] = (None, None)
         if all(any(step.right.any() for step in half) for half in halves):
-            even, odd = map(self._stack, halves)
-            decay = ranker.choose_decay((even, odd), self._layout.prior)
-            fits = self._fit(even, decay), self._fit(odd, decay)
-            mix = ranker.choose_mix(fits, (odd, even))
+            parts = [self._stack(half) for half in halves]
+            linear = [LinearFit(part, prior, ranker.DECAYS) for part in parts]
+            decay = ranker.choose_decay(linear, parts[::-1])
+            fits = [self._fit(part, decay) for part in linear]
+            mix = ranker.choose_mix(fits, parts[::-1])
             checks = (fits[0].mix(*mix), fits[1].mix(*mix))
         whole = None
         if any(step.right.any() for step in self.steps):
-            whole = self._fit(self._stack(self.steps), decay)
+            whole = self._fit(LinearFit(self._stack(self.steps), prior, [decay]), decay)
         judged: list[list[calibration.Judged]] = [[], [], []]
         for half, check in zip(reversed(halves), checks, strict=True):
             for step in half:
@@ -210,15 +212,14 @@ class HeldOut:
             else Calibration(),
         )
 
-    def _stack(self, steps: Iterable[HeldOutStep]) -> tuple[Matrix, Matrix]:
-        """Features and right candidates of the steps with an acceptable candidate."""
+    def _stack(self, steps: Iterable[HeldOutStep]) -> Steps:
+        """The steps with an acceptable candidate."""
         usable = [step for step in steps if step.right.any()]
         features = np.stack([step.table[:-1] for step in usable]).transpose(0, 2, 1)
-        return features, np.stack([step.right for step in usable])
+        return Steps(features, np.stack([step.right for step in usable]))
 
-    def _fit(self, steps: tuple[Matrix, Matrix], decay: float) -> RankerFit:
-        prior, seed = self._layout.prior, self._seed
-        return RankerFit.of(*steps, prior=prior, tools=self._tools, decay=decay, seed=seed)
+    def _fit(self, linear: LinearFit, decay: float) -> RankerFit:
+        return RankerFit.of(linear, decay, tools=self._tools, seed=self._seed)
 
     def _new_tools(self, share: float) -> NewToolScorer | None:
         """What the steps say about tools as if they had no demonstrations; None without any."""

@@ -37,7 +37,7 @@ _AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
 more decay, .0026 on T-Eval, .0005 on TinyAgent, .006 on TRAJECT by sequence."""
 _MAX_PASSES = 300_000
 """Steps times epochs: 7,500 steps get all epochs, more get fewer."""
-DECAYS, _ROUNDS = (3.0, 30.0, 300.0), 60
+DECAYS, _ROUNDS = (300.0, 30.0, 3.0), 60
 """How strongly weights of the linear ranker are drawn to those of the probabilities alone, which
 steps of other plans choose."""
 _CONSTANT = 2e-4
@@ -97,28 +97,76 @@ class CandidateRanker:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Steps of held-out plans.
+
+    Attributes:
+        features: shape (steps, k, features).
+        right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
+    """
+
+    features: Matrix
+    right: Matrix
+
+    def likelihood(self, scores: Matrix, temperature: float) -> float:
+        """Mean log probability of what is right; scores of shape (steps, k)."""
+        return -marginal_cross_entropy(scores / np.float32(temperature), self.right)[0]
+
+
+class LinearFit:
+    """Linear rankers of some steps, one for each decay, on standardised features.
+
+    The weights of log probabilities are learned first, then all, drawn to these.
+
+    Args:
+        steps: to learn from.
+        prior: shape (features,): weights of log probabilities to start from, else 0.
+        decays: how strongly the weights are drawn, the strongest first: each fit goes on from
+            the one before.
+
+    Attributes:
+        inputs: shape (steps, k, features).
+        weights: by decay, each of shape (features,).
+    """
+
+    def __init__(self, steps: Steps, prior: Matrix, decays: Sequence[float]) -> None:
+        features = steps.features
+        self.right = steps.right
+        self.mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+        scale[scale < _CONSTANT] = 1
+        self.scale = scale
+        self.inputs: Matrix = np.ascontiguousarray((features - self.mean) / scale, np.float32)
+        start = (prior * scale).astype(np.float32)
+        experts = np.flatnonzero(prior)
+        if len(experts):
+            expert = start[experts]
+            start[experts] = _minimise(self.inputs[:, :, experts], self.right, expert, expert, 1.0)
+        self.weights: dict[float, Matrix] = {}
+        weights = start
+        for decay in decays:
+            weights = _minimise(self.inputs, self.right, start, weights, decay)
+            self.weights[decay] = weights
+
+    def scores(self, features: Matrix, decay: float) -> Matrix:
+        """Of candidates, shape (steps, k)."""
+        scores: Matrix = (features - self.mean) @ (self.weights[decay] / self.scale)
+        return scores
+
+
+@dataclass(frozen=True)
 class RankerFit:
     """A linear ranker, and a network that goes on from it.
 
     Attributes:
-        linear: parameters of the one.
-        network: of the other, on features standardised alike.
+        linear: shape (features,): weights of the one.
+        network: parameters of the other, on features standardised alike.
     """
 
-    linear: dict[str, Matrix]
+    linear: Matrix
     network: dict[str, Matrix]
 
     @classmethod
-    def of(
-        cls,
-        features: Matrix,
-        right: Matrix,
-        *,
-        prior: Matrix,
-        tools: int,
-        decay: float,
-        seed: int,
-    ) -> RankerFit:
+    def of(cls, fit: LinearFit, decay: float, *, tools: int, seed: int) -> RankerFit:
         """Maximise the probability of acceptable candidates taken together.
 
         The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
@@ -126,26 +174,23 @@ class RankerFit:
         how likely an acceptable tool was found.
 
         Args:
-            features: shape (steps, k, features), from held-out plans.
-            right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
-            prior: shape (features,): weights of log probabilities to start from, else 0.
+            fit: of plans that the blocks have not seen.
+            decay: which of its linear rankers the network starts from.
             tools: size of the vocabulary.
-            decay: how strongly the linear weights are drawn to these alone.
             seed: weights and order of the steps.
         """
         rng = np.random.default_rng(seed)
         hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
-        steps, k, width = features.shape
+        inputs, right, linear = fit.inputs, fit.right, fit.weights[decay]
+        steps, k, width = inputs.shape
         epochs = max(3, min(EPOCHS, _MAX_PASSES // max(steps, 1)))
-        mean, scale, inputs = _standardise(features)
-        skip = _fit_linear(inputs, right, prior * scale, decay)
         network = Network(
             {
                 "features": rng.standard_normal((width, hidden), np.float32)
                 / np.float32(width**0.5),
                 "hidden_bias": np.zeros(hidden, np.float32),
                 "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
-                "skip": skip[:, None].copy(),
+                "skip": linear[:, None].copy(),
             }
         )
 
@@ -170,11 +215,12 @@ class RankerFit:
             averaged=_AVERAGED,
         )
         learned = network.parameters
-        shared = {"mean": mean, "scale": scale, "hidden_bias": learned["hidden_bias"]}
         return cls(
-            {"skip": skip},
+            linear,
             {
-                **shared,
+                "mean": fit.mean,
+                "scale": fit.scale,
+                "hidden_bias": learned["hidden_bias"],
                 "features": learned["features"],
                 "output": learned["output"][:, 0],
                 "skip": learned["skip"][:, 0],
@@ -188,17 +234,13 @@ class RankerFit:
             share: 0 to 1.
             temperature: that the scores are divided by.
         """
-        skip = self.linear["skip"] + np.float32(share) * (
-            self.network["skip"] - self.linear["skip"]
-        )
+        skip = self.linear + np.float32(share) * (self.network["skip"] - self.linear)
         output = self.network["output"] * np.float32(share / temperature)
         skip /= np.float32(temperature)
         return CandidateRanker({**self.network, "skip": skip, "output": output})
 
 
-def choose_mix(
-    fits: Sequence[RankerFit], others: Sequence[tuple[Matrix, Matrix]]
-) -> tuple[float, float]:
+def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[float, float]:
     """The share of the network and the temperature by which other plans' steps are likeliest.
 
     The network is worth .02 to .09 on T-Eval and TinyAgent, but overfits a few hundred steps of
@@ -206,66 +248,39 @@ def choose_mix(
 
     Args:
         fits: rankers of parts of the plans.
-        others: of each, features and right candidates of plans that it has not seen.
+        others: of each, steps of plans that it has not seen.
     """
     likelihoods = np.zeros((len(_SHARES), len(_TEMPERATURES)))
-    for fit, (features, right) in zip(fits, others, strict=True):
-        steps, k, width = features.shape
+    for fit, other in zip(fits, others, strict=True):
+        steps, k, width = other.features.shape
         table = np.ones((width + 1, steps * k), np.float32)
-        table[:-1] = features.reshape(-1, width).T
+        table[:-1] = other.features.reshape(-1, width).T
         for number, share in enumerate(_SHARES):
             scores = fit.mix(share, 1.0).scores(table).reshape(steps, k)
-            likelihoods[number] += _likelihoods(scores, right)
+            likelihoods[number] += [other.likelihood(scores, each) for each in _TEMPERATURES]
     best, at = divmod(int(likelihoods.argmax()), len(_TEMPERATURES))
     return _SHARES[best], _TEMPERATURES[at]
 
 
-def choose_decay(parts: Sequence[tuple[Matrix, Matrix]], prior: Matrix) -> float:
-    """The decay of the linear ranker by which the other of two parts of the steps is likelier.
+def choose_decay(fits: Sequence[LinearFit], others: Sequence[Steps]) -> float:
+    """The decay of linear rankers by which steps of other plans are likeliest.
 
     Args:
-        parts: of each, features and right candidates.
-        prior: see ``RankerFit.of``.
+        fits: rankers of parts of the plans.
+        others: of each, steps of plans that it has not seen.
     """
-    likelihoods = np.zeros(len(DECAYS))
-    for one, other in (parts, parts[::-1]):
-        mean, scale, inputs = _standardise(one[0])
-        for number, decay in enumerate(DECAYS):
-            skip = _fit_linear(inputs, one[1], prior * scale, decay)
-            scores = (other[0] - mean) @ (skip / scale)
-            likelihoods[number] += max(_likelihoods(scores, other[1]))
-    return DECAYS[int(likelihoods.argmax())]
+    likelihoods = dict.fromkeys(DECAYS, 0.0)
+    for fit, other in zip(fits, others, strict=True):
+        for decay in DECAYS:
+            scores = fit.scores(other.features, decay)
+            likelihoods[decay] += max(other.likelihood(scores, each) for each in _TEMPERATURES)
+    return max(DECAYS, key=likelihoods.__getitem__)
 
 
-def _likelihoods(scores: Matrix, right: Matrix) -> list[float]:
-    """Mean log probability of what is right, at each temperature."""
-    return [
-        -marginal_cross_entropy(scores / np.float32(temperature), right)[0]
-        for temperature in _TEMPERATURES
-    ]
-
-
-def _standardise(features: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Mean and deviation of each feature, and the features by them."""
-    mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
-    scale[scale < _CONSTANT] = 1
-    return mean, scale, np.ascontiguousarray((features - mean) / scale, np.float32)
-
-
-def _fit_linear(inputs: Matrix, right: Matrix, prior: Matrix, decay: float) -> Matrix:
-    """Weights of the features; shape (features,).
-
-    Those of log probabilities first, then all, drawn to these.
-    """
-    experts = np.flatnonzero(prior)
-    start = prior.astype(np.float32)
-    if len(experts):
-        start[experts] = _minimise(inputs[:, :, experts], right, start[experts], 1.0)
-    return _minimise(inputs, right, start, decay)
-
-
-def _minimise(inputs: Matrix, right: Matrix, start: Matrix, decay: float) -> Matrix:
-    """Weights of a linear ranker that are drawn to ``start``."""
+def _minimise(
+    inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, decay: float
+) -> Matrix:
+    """Weights of a linear ranker that are drawn to ``target``, searched from ``first``."""
     # A process that loads a model and ranks does not need it.
     from scipy.optimize import minimize
 
@@ -275,13 +290,13 @@ def _minimise(inputs: Matrix, right: Matrix, start: Matrix, decay: float) -> Mat
     def loss(weights: Floats) -> tuple[float, Floats]:
         scores = (flat @ weights.astype(np.float32)).reshape(steps, k)
         total, error = marginal_cross_entropy(scores, right)
-        away = weights - start
+        away = weights - target
         total += 0.5 * decay / steps * float(away @ away)
         return total, (error.ravel() @ flat).astype(np.float64) + decay / steps * away
 
-    first = start.astype(np.float64)
     options = {"maxiter": _ROUNDS}
-    weights: Matrix = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
+    start = first.astype(np.float64)
+    weights: Matrix = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
     return weights.astype(np.float32)
 
 

@@ -17,6 +17,7 @@ from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 
 MOST_IN_VIEW = 256
@@ -118,12 +119,14 @@ class FittedBlocks:
             advance: called once a block.
         """
         featurizer = QueryFeaturizer.fit(encoded.queries, documents_of(tools))
+        seen = encoded.plans.seen if seen is None else seen
         training = TrainingSet(
             ToolTexts(tools, featurizer.stems),
             featurizer,
             encoded.plans,
             encoded.runs,
-            encoded.plans.seen if seen is None else seen,
+            seen,
+            WordWeights.fit(featurizer, encoded.plans, tools, seen, seed),
             reference,
             width,
             seed,
@@ -205,6 +208,7 @@ class FittedBlocks:
             before.plans.renumber(position, len(tools)),
             before.runs.renumber(position),
             np.array(position, np.intp)[before.seen],
+            before.asked,
             before.reference,
             before.width,
             before.seed,
@@ -220,6 +224,7 @@ class FittedBlocks:
         training = self.training
         arrays = {
             **training.featurizer.arrays(),
+            **training.asked.arrays(),
             "seen": training.seen.astype(np.int32),
             "reference": np.array([training.reference], np.float64),
         }
@@ -248,6 +253,7 @@ class FittedBlocks:
             encoded.plans,
             encoded.runs,
             arrays["seen"].astype(np.intp),
+            WordWeights.restore(arrays),
             float(arrays["reference"][0]),
             width,
             seed,

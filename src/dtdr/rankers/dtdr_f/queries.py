@@ -27,10 +27,9 @@ from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders.base import Encoder
 
-FEW_QUERIES = 200
-"""Below this number of queries every word of letters counts, those of descriptions too, and
-descriptions are a prior of what words ask for. Validation MRR, five draws: T-Eval with 20
-.570 -> .616, with 100 .735 -> .745; TinyAgent with 20 .810 -> .818."""
+_FEW_QUERIES = 200
+"""Below this number of queries every word of letters counts, those of descriptions too: numbers and
+names of files say nothing about another request."""
 _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
@@ -164,8 +163,7 @@ class QueryFeaturizer:
         rare = 3 if len(queries) >= 500 else 2
         described = EncodedQueries.of([*documents, ""]).rows
         further = None
-        if len(queries) < FEW_QUERIES:
-            # Numbers and names of files say nothing about another request.
+        if len(queries) < _FEW_QUERIES:
             further = np.concatenate([
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
                 for rows in (queries.rows, described)

@@ -277,9 +277,7 @@ def choose_decay(fits: Sequence[LinearFit], others: Sequence[Steps]) -> float:
     return max(DECAYS, key=likelihoods.__getitem__)
 
 
-def _minimise(
-    inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, decay: float
-) -> Matrix:
+def _minimise(inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, decay: float) -> Matrix:
     """Weights of a linear ranker that are drawn to ``target``, searched from ``first``."""
     # A process that loads a model and ranks does not need it.
     from scipy.optimize import minimize

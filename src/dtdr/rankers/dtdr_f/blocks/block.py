@@ -15,24 +15,18 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from dtdr.rankers.descriptions import document
 from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
 from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
-from dtdr.rankers.dtdr_f.queries import FEW_QUERIES, QueryFeatures, QueryFeaturizer
-from dtdr.rankers.dtdr_f.ridge import Weights, learn_weights
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _CACHE_BYTES = 64_000_000
-_HALF_TRUST = 50
-"""Plans beside which a description counts half as much as a plan."""
-MOST_DESCRIBED = 1_024
-"""Tools up to which their descriptions are regressed on: the dual problem is cubic in them."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,7 @@ class TrainingSet:
         runs: what is known of them besides names, one a query.
         seen: the tools that networks have outputs for, the end of plan last; weights are kept in
             this order, so that they do not move when tools do.
+        asked: what words ask for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
         width: hidden units of networks.
@@ -57,6 +52,7 @@ class TrainingSet:
     plans: EncodedPlans
     runs: EncodedRuns
     seen: Indices
+    asked: WordWeights
     reference: float
     width: int
     seed: int
@@ -78,16 +74,6 @@ class TrainingSet:
     def frequency(self) -> Matrix:
         """Scaled number of calls of each tool; shape (tools,)."""
         return (self.plans.frequency * self.scale).astype(np.float32)
-
-    def regress_on_words(self, targets: csr_array) -> Weights:
-        """Weights of words for what plans call of each seen tool; shape (words, seen)."""
-        plans, described = self.plans, None
-        if len(plans) < FEW_QUERIES and len(self.seen) <= MOST_DESCRIBED:
-            texts = [*map(document, self.tools.tools[:-1]), ""]  # the end of plan has none
-            described = csr_array(self.featurizer.encode_words(texts)[self.seen])
-        trust = _HALF_TRUST / (_HALF_TRUST + len(plans))
-        queries = self.featurizer.vectors
-        return learn_weights(queries, targets, plans.weights, self.seed, described, trust)
 
 
 @dataclass(frozen=True, slots=True)

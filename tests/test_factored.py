@@ -215,7 +215,7 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     index = {tool.name: at for at, tool in enumerate(TOOLS)} | {END: len(TOOLS)}
     tools = [*TOOLS, Tool(END, "")]
     importance = np.random.default_rng(3).random(len(singles)) + 0.5
-    plans = EncodedPlans.of(singles, index, importance)
+    plans = EncodedPlans.of(singles, index, importance.tolist())
     featurizer = QueryFeaturizer.fit(EncodedQueries.of([item.query for item in singles]), [])
     rows, sizes = featurizer.parts
     assert (sizes == 1).all()

@@ -101,56 +101,54 @@ class Steps:
     """Steps of held-out plans.
 
     Attributes:
-        features: shape (steps, k, features).
+        features: shape (steps, k, features), standardised.
         right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
+        mean: shape (features,): what was subtracted.
+        scale: shape (features,): what they were divided by.
     """
 
     features: Matrix
     right: Matrix
+    mean: Matrix
+    scale: Matrix
+
+    @classmethod
+    def of(cls, features: Matrix, right: Matrix) -> Steps:
+        """Features as the blocks gave them."""
+        mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+        scale[scale < _CONSTANT] = 1
+        inputs = np.ascontiguousarray((features - mean) / scale, np.float32)
+        return cls(inputs, right, mean, scale)
+
+    def part(self, rows: npt.NDArray[np.bool_]) -> Steps:
+        """Some of the steps, standardised as all are."""
+        return Steps(self.features[rows], self.right[rows], self.mean, self.scale)
 
     def likelihood(self, scores: Matrix, temperature: float) -> float:
         """Mean log probability of what is right; scores of shape (steps, k)."""
         return -marginal_cross_entropy(scores / np.float32(temperature), self.right)[0]
 
 
-class LinearFit:
-    """Linear rankers of some steps, one for each decay, on standardised features.
+def fit_linear(steps: Steps, prior: Matrix, decays: Sequence[float]) -> dict[float, Matrix]:
+    """The weights of linear rankers by decay, each of shape (features,).
 
-    The weights of log probabilities are learned first, then all, drawn to these.
+    Those of log probabilities are learned first, then all, drawn to these.
 
     Args:
         steps: to learn from.
         prior: shape (features,): weights of log probabilities to start from, else 0.
-        decays: how strongly the weights are drawn, the strongest first: each fit goes on from
-            the one before.
-
-    Attributes:
-        inputs: shape (steps, k, features).
-        weights: by decay, each of shape (features,).
+        decays: how strongly the weights are drawn; each fit goes on from the one before.
     """
-
-    def __init__(self, steps: Steps, prior: Matrix, decays: Sequence[float]) -> None:
-        features = steps.features
-        self.right = steps.right
-        self.mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
-        scale[scale < _CONSTANT] = 1
-        self.scale = scale
-        self.inputs: Matrix = np.ascontiguousarray((features - self.mean) / scale, np.float32)
-        start = (prior * scale).astype(np.float32)
-        experts = np.flatnonzero(prior)
-        if len(experts):
-            expert = start[experts]
-            start[experts] = _minimise(self.inputs[:, :, experts], self.right, expert, expert, 1.0)
-        self.weights: dict[float, Matrix] = {}
-        weights = start
-        for decay in decays:
-            weights = _minimise(self.inputs, self.right, start, weights, decay)
-            self.weights[decay] = weights
-
-    def scores(self, features: Matrix, decay: float) -> Matrix:
-        """Of candidates, shape (steps, k)."""
-        scores: Matrix = (features - self.mean) @ (self.weights[decay] / self.scale)
-        return scores
+    inputs, right = steps.features, steps.right
+    start = (prior * steps.scale).astype(np.float32)
+    experts = np.flatnonzero(prior)
+    if len(experts):
+        expert = start[experts]
+        start[experts] = _minimise(inputs[:, :, experts], right, expert, expert, 1.0)
+    found, weights = {}, start
+    for decay in decays:
+        found[decay] = weights = _minimise(inputs, right, start, weights, decay)
+    return found
 
 
 @dataclass(frozen=True)
@@ -159,14 +157,18 @@ class RankerFit:
 
     Attributes:
         linear: shape (features,): weights of the one.
-        network: parameters of the other, on features standardised alike.
+        network: parameters of the other: ``features``, ``hidden_bias``, ``output`` and ``skip``.
+        mean: of the features; see ``Steps``.
+        scale: likewise.
     """
 
     linear: Matrix
     network: dict[str, Matrix]
+    mean: Matrix
+    scale: Matrix
 
     @classmethod
-    def of(cls, fit: LinearFit, decay: float, *, tools: int, seed: int) -> RankerFit:
+    def of(cls, steps: Steps, linear: Matrix, *, tools: int, seed: int) -> RankerFit:
         """Maximise the probability of acceptable candidates taken together.
 
         The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
@@ -174,25 +176,23 @@ class RankerFit:
         how likely an acceptable tool was found.
 
         Args:
-            fit: of plans that the blocks have not seen.
-            decay: which of its linear rankers the network starts from.
+            steps: to learn from.
+            linear: shape (features,): the linear ranker that the network starts from.
             tools: size of the vocabulary.
             seed: weights and order of the steps.
         """
         rng = np.random.default_rng(seed)
         hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
-        inputs, right, linear = fit.inputs, fit.right, fit.weights[decay]
-        steps, k, width = inputs.shape
-        epochs = max(3, min(EPOCHS, _MAX_PASSES // max(steps, 1)))
-        network = Network(
-            {
-                "features": rng.standard_normal((width, hidden), np.float32)
-                / np.float32(width**0.5),
-                "hidden_bias": np.zeros(hidden, np.float32),
-                "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
-                "skip": linear[:, None].copy(),
-            }
-        )
+        inputs, right = steps.features, steps.right
+        count, k, width = inputs.shape
+        epochs = max(3, min(EPOCHS, _MAX_PASSES // max(count, 1)))
+        parameters = {
+            "features": rng.standard_normal((width, hidden), np.float32) / np.float32(width**0.5),
+            "hidden_bias": np.zeros(hidden, np.float32),
+            "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
+            "skip": linear[:, None].copy(),
+        }
+        network = Network(parameters)
 
         def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
             def loss(scores: Matrix) -> tuple[float, Matrix]:
@@ -204,9 +204,9 @@ class RankerFit:
             return network.gradients({"features": Input(rows)}, loss, dropped)[1]
 
         train(
-            network.parameters,
+            parameters,
             gradients,
-            steps,
+            count,
             epochs=epochs,
             batch_size=_BATCH,
             rate=lambda epoch: cosine(_RATE, epoch / epochs, _LEAST_RATE),
@@ -214,18 +214,14 @@ class RankerFit:
             weight_decay=_DECAY,
             averaged=_AVERAGED,
         )
-        learned = network.parameters
-        return cls(
-            linear,
-            {
-                "mean": fit.mean,
-                "scale": fit.scale,
-                "hidden_bias": learned["hidden_bias"],
-                "features": learned["features"],
-                "output": learned["output"][:, 0],
-                "skip": learned["skip"][:, 0],
-            },
-        )
+        return cls(linear, parameters, steps.mean, steps.scale)
+
+    def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
+        """Of the linear ranker and of the network, each of shape (steps, k)."""
+        active = steps.features @ self.network["features"] + self.network["hidden_bias"]
+        np.maximum(active, 0, out=active)
+        network = active @ self.network["output"] + steps.features @ self.network["skip"]
+        return steps.features @ self.linear, network[:, :, 0]
 
     def mix(self, share: float, temperature: float) -> CandidateRanker:
         """The linear ranker with this share of what the network adds to its scores.
@@ -234,10 +230,18 @@ class RankerFit:
             share: 0 to 1.
             temperature: that the scores are divided by.
         """
-        skip = self.linear + np.float32(share) * (self.network["skip"] - self.linear)
-        output = self.network["output"] * np.float32(share / temperature)
-        skip /= np.float32(temperature)
-        return CandidateRanker({**self.network, "skip": skip, "output": output})
+        further = self.network["skip"][:, 0] - self.linear
+        skip: Matrix = self.linear + np.float32(share) * further
+        return CandidateRanker(
+            {
+                "mean": self.mean,
+                "scale": self.scale,
+                "features": self.network["features"],
+                "hidden_bias": self.network["hidden_bias"],
+                "output": self.network["output"][:, 0] * np.float32(share / temperature),
+                "skip": skip / np.float32(temperature),
+            }
+        )
 
 
 def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[float, float]:
@@ -252,27 +256,25 @@ def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[floa
     """
     likelihoods = np.zeros((len(_SHARES), len(_TEMPERATURES)))
     for fit, other in zip(fits, others, strict=True):
-        steps, k, width = other.features.shape
-        table = np.ones((width + 1, steps * k), np.float32)
-        table[:-1] = other.features.reshape(-1, width).T
+        linear, network = fit.scores(other)
         for number, share in enumerate(_SHARES):
-            scores = fit.mix(share, 1.0).scores(table).reshape(steps, k)
+            scores = linear + np.float32(share) * (network - linear)
             likelihoods[number] += [other.likelihood(scores, each) for each in _TEMPERATURES]
     best, at = divmod(int(likelihoods.argmax()), len(_TEMPERATURES))
     return _SHARES[best], _TEMPERATURES[at]
 
 
-def choose_decay(fits: Sequence[LinearFit], others: Sequence[Steps]) -> float:
+def choose_decay(fits: Sequence[Mapping[float, Matrix]], others: Sequence[Steps]) -> float:
     """The decay of linear rankers by which steps of other plans are likeliest.
 
     Args:
-        fits: rankers of parts of the plans.
+        fits: what ``fit_linear`` gave of parts of the plans.
         others: of each, steps of plans that it has not seen.
     """
     likelihoods = dict.fromkeys(DECAYS, 0.0)
     for fit, other in zip(fits, others, strict=True):
         for decay in DECAYS:
-            scores = fit.scores(other.features, decay)
+            scores = other.features @ fit[decay]
             likelihoods[decay] += max(other.likelihood(scores, each) for each in _TEMPERATURES)
     return max(DECAYS, key=likelihoods.__getitem__)
 

@@ -235,10 +235,8 @@ def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
     """Weights of the surface features, and of a constant, for the number of calls of a plan."""
     plans, rows = training.plans, _with_constant(training.featurizer.queries.surface)
     weighted = rows.T * plans.weights
-    lengths: npt.NDArray[np.float64] = np.linalg.solve(
-        weighted @ rows + _RIDGE * np.eye(rows.shape[1]), weighted @ plans.lengths
-    )
-    return lengths
+    kernel = weighted @ rows + _RIDGE * np.eye(rows.shape[1])
+    return np.linalg.solve(kernel, weighted @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

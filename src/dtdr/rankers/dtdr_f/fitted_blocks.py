@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Self
 
@@ -202,16 +202,13 @@ class FittedBlocks:
         """
         before = self.training
         featurizer = before.featurizer.with_documents(documents_of(tools))
-        training = TrainingSet(
-            ToolTexts(tools, featurizer.stems),
-            featurizer,
-            before.plans.renumber(position, len(tools)),
-            before.runs.renumber(position),
-            np.array(position, np.intp)[before.seen],
-            before.asked,
-            before.reference,
-            before.width,
-            before.seed,
+        training = replace(
+            before,
+            tools=ToolTexts(tools, featurizer.stems),
+            featurizer=featurizer,
+            plans=before.plans.renumber(position, len(tools)),
+            runs=before.runs.renumber(position),
+            seen=np.array(position, np.intp)[before.seen],
         )
         return FittedBlocks(
             training, [block.restore(block.arrays(), training) for block in self.blocks]

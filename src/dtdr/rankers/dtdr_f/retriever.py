@@ -40,9 +40,9 @@ class DTDRFactored(NameRanker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
     Each block (``dtdr.rankers.dtdr_f.blocks``) says something about every tool: a network on
-    query and history, counts of the calls made, relations of tools, their descriptions, and an
-    alignment of the calls with the words of the query. One small ranker, shared by all tools, turns
-    that into probabilities. It is trained on plans that the blocks have not seen: the
+    query and history, a chain of the last calls, counts of the calls made, relations of tools,
+    their descriptions, and what each part of the query asks for. One small ranker, shared by all
+    tools, turns that into probabilities. It is trained on plans that the blocks have not seen: the
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:

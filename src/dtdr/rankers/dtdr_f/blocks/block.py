@@ -168,6 +168,7 @@ class Block(ABC):
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.
+        rows: what is said of pairs of tools; None if nothing is.
     """
 
     name: ClassVar[str]
@@ -177,10 +178,15 @@ class Block(ABC):
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
 
+    rows: ToolRows | None = None
+
+    def __init__(self, training: TrainingSet) -> None:  # noqa: B027 - some count nothing
+        """Count what the plans say; blocks that learn more have their own ``fit``."""
+
     @classmethod
-    @abstractmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Learn from demonstrations."""
+        return cls(training)
 
     @abstractmethod
     def start(self, query: Query, out: Matrix) -> Begin | None:
@@ -201,8 +207,10 @@ class Block(ABC):
         """
         return None
 
-    def precompute(self, most: int) -> None:  # noqa: B027 - most blocks have nothing to compute
+    def precompute(self, most: int) -> None:
         """Compute what is otherwise computed when first asked for, among at most so many tools."""
+        if self.rows is not None:
+            self.rows.precompute(most)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is saved; what ``fit`` computes from the plans alone need not be."""

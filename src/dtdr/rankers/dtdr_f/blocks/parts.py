@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Self
 
 import numpy as np
 
@@ -47,11 +46,6 @@ class Parts(Block):
         self._weights = asked.weights.astype(np.float32).reshape(len(asked.weights), -1)
         self._means = asked.mean.ravel()
         self._scale = training.featurizer.words.idf
-
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Nothing further is learned."""
-        return cls(training)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No part is served yet."""

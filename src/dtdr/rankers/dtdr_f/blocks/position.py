@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +75,6 @@ class Position(Block):
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
-
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Learn how many calls a query asks for."""
-        return cls(training)
 
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""

@@ -239,9 +239,6 @@ class FittedBlocks:
         arrays: Mapping[str, npt.NDArray[Any]],
         encoded: EncodedDemonstrations,
         featurizer: QueryFeaturizer,
-        *,
-        width: int,
-        seed: int,
     ) -> Self:
         """Rebuild from the output of ``arrays``."""
         training = TrainingSet(
@@ -252,8 +249,6 @@ class FittedBlocks:
             arrays["seen"].astype(np.intp),
             WordWeights.restore(arrays),
             float(arrays["reference"][0]),
-            width,
-            seed,
         )
         blocks = [
             block.restore(arrays_of(f"{block.name}.", arrays), training)

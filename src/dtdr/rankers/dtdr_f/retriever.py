@@ -227,15 +227,7 @@ class DTDRFactored(NameRanker):
             raise ModelError("an earlier version of dtdr-f made the model; fit it again")
         if not np.array_equal(_checksum(arrays), state[_CHECKSUM]):
             raise ModelError("the arrays of the model are damaged; fit it again")
-        model = FactoredModel.restore(
-            self.blocks,
-            self.tools_,
-            arrays,
-            encoder=self.encoder,
-            width=self.width,
-            seed=self.seed,
-        )
-        self._install(model)
+        self._install(FactoredModel.restore(self.blocks, self.tools_, arrays, self.encoder))
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:

@@ -43,8 +43,8 @@ class TrainingSet:
         asked: what words ask for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
-        width: hidden units of networks.
-        seed: of random numbers.
+        width: hidden units of networks; only what learns needs it.
+        seed: of random numbers; likewise.
     """
 
     tools: ToolTexts
@@ -54,8 +54,8 @@ class TrainingSet:
     seen: Indices
     asked: WordWeights
     reference: float
-    width: int
-    seed: int
+    width: int = 0
+    seed: int = 0
 
     @cached_property
     def slots(self) -> npt.NDArray[np.intp]:

@@ -8,24 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
+from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import NAMES, block_types
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
 from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
-from dtdr.rankers.dtdr_f.ridge import learn_weights
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import SURFACE_FEATURES, QueryText, hash_stem, hash_word, text_stems
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.ranking import Ranking
-from dtdr.rankers.vectors import unit
 from dtdr.text.encoders.lexical import LexicalEncoder
 from tests.helpers import inner
 
@@ -208,15 +207,28 @@ def test_many_sessions_on_many_threads_rank_as_one_does(fitted):
 
 
 def test_weights_of_words_are_those_of_the_primal_ridge_regression():
-    rng = np.random.default_rng(3)
-    words = (rng.random((40, 12)) * (rng.random((40, 12)) < 0.3)).astype(np.float32)
-    called = (rng.random((40, 3)) < 0.3).astype(float)
-    importance = rng.random(40) + 0.5
-    weights = learn_weights(csr_array(words), csr_array(called), importance, 0)
-    above = called - np.average(called, axis=0, weights=importance)
-    kernel = words.T @ (words * importance[:, None]) + 0.3 * np.eye(12)
-    expected = np.linalg.solve(kernel, words.T @ (above * importance[:, None]))
-    assert weights == pytest.approx(expected, abs=1e-3)
+    singles = [
+        Demonstration(f"{name} {filler}", phrase.format(filler), Plan((ToolCall("1", name),)))
+        for name, phrases in SKILLS.items()
+        for phrase, filler in zip(phrases, FILLERS, strict=False)
+    ]
+    index = {tool.name: at for at, tool in enumerate(TOOLS)} | {END: len(TOOLS)}
+    tools = [*TOOLS, Tool(END, "")]
+    importance = np.random.default_rng(3).random(len(singles)) + 0.5
+    plans = EncodedPlans.of(singles, index, importance.tolist())
+    featurizer = QueryFeaturizer.fit(EncodedQueries.of([item.query for item in singles]), [])
+    rows, sizes = featurizer.parts
+    assert (sizes == 1).all()
+    learned = WordWeights.fit(featurizer, plans, tools, np.arange(len(tools)), 0)
+    texts = [f"{name_words(tool.name)} {tool.description}" for tool in TOOLS]
+    words = np.concatenate([rows.toarray(), featurizer.encode_words(texts).toarray()])
+    called = plans.called.toarray()
+    above = np.concatenate([called, np.eye(len(TOOLS), len(tools))])
+    above -= np.average(called, axis=0, weights=importance)
+    counts = np.append(importance, np.ones(len(TOOLS)))[:, None]
+    kernel = words.T @ (words * counts) + np.eye(words.shape[1])
+    expected = np.linalg.solve(kernel, words.T @ (above * counts))
+    assert learned.weights[:, 0] == pytest.approx(expected, abs=2e-3)
 
 
 def test_encoded_plans_give_the_acceptable_tools_of_plans():
@@ -343,26 +355,6 @@ def test_queries_without_any_call_can_be_learned_from(text):
 def test_numbers_out_of_range_are_input_errors(options):
     with pytest.raises(InputError, match="at least"):
         create("dtdr-f", **options)
-
-
-def test_descriptions_count_the_less_the_more_plans_there_are():
-    generator = np.random.default_rng(0)
-    rows = unit(generator.random((400, 6)))
-    called = csr_array((rows[:, :2] > 0.4).astype(float))
-    described = csr_array(np.eye(2, 6, 4))  # two words that queries hold, and each names a tool
-
-    def moved(plans):
-        queries, ones = csr_array(rows[:plans]), np.ones(plans)
-        targets = csr_array(called[:plans])
-        with_texts = learn_weights(queries, targets, ones, 0, described)
-        without = learn_weights(queries, targets, ones, 0)
-        return with_texts.astype(float)[[4, 5], [0, 1]] - without.astype(float)[[4, 5], [0, 1]]
-
-    few, more, many = moved(4), moved(40), moved(400)
-    assert (few > more).all()
-    assert (more > many).all()
-    assert (many > 0).all()
-    assert many.max() < few.min() / 3
 
 
 def test_a_tool_that_ten_demonstrations_never_call_is_ranked_by_its_description(tmp_path):

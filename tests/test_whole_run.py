@@ -13,7 +13,7 @@ from dtdr.data.demonstrations import Message
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
-from dtdr.rankers.dtdr_f.ranker import RankerFit
+from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps, fit_linear
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -273,7 +273,9 @@ def test_a_feature_that_never_varied_decides_little_when_it_does():
     features = rng.standard_normal((200, 4, 3)).astype(np.float32)
     features[..., 2] = 0
     right = (features[..., 0] == features[..., 0].max(axis=1, keepdims=True)).astype(np.float32)
-    fit = RankerFit.of(features, right, prior=np.zeros(3, np.float32), tools=4, decay=3.0, seed=0)
+    steps = Steps.of(features, right)
+    linear = fit_linear(steps, np.zeros(3, np.float32), [3.0])
+    fit = RankerFit.of(steps, linear[3.0], tools=4, seed=0)
     scorer = fit.mix(1.0, 1.0)
     table = np.ones((4, 2), np.float32)
     table[2] = 0, 1

@@ -48,19 +48,13 @@ def hash_runs(words: Hashes, starts: npt.NDArray[np.int64]) -> Hashes:
         words: shape (words of all,): CRC-32 of each word.
         starts: shape (queries + 1,): where the words of each query begin, and the last ones end.
     """
-    count = len(starts) - 1
-    one = np.empty(len(words) + 2 * count, np.uint32)
-    first = starts[:-1] + 2 * np.arange(count)
-    last = starts[1:] + 2 * np.arange(count) + 1
-    inner = np.ones(len(one), np.bool_)
-    inner[first] = inner[last] = False
-    one[inner], one[first], one[last] = words, _START, _END
-    pairs = combine(one[:-1], one[1:])
-    triples = pairs[:-1] * _THIRD + one[2:]
-    inner[first] = True  # now: where a pair begins
-    has_triple = inner.copy()
-    has_triple[last - 1] = False
-    return np.concatenate((pairs[inner[:-1]], triples[has_triple[:-2]]))
+    queries = len(starts) - 1
+    places = np.stack([starts[:-1], starts[1:]], axis=1).ravel()
+    framed = np.insert(words, places, np.tile(np.array([_START, _END], np.uint32), queries))
+    owner = np.repeat(np.arange(queries), np.diff(starts) + 2)
+    pairs = combine(framed[:-1], framed[1:])
+    triples = pairs[:-1] * _THIRD + framed[2:]
+    return np.concatenate((pairs[owner[:-1] == owner[1:]], triples[owner[:-2] == owner[2:]]))
 
 
 def known_share(known: Hashes, words: Hashes) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 
 MOST_IN_VIEW = 256
@@ -121,12 +122,14 @@ class FittedBlocks:
             advance: called once a block.
         """
         featurizer = QueryFeaturizer.fit(encoded.queries, documents_of(tools))
+        seen = encoded.plans.seen if seen is None else seen
         training = TrainingSet(
             ToolTexts(tools, featurizer.stems),
             featurizer,
             encoded.plans,
             encoded.runs,
-            encoded.plans.seen if seen is None else seen,
+            seen,
+            WordWeights.fit(featurizer, encoded.plans, tools, seen, seed),
             reference,
             width,
             seed,
@@ -202,15 +205,13 @@ class FittedBlocks:
         """
         before = self.training
         featurizer = before.featurizer.with_documents(documents_of(tools))
-        training = TrainingSet(
-            ToolTexts(tools, featurizer.stems),
-            featurizer,
-            before.plans.renumber(position, len(tools)),
-            before.runs.renumber(position),
-            np.array(position, np.intp)[before.seen],
-            before.reference,
-            before.width,
-            before.seed,
+        training = replace(
+            before,
+            tools=ToolTexts(tools, featurizer.stems),
+            featurizer=featurizer,
+            plans=before.plans.renumber(position, len(tools)),
+            runs=before.runs.renumber(position),
+            seen=np.array(position, np.intp)[before.seen],
         )
         return FittedBlocks(
             training, [block.restore(block.arrays(), training) for block in self.blocks]
@@ -223,6 +224,7 @@ class FittedBlocks:
         training = self.training
         arrays = {
             **training.featurizer.arrays(),
+            **training.asked.arrays(),
             "seen": training.seen.astype(np.int32),
             "reference": np.array([training.reference], np.float64),
         }
@@ -240,9 +242,6 @@ class FittedBlocks:
         arrays: Mapping[str, npt.NDArray[Any]],
         encoded: EncodedDemonstrations,
         featurizer: QueryFeaturizer,
-        *,
-        width: int,
-        seed: int,
     ) -> Self:
         """Rebuild from the output of ``arrays``."""
         training = TrainingSet(
@@ -251,9 +250,8 @@ class FittedBlocks:
             encoded.plans,
             encoded.runs,
             arrays["seen"].astype(np.intp),
+            WordWeights.restore(arrays),
             float(arrays["reference"][0]),
-            width,
-            seed,
         )
         blocks = [
             block.restore(arrays_of(f"{block.name}.", arrays), training)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
-from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit
+from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import rule_out_end
@@ -22,7 +22,7 @@ from dtdr.rankers.vectors import rule_out_end
 _NEW_TOOL_STEPS = 2_000
 """Steps in which tools are looked at as if they were new, of more: a dozen features are weighed."""
 AS_IT_IS, REWORDED, UNKNOWN = range(3)
-_REWORDED_EVERY, _UNKNOWN_PLANS = 4, 40
+_REWORDED_EVERY, _UNKNOWN_PLANS = 8, 40
 """Of how many plans one is ranked with some words of its query unknown too; and how many plans of
 a fold with all of them unknown."""
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
@@ -82,7 +82,7 @@ class LearnedRanker:
     """
 
     ranker: CandidateRanker | None
-    halves: tuple[CandidateRanker | None, CandidateRanker | None]
+    halves: Sequence[CandidateRanker | None]
     new_tools: NewToolScorer | None
     calibration: Calibration
 
@@ -183,26 +183,33 @@ class HeldOut:
         Args:
             new_tool_share: Good's estimate of the calls to tools that no demonstration calls.
         """
-        halves = [[step for step in self.steps if step.half == half] for half in (0, 1)]
-        mix, decay = (1.0, 1.0), ranker.DECAYS[-1]
-        checks: tuple[CandidateRanker | None, CandidateRanker | None] = (None, None)
-        if all(any(step.right.any() for step in half) for half in halves):
-            even, odd = map(self._stack, halves)
-            decay = ranker.choose_decay((even, odd), self._layout.prior)
-            fits = self._fit(even, decay), self._fit(odd, decay)
-            mix = ranker.choose_mix(fits, (odd, even))
-            checks = (fits[0].mix(*mix), fits[1].mix(*mix))
+        usable = [step for step in self.steps if step.right.any()]
+        mix = (1.0, 1.0)
+        whole: RankerFit | None = None
+        checks: list[CandidateRanker | None] = [None, None]
+        if usable:
+            steps, prior = self._stack(usable), self._layout.prior
+            half = np.array([step.half for step in usable])
+            parts = [steps.part(half == number) for number in (0, 1) if (half == number).any()]
+            decay = ranker.DECAYS[0]
+            if len(parts) == 2:
+                paths = [ranker.fit_linear(part, prior, ranker.DECAYS) for part in parts]
+                decay = ranker.choose_decay(paths, parts[::-1])
+                fits = [
+                    self._fit(part, path[decay]) for part, path in zip(parts, paths, strict=True)
+                ]
+                mix = ranker.choose_mix(fits, parts[::-1])
+                checks = [fit.mix(*mix) for fit in fits]
             # As large as what follows.
-            del even, odd
-        whole = None
-        if any(step.right.any() for step in self.steps):
-            whole = self._fit(self._stack(self.steps), decay)
+            del parts
+            linear = ranker.fit_linear(steps, prior, [decay])[decay]
+            whole = self._fit(steps, linear)
         judged: list[list[calibration.Judged]] = [[], [], []]
-        for half, check in zip(reversed(halves), checks, strict=True):
-            for step in half:
-                if check is not None:
-                    result = step.judge(check, may_end_at_once=self._may_end_at_once)
-                    judged[step.kind].append(result)
+        for step in self.steps:
+            check = checks[1 - step.half]
+            if check is not None:
+                result = step.judge(check, may_end_at_once=self._may_end_at_once)
+                judged[step.kind].append(result)
         return LearnedRanker(
             None if whole is None else whole.mix(*mix),
             checks,
@@ -210,15 +217,12 @@ class HeldOut:
             calibration.calibrate(judged[AS_IT_IS]) if judged[AS_IT_IS] else Calibration(),
         )
 
-    def _stack(self, steps: Iterable[HeldOutStep]) -> tuple[Matrix, Matrix]:
-        """Features and right candidates of the steps with an acceptable candidate."""
-        usable = [step for step in steps if step.right.any()]
-        features = np.stack([step.table[:-1] for step in usable]).transpose(0, 2, 1)
-        return features, np.stack([step.right for step in usable])
+    def _stack(self, steps: Sequence[HeldOutStep]) -> Steps:
+        features = np.stack([step.table[:-1] for step in steps]).transpose(0, 2, 1)
+        return Steps.of(features, np.stack([step.right for step in steps]))
 
-    def _fit(self, steps: tuple[Matrix, Matrix], decay: float) -> RankerFit:
-        prior, seed = self._layout.prior, self._seed
-        return RankerFit.of(*steps, prior=prior, tools=self._tools, decay=decay, seed=seed)
+    def _fit(self, steps: Steps, linear: Matrix) -> RankerFit:
+        return RankerFit.of(steps, linear, tools=self._tools, seed=self._seed)
 
     def _new_tools(self, share: float) -> NewToolScorer | None:
         """What the steps say about tools as if they had no demonstrations; None without any."""

@@ -174,10 +174,7 @@ class FactoredModel:
         names: Sequence[str] | str | None,
         tools: Sequence[Tool],
         arrays: Mapping[str, npt.NDArray[Any]],
-        *,
         encoder: Encoder | None,
-        width: int,
-        seed: int,
     ) -> Self:
         """Rebuild from the output of ``arrays``.
 
@@ -192,9 +189,7 @@ class FactoredModel:
         encoded = EncodedDemonstrations.restore(
             featurizer.queries, plans, arrays_of("runs.", arrays), arrays["groups"]
         )
-        blocks = FittedBlocks.restore(
-            names, tools, arrays, encoded, featurizer, width=width, seed=seed
-        )
+        blocks = FittedBlocks.restore(names, tools, arrays, encoded, featurizer)
         blocks.precompute()
         layout = blocks.layout
         return cls(

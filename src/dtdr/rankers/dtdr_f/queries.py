@@ -27,10 +27,9 @@ from dtdr.rankers.nn import Indices, Matrix
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders.base import Encoder
 
-FEW_QUERIES = 200
-"""Below this number of queries every word of letters counts, those of descriptions too, and
-descriptions are a prior of what words ask for. Validation MRR, five draws: T-Eval with 20
-.570 -> .616, with 100 .735 -> .745; TinyAgent with 20 .810 -> .818."""
+_FEW_QUERIES = 200
+"""Below this number of queries every word of letters counts, those of descriptions too: numbers and
+names of files say nothing about another request."""
 _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
@@ -166,8 +165,7 @@ class QueryFeaturizer:
         rare = 3 if len(queries) >= 500 else 2
         described = EncodedQueries.of([*documents, ""]).rows
         further = None
-        if len(queries) < FEW_QUERIES:
-            # Numbers and names of files say nothing about another request.
+        if len(queries) < _FEW_QUERIES:
             further = np.concatenate([
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
                 for rows in (queries.rows, described)
@@ -176,8 +174,8 @@ class QueryFeaturizer:
         letters = (queries.rows["flags"].values & IS_LETTERS) > 0
         return cls(
             queries,
-            Vocabulary.fit(*_pairs(words), len(queries), rare, further),
-            Vocabulary.fit(*_triples(queries.rows["shape"]), len(queries), rare),
+            Vocabulary.fit(*_phrases(words, 2), len(queries), rare, further),
+            Vocabulary.fit(*_phrases(queries.rows["shape"], 3), len(queries), rare),
             Vocabulary.fit(
                 np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
                 np.concatenate([texts.values, stems.values[letters]]),
@@ -202,7 +200,7 @@ class QueryFeaturizer:
         terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
         row = self.words.row(terms)
         shape = Ragged(text.shape, np.array([0, len(text.shape)]))
-        columns, values = self.shapes.row(self.shapes.columns(_triples(shape)[1]))
+        columns, values = self.shapes.row(self.shapes.columns(_phrases(shape, 3)[1]))
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
             text,
@@ -234,12 +232,12 @@ class QueryFeaturizer:
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_pairs(self.queries.rows["words"]), len(self.queries))
+        return self.words.encode(*_phrases(self.queries.rows["words"], 2), len(self.queries))
 
     @cached_property
     def shape_vectors(self) -> csr_array:
         """Shape (training queries, words + shapes): their vectors."""
-        shapes = _triples(self.queries.rows["shape"])
+        shapes = _phrases(self.queries.rows["shape"], 3)
         shape_rows = self.shapes.encode(*shapes, len(self.queries))
         return csr_array(hstack([self.vectors, shape_rows], format="csr", dtype=np.float32))
 
@@ -269,7 +267,7 @@ class QueryFeaturizer:
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_pairs(EncodedQueries.of(texts).rows["words"]), len(texts))
+        return self.words.encode(*_phrases(EncodedQueries.of(texts).rows["words"], 2), len(texts))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
@@ -311,22 +309,13 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
     return parts
 
 
-def _pairs(rows: Ragged) -> tuple[Indices, Hashes]:
-    """Words and pairs of neighbouring words of many texts, and the text of each."""
-    owner, values = rows.owner, rows.values
-    same = owner[:-1] == owner[1:]
-    return (
-        np.concatenate([owner, owner[:-1][same]]),
-        np.concatenate([values, combine(values[:-1], values[1:])[same]]),
-    )
-
-
-def _triples(rows: Ragged) -> tuple[Indices, Hashes]:
-    """The same with triples."""
-    owner, values = rows.owner, rows.values
-    pairs = combine(values[:-1], values[1:])
-    same, both = owner[:-1] == owner[1:], owner[:-2] == owner[2:]
-    return (
-        np.concatenate([owner, owner[:-1][same], owner[:-2][both]]),
-        np.concatenate([values, pairs[same], combine(pairs[:-1], values[2:])[both]]),
-    )
+def _phrases(rows: Ragged, longest: int) -> tuple[Indices, Hashes]:
+    """Words and runs of up to so many neighbouring words of many texts, and the text of each."""
+    owner, runs = rows.owner, rows.values
+    found = [(owner, runs)]
+    for length in range(1, longest):
+        runs = combine(runs[:-1], rows.values[length:])
+        same = owner[:-length] == owner[length:]
+        found.append((owner[:-length][same], runs[same]))
+    owners, values = zip(*found, strict=True)
+    return np.concatenate(owners), np.concatenate(values)

@@ -37,7 +37,7 @@ _AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
 more decay, .0026 on T-Eval, .0005 on TinyAgent, .006 on TRAJECT by sequence."""
 _MAX_PASSES = 300_000
 """Steps times epochs: 7,500 steps get all epochs, more get fewer."""
-DECAYS, _ROUNDS = (3.0, 30.0, 300.0), 60
+DECAYS, _ROUNDS = (300.0, 30.0, 3.0), 60
 """How strongly weights of the linear ranker are drawn to those of the probabilities alone, which
 steps of other plans choose."""
 _CONSTANT = 2e-4
@@ -97,28 +97,81 @@ class CandidateRanker:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Steps of held-out plans.
+
+    Attributes:
+        features: shape (steps, k, features), standardised.
+        right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
+        mean: shape (features,): what was subtracted.
+        scale: shape (features,): what they were divided by.
+    """
+
+    features: Matrix
+    right: Matrix
+    mean: Matrix
+    scale: Matrix
+
+    @classmethod
+    def of(cls, features: Matrix, right: Matrix) -> Steps:
+        """Features as the blocks gave them."""
+        mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
+        scale[scale < _CONSTANT] = 1
+        # These are the largest arrays of a fit: no other copy is made.
+        inputs = np.empty(features.shape, np.float32)
+        np.subtract(features, mean, out=inputs)
+        inputs /= scale
+        return cls(inputs, right, mean, scale)
+
+    def part(self, rows: npt.NDArray[np.bool_]) -> Steps:
+        """Some of the steps, standardised as all are."""
+        return Steps(self.features[rows], self.right[rows], self.mean, self.scale)
+
+    def likelihood(self, scores: Matrix, temperature: float) -> float:
+        """Mean log probability of what is right; scores of shape (steps, k)."""
+        return -marginal_cross_entropy(scores / np.float32(temperature), self.right)[0]
+
+
+def fit_linear(steps: Steps, prior: Matrix, decays: Sequence[float]) -> dict[float, Matrix]:
+    """The weights of linear rankers by decay, each of shape (features,).
+
+    Those of log probabilities are learned first, then all, drawn to these.
+
+    Args:
+        steps: to learn from.
+        prior: shape (features,): weights of log probabilities to start from, else 0.
+        decays: how strongly the weights are drawn; each fit goes on from the one before.
+    """
+    inputs, right = steps.features, steps.right
+    start = (prior * steps.scale).astype(np.float32)
+    experts = np.flatnonzero(prior)
+    if len(experts):
+        expert = start[experts]
+        start[experts] = _minimise(inputs[:, :, experts], right, expert, expert, 1.0)
+    found, weights = {}, start
+    for decay in decays:
+        found[decay] = weights = _minimise(inputs, right, start, weights, decay)
+    return found
+
+
+@dataclass(frozen=True)
 class RankerFit:
     """A linear ranker, and a network that goes on from it.
 
     Attributes:
-        linear: parameters of the one.
-        network: of the other, on features standardised alike.
+        linear: shape (features,): weights of the one.
+        network: parameters of the other: ``features``, ``hidden_bias``, ``output`` and ``skip``.
+        mean: of the features; see ``Steps``.
+        scale: likewise.
     """
 
-    linear: dict[str, Matrix]
+    linear: Matrix
     network: dict[str, Matrix]
+    mean: Matrix
+    scale: Matrix
 
     @classmethod
-    def of(
-        cls,
-        features: Matrix,
-        right: Matrix,
-        *,
-        prior: Matrix,
-        tools: int,
-        decay: float,
-        seed: int,
-    ) -> RankerFit:
+    def of(cls, steps: Steps, linear: Matrix, *, tools: int, seed: int) -> RankerFit:
         """Maximise the probability of acceptable candidates taken together.
 
         The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
@@ -126,28 +179,23 @@ class RankerFit:
         how likely an acceptable tool was found.
 
         Args:
-            features: shape (steps, k, features), from held-out plans.
-            right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
-            prior: shape (features,): weights of log probabilities to start from, else 0.
+            steps: to learn from.
+            linear: shape (features,): the linear ranker that the network starts from.
             tools: size of the vocabulary.
-            decay: how strongly the linear weights are drawn to these alone.
             seed: weights and order of the steps.
         """
         rng = np.random.default_rng(seed)
         hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
-        steps, k, width = features.shape
-        epochs = max(3, min(EPOCHS, _MAX_PASSES // max(steps, 1)))
-        mean, scale, inputs = _standardise(features)
-        skip = _fit_linear(inputs, right, prior * scale, decay)
-        network = Network(
-            {
-                "features": rng.standard_normal((width, hidden), np.float32)
-                / np.float32(width**0.5),
-                "hidden_bias": np.zeros(hidden, np.float32),
-                "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
-                "skip": skip[:, None].copy(),
-            }
-        )
+        inputs, right = steps.features, steps.right
+        count, k, width = inputs.shape
+        epochs = max(3, min(EPOCHS, _MAX_PASSES // max(count, 1)))
+        parameters = {
+            "features": rng.standard_normal((width, hidden), np.float32) / np.float32(width**0.5),
+            "hidden_bias": np.zeros(hidden, np.float32),
+            "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
+            "skip": linear[:, None].copy(),
+        }
+        network = Network(parameters)
 
         def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
             def loss(scores: Matrix) -> tuple[float, Matrix]:
@@ -159,9 +207,9 @@ class RankerFit:
             return network.gradients({"features": Input(rows)}, loss, dropped)[1]
 
         train(
-            network.parameters,
+            parameters,
             gradients,
-            steps,
+            count,
             epochs=epochs,
             batch_size=_BATCH,
             rate=lambda epoch: cosine(_RATE, epoch / epochs, _LEAST_RATE),
@@ -169,17 +217,14 @@ class RankerFit:
             weight_decay=_DECAY,
             averaged=_AVERAGED,
         )
-        learned = network.parameters
-        shared = {"mean": mean, "scale": scale, "hidden_bias": learned["hidden_bias"]}
-        return cls(
-            {"skip": skip},
-            {
-                **shared,
-                "features": learned["features"],
-                "output": learned["output"][:, 0],
-                "skip": learned["skip"][:, 0],
-            },
-        )
+        return cls(linear, parameters, steps.mean, steps.scale)
+
+    def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
+        """Of the linear ranker and of the network, each of shape (steps, k)."""
+        active = steps.features @ self.network["features"] + self.network["hidden_bias"]
+        np.maximum(active, 0, out=active)
+        network = active @ self.network["output"] + steps.features @ self.network["skip"]
+        return steps.features @ self.linear, network[:, :, 0]
 
     def mix(self, share: float, temperature: float) -> CandidateRanker:
         """The linear ranker with this share of what the network adds to its scores.
@@ -188,17 +233,21 @@ class RankerFit:
             share: 0 to 1.
             temperature: that the scores are divided by.
         """
-        skip = self.linear["skip"] + np.float32(share) * (
-            self.network["skip"] - self.linear["skip"]
+        further = self.network["skip"][:, 0] - self.linear
+        skip: Matrix = self.linear + np.float32(share) * further
+        return CandidateRanker(
+            {
+                "mean": self.mean,
+                "scale": self.scale,
+                "features": self.network["features"],
+                "hidden_bias": self.network["hidden_bias"],
+                "output": self.network["output"][:, 0] * np.float32(share / temperature),
+                "skip": skip / np.float32(temperature),
+            }
         )
-        output = self.network["output"] * np.float32(share / temperature)
-        skip /= np.float32(temperature)
-        return CandidateRanker({**self.network, "skip": skip, "output": output})
 
 
-def choose_mix(
-    fits: Sequence[RankerFit], others: Sequence[tuple[Matrix, Matrix]]
-) -> tuple[float, float]:
+def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[float, float]:
     """The share of the network and the temperature by which other plans' steps are likeliest.
 
     The network is worth .02 to .09 on T-Eval and TinyAgent, but overfits a few hundred steps of
@@ -206,70 +255,35 @@ def choose_mix(
 
     Args:
         fits: rankers of parts of the plans.
-        others: of each, features and right candidates of plans that it has not seen.
+        others: of each, steps of plans that it has not seen.
     """
     likelihoods = np.zeros((len(_SHARES), len(_TEMPERATURES)))
-    for fit, (features, right) in zip(fits, others, strict=True):
-        steps, k, width = features.shape
-        table = np.ones((width + 1, steps * k), np.float32)
-        table[:-1] = features.reshape(-1, width).T
+    for fit, other in zip(fits, others, strict=True):
+        linear, network = fit.scores(other)
         for number, share in enumerate(_SHARES):
-            scores = fit.mix(share, 1.0).scores(table).reshape(steps, k)
-            likelihoods[number] += _likelihoods(scores, right)
+            scores = linear + np.float32(share) * (network - linear)
+            likelihoods[number] += [other.likelihood(scores, each) for each in _TEMPERATURES]
     best, at = divmod(int(likelihoods.argmax()), len(_TEMPERATURES))
     return _SHARES[best], _TEMPERATURES[at]
 
 
-def choose_decay(parts: Sequence[tuple[Matrix, Matrix]], prior: Matrix) -> float:
-    """The decay of the linear ranker by which the other of two parts of the steps is likelier.
+def choose_decay(fits: Sequence[Mapping[float, Matrix]], others: Sequence[Steps]) -> float:
+    """The decay of linear rankers by which steps of other plans are likeliest.
 
     Args:
-        parts: of each, features and right candidates.
-        prior: see ``RankerFit.of``.
+        fits: what ``fit_linear`` gave of parts of the plans.
+        others: of each, steps of plans that it has not seen.
     """
-    likelihoods = np.zeros(len(DECAYS))
-    for one, other in (parts, parts[::-1]):
-        mean, scale, inputs = _standardise(one[0])
-        for number, decay in enumerate(DECAYS):
-            skip = _fit_linear(inputs, one[1], prior * scale, decay)
-            scores = (other[0] - mean) @ (skip / scale)
-            likelihoods[number] += max(_likelihoods(scores, other[1]))
-    return DECAYS[int(likelihoods.argmax())]
+    likelihoods = dict.fromkeys(DECAYS, 0.0)
+    for fit, other in zip(fits, others, strict=True):
+        for decay in DECAYS:
+            scores = other.features @ fit[decay]
+            likelihoods[decay] += max(other.likelihood(scores, each) for each in _TEMPERATURES)
+    return max(DECAYS, key=likelihoods.__getitem__)
 
 
-def _likelihoods(scores: Matrix, right: Matrix) -> list[float]:
-    """Mean log probability of what is right, at each temperature."""
-    return [
-        -marginal_cross_entropy(scores / np.float32(temperature), right)[0]
-        for temperature in _TEMPERATURES
-    ]
-
-
-def _standardise(features: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Mean and deviation of each feature, and the features by them."""
-    mean, scale = features.mean(axis=(0, 1)), features.std(axis=(0, 1)) + np.float32(1e-4)
-    scale[scale < _CONSTANT] = 1
-    # These are the largest arrays of a fit: no other copy is made.
-    inputs = np.empty(features.shape, np.float32)
-    np.subtract(features, mean, out=inputs)
-    inputs /= scale
-    return mean, scale, inputs
-
-
-def _fit_linear(inputs: Matrix, right: Matrix, prior: Matrix, decay: float) -> Matrix:
-    """Weights of the features; shape (features,).
-
-    Those of log probabilities first, then all, drawn to these.
-    """
-    experts = np.flatnonzero(prior)
-    start = prior.astype(np.float32)
-    if len(experts):
-        start[experts] = _minimise(inputs[:, :, experts], right, start[experts], 1.0)
-    return _minimise(inputs, right, start, decay)
-
-
-def _minimise(inputs: Matrix, right: Matrix, start: Matrix, decay: float) -> Matrix:
-    """Weights of a linear ranker that are drawn to ``start``."""
+def _minimise(inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, decay: float) -> Matrix:
+    """Weights of a linear ranker that are drawn to ``target``, searched from ``first``."""
     # A process that loads a model and ranks does not need it.
     from scipy.optimize import minimize
 
@@ -279,13 +293,13 @@ def _minimise(inputs: Matrix, right: Matrix, start: Matrix, decay: float) -> Mat
     def loss(weights: Floats) -> tuple[float, Floats]:
         scores = (flat @ weights.astype(np.float32)).reshape(steps, k)
         total, error = marginal_cross_entropy(scores, right)
-        away = weights - start
+        away = weights - target
         total += 0.5 * decay / steps * float(away @ away)
         return total, (error.ravel() @ flat).astype(np.float64) + decay / steps * away
 
-    first = start.astype(np.float64)
     options = {"maxiter": _ROUNDS}
-    weights: Matrix = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x
+    start = first.astype(np.float64)
+    weights: Matrix = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
     return weights.astype(np.float32)
 
 

@@ -40,9 +40,9 @@ class DTDRFactored(NameRanker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
     Each block (``dtdr.rankers.dtdr_f.blocks``) says something about every tool: a network on
-    query and history, counts of the calls made, relations of tools, their descriptions, and an
-    alignment of the calls with the words of the query. One small ranker, shared by all tools, turns
-    that into probabilities. It is trained on plans that the blocks have not seen: the
+    query and history, a chain of the last calls, counts of the calls made, relations of tools,
+    their descriptions, and what each part of the query asks for. One small ranker, shared by all
+    tools, turns that into probabilities. It is trained on plans that the blocks have not seen: the
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
@@ -227,15 +227,7 @@ class DTDRFactored(NameRanker):
             raise ModelError("an earlier version of dtdr-f made the model; fit it again")
         if not np.array_equal(_checksum(arrays), state[_CHECKSUM]):
             raise ModelError("the arrays of the model are damaged; fit it again")
-        model = FactoredModel.restore(
-            self.blocks,
-            self.tools_,
-            arrays,
-            encoder=self.encoder,
-            width=self.width,
-            seed=self.seed,
-        )
-        self._install(model)
+        self._install(FactoredModel.restore(self.blocks, self.tools_, arrays, self.encoder))
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:

@@ -15,24 +15,18 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from dtdr.rankers.descriptions import document
 from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
 from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
-from dtdr.rankers.dtdr_f.queries import FEW_QUERIES, QueryFeatures, QueryFeaturizer
-from dtdr.rankers.dtdr_f.ridge import Weights, learn_weights
+from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
+from dtdr.rankers.dtdr_f.word_weights import WordWeights
 from dtdr.rankers.nn import Indices, Matrix
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _CACHE_BYTES = 64_000_000
-_HALF_TRUST = 50
-"""Plans beside which a description counts half as much as a plan."""
-MOST_DESCRIBED = 1_024
-"""Tools up to which their descriptions are regressed on: the dual problem is cubic in them."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +40,11 @@ class TrainingSet:
         runs: what is known of them besides names, one a query.
         seen: the tools that networks have outputs for, the end of plan last; weights are kept in
             this order, so that they do not move when tools do.
+        asked: what words ask for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
-        width: hidden units of networks.
-        seed: of random numbers.
+        width: hidden units of networks; only what learns needs it.
+        seed: of random numbers; likewise.
     """
 
     tools: ToolTexts
@@ -57,9 +52,10 @@ class TrainingSet:
     plans: EncodedPlans
     runs: EncodedRuns
     seen: Indices
+    asked: WordWeights
     reference: float
-    width: int
-    seed: int
+    width: int = 0
+    seed: int = 0
 
     @cached_property
     def slots(self) -> npt.NDArray[np.intp]:
@@ -78,16 +74,6 @@ class TrainingSet:
     def frequency(self) -> Matrix:
         """Scaled number of calls of each tool; shape (tools,)."""
         return (self.plans.frequency * self.scale).astype(np.float32)
-
-    def regress_on_words(self, targets: csr_array) -> Weights:
-        """Weights of words for what plans call of each seen tool; shape (words, seen)."""
-        plans, described = self.plans, None
-        if len(plans) < FEW_QUERIES and len(self.seen) <= MOST_DESCRIBED:
-            texts = [*map(document, self.tools.tools[:-1]), ""]  # the end of plan has none
-            described = csr_array(self.featurizer.encode_words(texts)[self.seen])
-        trust = _HALF_TRUST / (_HALF_TRUST + len(plans))
-        queries = self.featurizer.vectors
-        return learn_weights(queries, targets, plans.weights, self.seed, described, trust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +168,7 @@ class Block(ABC):
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.
+        rows: what is said of pairs of tools; None if nothing is.
     """
 
     name: ClassVar[str]
@@ -191,10 +178,15 @@ class Block(ABC):
     prior: ClassVar[Mapping[str, float]] = {}
     shortlist: ClassVar[Mapping[str, float]] = {}
 
+    rows: ToolRows | None = None
+
+    def __init__(self, training: TrainingSet) -> None:  # noqa: B027 - some count nothing
+        """Count what the plans say; blocks that learn more have their own ``fit``."""
+
     @classmethod
-    @abstractmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Learn from demonstrations."""
+        return cls(training)
 
     @abstractmethod
     def start(self, query: Query, out: Matrix) -> Begin | None:
@@ -215,8 +207,10 @@ class Block(ABC):
         """
         return None
 
-    def precompute(self, most: int) -> None:  # noqa: B027 - most blocks have nothing to compute
+    def precompute(self, most: int) -> None:
         """Compute what is otherwise computed when first asked for, among at most so many tools."""
+        if self.rows is not None:
+            self.rows.precompute(most)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is saved; what ``fit`` computes from the plans alone need not be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -44,6 +44,8 @@ class Chain(Block):
     prior: ClassVar = {COUNTS: 0.4}
     shortlist: ClassVar = {COUNTS: 0.5}
 
+    rows: ToolRows
+
     def __init__(self, training: TrainingSet) -> None:
         plans = training.plans
         self.first = size = plans.tools
@@ -79,18 +81,9 @@ class Chain(Block):
         self._pairs = csr_array((weights[known], (place, follows)), shape=shape)
         self.rows = ToolRows(self._make, size + 2)
 
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Count which tool follows which."""
-        return cls(training)
-
     def _make(self, tools: Sequence[int]) -> Matrix:
         rows = [_mix(self._singles, tool, self.base)[0] for tool in tools]
         return np.stack(rows)[:, None].astype(np.float32)
-
-    def precompute(self, most: int) -> None:
-        """Make the rows of all tools."""
-        self.rows.precompute(most)
 
     def after_two(self, earlier: int, last: int) -> tuple[Matrix, Matrix, float]:
         """Log probabilities after two calls and after the last one; what the two were counted."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME
 from dtdr.rankers.nn import Matrix
 
@@ -19,11 +17,6 @@ class Closeness(Block):
     about = "how much of the query is known"
     names = ("known_words", "known_phrases", "nearest_query", "has_outputs")
     text_features = names
-
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """A block without anything learned."""
-        return cls()
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """All that depends on the query."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -42,6 +42,8 @@ class Descriptions(Block):
     text_features = names
     shortlist: ClassVar = {"relative_similarity": 2.0}
 
+    rows: ToolRows
+
     def __init__(self, training: TrainingSet) -> None:
         self._tools = training.tools
         plans, size = training.plans, len(training.tools)
@@ -51,11 +53,6 @@ class Descriptions(Block):
         """Shape (tools, tools): how often the row follows the column."""
         self.rows = ToolRows(self._make, size)
 
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Count which tool follows which."""
-        return cls(training)
-
     def _make(self, tools: Sequence[int]) -> Matrix:
         chosen = list(tools)
         texts, names = self._tools.alike(chosen)
@@ -64,10 +61,6 @@ class Descriptions(Block):
         mean = (self._rates @ weights.T).T + 1e-3
         mean /= weights.sum(axis=1, keepdims=True) + 1
         return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)], axis=1)
-
-    def precompute(self, most: int) -> None:
-        """Make the rows of all tools."""
-        self.rows.precompute(most)
 
     def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix:
         """The similarity with the query relative to that of the tool most alike."""

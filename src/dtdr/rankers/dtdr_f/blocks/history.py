@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query
 from dtdr.rankers.nn import Matrix
 
 _MAX_STEPS, _MAX_CALLS = 10, 6
@@ -21,11 +19,6 @@ class History(Block):
         *("end", "steps", "steps_at_end"),
     )
     text_features = ("last", "called_once", "called_twice", "steps")
-
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """A block without anything learned."""
-        return cls()
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No call yet."""

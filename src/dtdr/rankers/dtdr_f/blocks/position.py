@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache, partial
-from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
-from dtdr.rankers.dtdr_f.ridge import Weights
+from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
 from dtdr.rankers.dtdr_f.tool_texts import DENSE_VALUES
 from dtdr.rankers.nn import Indices, Matrix
@@ -43,18 +41,12 @@ _PRODUCTS = 6
 class Position(Block):
     """What each part of the query asks for, and the probabilities of which part is served next.
 
-    A word speaks for a tool by ridge regression of "the plan uses this tool" on words, and by the
-    descriptions with its stem, which count the less the more demonstrations a tool has. Words and
+    A word speaks for a tool by its weight in ``WordWeights``, and by the descriptions with its
+    stem, which count the less the more demonstrations a tool has. Words and
     tools are aligned as in a hidden Markov model (Vogel, Ney and Tillmann, 1996): the states are
     parts of the query and its end, a call moves on by about the length of the query over the number
     of calls that it seems to ask for, and a part names a tool by the share of what its words say
     that speaks for that tool.
-
-    Args:
-        weights: of words and pairs of words for the seen tools; shape (words, seen), float16.
-        lengths: weights of the surface features of a query, and a constant, for the number of its
-            calls; shape (``SURFACE_FEATURES`` + 1,).
-        training: what they were learned from.
     """
 
     name = "position"
@@ -68,10 +60,9 @@ class Position(Block):
     )
     text_features = ("described_here", "described_ahead")
 
-    def __init__(
-        self, weights: Weights, lengths: npt.NDArray[np.float64], training: TrainingSet
-    ) -> None:
-        self.weights, self.lengths = weights, lengths
+    def __init__(self, training: TrainingSet) -> None:
+        weights = training.asked.weights[:, 0]
+        self._lengths = _regress_length(training)
         # A last row of zeros, for words that are not known.
         scale = training.featurizer.words.idf
         self._by_word = np.zeros((len(weights) + 1, weights.shape[1]), np.float32)
@@ -84,17 +75,6 @@ class Position(Block):
         self._trust = (0.3 * (0.1 + 0.9 / (1 + training.frequency / 2))).astype(np.float32)
         calls = max(float(training.frequency.sum()), 1e-9)
         self._frequent: Matrix = training.frequency * np.float32(_UNSAID * _FREQUENT / calls)
-
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Learn the weights of words, and how many calls a query asks for."""
-        plans = training.plans
-        used = csr_array(plans.called[:, training.seen] > 0, dtype=np.float64)
-        rows = _with_constant(training.featurizer.queries.surface)
-        weighted = rows.T * plans.weights
-        ridge = _RIDGE * np.eye(rows.shape[1])
-        lengths = np.linalg.solve(weighted @ rows + ridge, weighted @ plans.lengths)
-        return cls(training.regress_on_words(used), lengths.astype(np.float64), training)
 
     def start(self, query: Query, out: Matrix) -> Begin | None:
         """Before the first call the plan is at the beginning of the query."""
@@ -142,7 +122,7 @@ class Position(Block):
         out[7] = (_CENTRES @ said) / (parts[0, 2] + np.float32(1e-6))
         out[7, -1] = 1
         parts += _ADDED
-        expected = float(_with_constant(features.text.surface[None])[0] @ self.lengths)
+        expected = float(_with_constant(features.text.surface[None])[0] @ self._lengths)
         first, moves = _moves(round(min(max(expected, _FEWEST), _MOST) * _STEPS_PER_CALL))
         return partial(_PositionState, parts, likely, view.seen, first, moves)
 
@@ -163,15 +143,6 @@ class Position(Block):
         chosen = self._by_stem[np.where(stems < 0, self._by_stem.shape[0] - 1, stems)]
         rows: Matrix = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
         return rows
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The weights."""
-        return {"weights": self.weights, "lengths": self.lengths}
-
-    @classmethod
-    def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The weights that were saved."""
-        return cls(arrays["weights"], arrays["lengths"], training)
 
 
 class _PositionState:
@@ -252,6 +223,14 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
     """Surface features, without the vector of a further encoder, and ones."""
     own = surface[:, :SURFACE_FEATURES].astype(np.float64)
     return np.concatenate([own, np.ones((len(own), 1))], axis=1)
+
+
+def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
+    """Weights of the surface features, and of a constant, for the number of calls of a plan."""
+    plans, rows = training.plans, _with_constant(training.featurizer.queries.surface)
+    weighted = rows.T * plans.weights
+    kernel = weighted @ rows + _RIDGE * np.eye(rows.shape[1])
+    return np.linalg.solve(kernel, weighted @ plans.lengths).astype(np.float64)
 
 
 def _spread(rows: Matrix) -> Matrix:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -41,6 +40,8 @@ class Relations(Block):
     about = "tools of one plan, and outputs used"
     names = ("log_frequency", "producers_missing", "together", "uses_last")
 
+    rows: ToolRows
+
     def __init__(self, training: TrainingSet) -> None:
         plans, scale = training.plans, training.scale
         present = csr_array(plans.called > 0, dtype=np.float64)
@@ -57,11 +58,6 @@ class Relations(Block):
         self._log_frequency: Matrix = np.log1p(share)
         self.rows = ToolRows(self._make, len(training.tools))
 
-    @classmethod
-    def fit(cls, training: TrainingSet) -> Self:
-        """Count the plans."""
-        return cls(training)
-
     def _make(self, tools: Sequence[int]) -> Matrix:
         chosen = list(tools)
         rows = np.zeros((len(chosen), 2, len(self.frequency)), np.float32)
@@ -70,10 +66,6 @@ class Relations(Block):
         rows[:, TOGETHER] = np.log((both + 0.3 + expected) / (expected + 0.3))
         rows[:, USED_BY] = self._used[chosen].toarray() / (self.frequency + 1)
         return rows
-
-    def precompute(self, most: int) -> None:
-        """Make the rows of all tools."""
-        self.rows.precompute(most)
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """No call yet: every output that a call uses is missing."""

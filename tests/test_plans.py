@@ -72,6 +72,8 @@ def test_each_name_of_the_query_is_looked_up_once(model, factored, guests):
         best = retriever.plans(query)[0]
         assert sorted(best.tools) == ["get_address"] * guests + ["invite"]
     best = model.plans(query)[0]
+    assert best.is_complete
+    assert 0 < best.exact_probability <= best.probability
     looked_up = [call.arguments["name"] for call in best.calls[:-1]]
     assert sorted(looked_up) == sorted(names)
     plan = best.to_plan()
@@ -391,7 +393,7 @@ def test_the_nearest_demonstration_shares_the_most_words():
     assert cosine == pytest.approx(1, abs=1e-3)
     assert 1 not in [number for number, _ in memory.find_nearest(cosines, leave_out=1)]
     longer = memory.with_plans(["call the bank"], [(3,)])
-    assert longer.multisets[(3,)] == 1
+    assert longer.plans[-1] == (3,)
     assert len(memory.plans) == 3
 
 

@@ -50,9 +50,14 @@ class AskedCalls:
     precision: Floats
     by_part: Floats
 
-    def mismatch(self, tool: int, count: int) -> float:
-        """How far so many calls are from what is asked for, squared, in variances."""
-        return float(self.precision[tool] * (min(count, MOST_COUNT) - self.counts[tool]) ** 2)
+    def prefers(self, tool: int, count: int, other: int) -> float:
+        """By how much parts prefer so many calls of a tool to another number of them, in nats."""
+        if not count or not other:
+            odds = float(self.log_odds[tool])
+            return odds if count else -odds
+        mean = float(self.counts[tool])
+        away, before = min(count, MOST_COUNT) - mean, min(other, MOST_COUNT) - mean
+        return float(self.precision[tool]) * (before**2 - away**2)
 
 
 @dataclass(frozen=True, eq=False)

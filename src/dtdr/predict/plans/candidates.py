@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -117,17 +116,15 @@ def edit_plans(
     for _ in range(_CHANGES):
         edited: dict[Multiset, _Edit] = {}
         for key, one in sources.items():
-            for edit in _changes(key, one, asked, likely, numbers, limits):
-                if edit.plan not in plans and edit.total > edited.get(edit.plan, _NO_EDIT).total:
+            for edit in _changes(key, one, asked, likely, place, limits):
+                known = edited.get(edit.plan)
+                if edit.plan not in plans and (known is None or edit.total > known.total):
                     edited[edit.plan] = edit
         best = sorted(edited.values(), key=lambda edit: -edit.total)[:_KEPT]
         made = {edit.plan: edit.apply(links, numbers, place) for edit in best}
         sources = dict(_most_probable(made.items(), _EDITED))
-        edits |= {
-            key: one
-            for key, one in made.items()
-            if key not in edits or one.total > edits[key].total
-        }
+        worse = {key for key in made if key in edits and edits[key].total >= made[key].total}
+        edits |= {key: one for key, one in made.items() if key not in worse}
     return dict(_most_probable(edits.items(), _KEPT))
 
 
@@ -151,45 +148,34 @@ class _Edit(NamedTuple):
         return Candidate(tuple(tools), self.total, self.total, is_from_beam=False)
 
 
-_NO_EDIT = _Edit((), -math.inf, Candidate((), 0.0, 0.0), 0, is_more=False)
-
-
 def _changes(
     key: Multiset,
     source: Candidate,
     asked: AskedCalls,
     likely: Sequence[int],
-    numbers: Sequence[int],
+    place: Mapping[int, int],
     limits: Limits,
 ) -> Iterator[_Edit]:
-    counts, left = Counter(key), Counter(numbers[tool] for tool in source.tools)
-    known = {*numbers}
-    if limits.allow(len(source.tools) + 1):
-        for tool in sorted({*(one for one in counts if one in known), *likely}):
-            gain = _gain(asked, tool, counts[tool], counts[tool] + 1)
-            plan = tuple(sorted((*key, tool)))
-            yield _Edit(plan, source.total + gain - _COST, source, tool, is_more=True)
-    if limits.allow(len(source.tools) - 1):
-        for tool in left:
-            shorter = list(key)
-            shorter.remove(tool)
-            gain = _gain(asked, tool, counts[tool], counts[tool] - 1)
-            yield _Edit(tuple(shorter), source.total + gain - _COST, source, tool, is_more=False)
+    """A plan with one call more, of a tool that it or the query wants, and with one less."""
+    counts, left = Counter(key), {*source.tools}
+    more = sorted({*likely, *(tool for tool in counts if tool in place)})
+    less = [tool for tool in counts if place.get(tool) in left]
+    for change, tools in ((1, more), (-1, less)):
+        if not limits.allow(len(source.tools) + change):
+            continue
+        for tool in tools:
+            after = counts[tool] + change
+            gain = asked.prefers(tool, after, counts[tool]) - _COST
+            changed = counts.copy()
+            changed[tool] += change
+            plan = tuple(sorted(changed.elements()))
+            yield _Edit(plan, source.total + gain, source, tool, change > 0)
 
 
 def _most_probable(
     plans: Iterable[tuple[Multiset, Candidate]], count: int
 ) -> list[tuple[Multiset, Candidate]]:
     return sorted(plans, key=lambda item: -item[1].total)[:count]
-
-
-def _gain(asked: AskedCalls, tool: int, before: int, after: int) -> float:
-    """By how much the parts prefer so many calls of a tool to as many as there are."""
-    if not before:
-        return float(asked.log_odds[tool])
-    if not after:
-        return -float(asked.log_odds[tool])
-    return asked.mismatch(tool, before) - asked.mismatch(tool, after)
 
 
 def _without(plan: Sequence[int], made: Sequence[int]) -> list[int] | None:

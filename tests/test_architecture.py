@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1600),
     "logs": (3, 6200),
     "rankers": (3, 10500),
-    "predict": (4, 11000),
+    "predict": (4, 10400),
     "llm": (5, 4200),
     "agents": (5, 8300),
     "evaluate": (6, 13000),

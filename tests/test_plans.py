@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr import Run
+from dtdr.cli import run as run_command
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
+from dtdr.predict.plans.asked import AskedCalls, AskedReader
 from dtdr.predict.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
-from dtdr.predict.plans.candidates import edit_plans
-from dtdr.predict.plans.expected import ExpectedCalls, PartRegression
+from dtdr.predict.plans.candidates import Limits, edit_plans
 from dtdr.predict.plans.features import describe_plans
-from dtdr.predict.plans.held_out import HalfRankers, HeldOutPlan, edits_help, targets_of
+from dtdr.predict.plans.held_out import targets_of
 from dtdr.predict.plans.links import Links, is_in_order
 from dtdr.predict.plans.memory import PlanMemory
-from dtdr.predict.plans.parts import MOST_PARTS, QuerySplitter
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.predict.plans.proposer import Proposal
 from dtdr.predict.plans.spans import SpanExample, SpanTagger, SpanTexts, count_probabilities
 from dtdr.rankers.ranking import Ranking
 from tests.helpers import change_config
@@ -73,6 +72,8 @@ def test_each_name_of_the_query_is_looked_up_once(model, factored, guests):
         best = retriever.plans(query)[0]
         assert sorted(best.tools) == ["get_address"] * guests + ["invite"]
     best = model.plans(query)[0]
+    assert best.is_complete
+    assert 0 < best.exact_probability <= best.probability
     looked_up = [call.arguments["name"] for call in best.calls[:-1]]
     assert sorted(looked_up) == sorted(names)
     plan = best.to_plan()
@@ -392,144 +393,98 @@ def test_the_nearest_demonstration_shares_the_most_words():
     assert cosine == pytest.approx(1, abs=1e-3)
     assert 1 not in [number for number, _ in memory.find_nearest(cosines, leave_out=1)]
     longer = memory.with_plans(["call the bank"], [(3,)])
-    assert longer.multisets[(3,)] == 1
+    assert longer.plans[-1] == (3,)
     assert len(memory.plans) == 3
 
 
-def small_regression(tools=4):
-    queries = [f"Mail {name} the report. Open the map of Oslo twice" for name in ("Ann", "Bo")] * 2
-    queries += [f"Open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
-    queries += ["Mail Ann the report"] * 2
-    plans = [(0, 0, 1, 2, 2)] * 4 + [(2, 2)] * 3 + [(0, 0, 1)] * 2
-    known = [Tool(name) for name in ("mail", "look_up", "map", "say")[:tools]]
-    return queries, plans, PartRegression.fit(queries, plans, known)
+def errand(number):
+    """One or two things that are asked for in sentences of their own."""
+    mail = f"Mail {NAMES[number % 20]} the report."
+    maps = f"Open the map of {NAMES[(number + 7) % 20]} and zoom in on it."
+    asked = ((mail,), (maps,), (mail, maps), (maps, mail))[number % 4]
+    calls = []
+    for one in asked:
+        calls += ["write", "send"] if one is mail else ["map", "zoom"]
+    tools = tuple(ToolCall(str(place), tool) for place, tool in enumerate(calls))
+    return Demonstration(str(number), " ".join(asked), Plan(tools))
 
 
-def test_the_parts_of_a_query_say_which_tools_are_called_how_often():
-    *_, (regression, _) = small_regression()
-    expected = regression.expect(regression.predict("Mail Bo the report"))
-    assert expected.log_odds[0] > 0 > expected.log_odds[2]
-    assert expected.counts[0] == pytest.approx(2, abs=0.7)
-    assert expected.mismatch(0, 2) < expected.mismatch(0, 4)
-    both = regression.expect(regression.predict("Mail Bo the report. Open the map of Rome twice"))
-    first, second = both.by_part
-    assert first[0] > 2 * second[0]
-    assert second[2] > 2 * first[2]
-    padded = expected.pad(6)
-    assert (padded.log_odds[5], padded.mismatch(5, 3)) == (0, 0)
-    assert padded.by_part.shape == (1, 6)
-    restored = PartRegression.restore(regression.arrays(), 4)
-    query = "Mail Bo the report"
-    assert restored.predict(query) == pytest.approx(regression.predict(query), abs=1e-2)
+@pytest.fixture(scope="module")
+def errands():
+    return dtdr.fit(map(errand, range(60)), [Tool("sing", "Sing a song aloud")], plans=True)
+
+
+def test_the_parts_of_a_query_say_which_tools_are_called(errands):
+    query = "Mail Ursula the report. Open the map of Rome and zoom in on it."
+    assert sorted(errands.plans(query)[0].tools) == ["map", "send", "write", "zoom"]
+    state = errands.session(query)._state
+    names = errands.vocabulary[:-1]
+    asked = errands.plans_.proposer.reader.read(state, range(len(names)), len(names) + 1)
+    odds = dict(zip(names, asked.log_odds.tolist(), strict=False))
+    assert min(odds["map"], odds["write"]) > 0 > odds["sing"]
+    assert asked.log_odds[-1] == 0, "nothing is known of a tool that was never demonstrated"
+    by_part = asked.by_part[:, names.index("send")]
+    assert by_part[0] > 2 * by_part[1]
+
+
+def test_odds_of_parts_are_learned_from_held_out_plans():
+    said = [np.array([[[0.9, 0.1]], [[1.8, 0.1]]], np.float32)] * 8
+    reader = AskedReader.fit(said, [(0, 0)] * 7 + [(1,)], 2)
+    assert (reader.variance > 0).all()
+    restored = AskedReader.restore(reader.arrays(), 2)
+    assert np.array_equal(restored.odds, reader.odds)
     with pytest.raises(ModelError, match="does not fit"):
-        PartRegression.restore(regression.arrays(), 3)
-
-
-def test_a_plan_that_was_left_out_is_expected_as_if_never_seen():
-    # Of one part a query: how calls are divided among parts would depend on the plan otherwise.
-    queries = [f"mail {name} the report" for name in ("Ann", "Bo", "Ann", "Bo")]
-    queries += [f"open the map of {place} twice" for place in ("Rome", "Oslo", "Rome")]
-    plans = [(0, 0, 1)] * 4 + [(2, 2)] * 3
-    tools = [Tool(name) for name in "abc"]
-    regression, held_out = PartRegression.fit(queries, plans, tools)
-    rows = regression.terms.encode([*queries, *"abc"]).toarray().astype(float)
-    targets = np.array([[[1, 1, 0], [2, 1, 0]]] * 4 + [[[0, 0, 1], [0, 0, 2]]] * 3, float)
-    targets = np.concatenate([targets, np.repeat(np.eye(3)[:, None], 2, axis=1)])
-    mean = targets[:7].mean(axis=0)
-    for number in range(7):
-        rest = [other for other in range(10) if other != number]
-        kernel = rows[rest] @ rows[rest].T + np.eye(9)
-        dual = np.linalg.solve(kernel, (targets - mean)[rest].reshape(9, -1))
-        expected = mean + (rows[number] @ rows[rest].T @ dual).reshape(2, 3)
-        assert held_out[number].counts == pytest.approx(expected[1], abs=1e-4)
-        assert held_out[number].by_part[0] == pytest.approx(expected[0].clip(0, 0.99), abs=1e-4)
-    assert regression.predict("zebra")[0] == pytest.approx(mean)
-
-
-def test_descriptions_say_what_no_demonstration_calls():
-    queries, plans, _ = small_regression()
-    tools = [Tool("mail"), Tool("look_up"), Tool("map"), Tool("say", "Open the map aloud")]
-    regression, _ = PartRegression.fit(queries, plans, tools)
-    (open_map,) = regression.predict("Open the map of Rome")
-    (mail,) = regression.predict("Mail Bo the report")
-    assert open_map[0, 3] > mail[0, 3] + 0.05
-
-
-def test_further_plans_change_what_parts_ask_for():
-    *_, (regression, _) = small_regression(3)
-    query = "Open the map of Rome twice"
-    later = regression.with_plans([query] * 8, [(3,)] * 8, 4)
-    assert later.predict(query)[0, 0, 3] > 0.7
-    assert later.predict(query)[0, 0, 2] < regression.predict(query)[0, 0, 2] - 0.2
-    assert regression.weights.shape[2] == 3, "the model before stays as it is"
-
-
-def test_many_plans_are_regressed_on_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.predict.plans.expected._MOST_PARTS", 12)
-    queries, _, (_, held_out) = small_regression()
-    assert len(held_out) == len(queries)
-    assert held_out[0].by_part.shape == (2, 4)
-    assert held_out[-1].by_part[0, 0] > held_out[-1].by_part[0, 2]
-
-
-def test_queries_are_split_at_sentences_and_before_words_that_begin_them():
-    splitter = QuerySplitter.fit(["Create a note. Mail Ann", "Mail Bo!", "create nothing"])
-    split = splitter.split("Mail Ann the q3.pdf of today, and then create a note for Bo and Eva.")
-    assert split == ["Mail Ann the q3.pdf of today", "create a note for Bo and Eva."]
-    assert splitter.split("Note this, create that") == ["Note this, create that"], "too short"
-    assert splitter.split("  ") == [""]
-    assert len(splitter.split("Mail Ann. " * 900)) == MOST_PARTS
+        AskedReader.restore(reader.arrays(), 3)
+    unread = AskedReader.fit([None] * 8, [(0,)] * 8, 2)
+    calls = unread.read(Loop(2, 0.3), range(2), 3)
+    assert not calls.log_odds.any()
+    assert calls.by_part.shape == (0, 3)
 
 
 def test_plans_with_a_call_more_or_less_are_candidates():
-    expected = ExpectedCalls(
+    asked = AskedCalls(
         np.array([3.0, -3.0, 2.0]), np.array([2.0, 0.0, 1.0]), np.ones(3), np.zeros((1, 3))
     )
     links = Links.fit([Plan((ToolCall("1", "a"), ToolCall("2", "c")))], {"a": 0, "b": 1, "c": 2})
     found = {(1, 2): Candidate((5, 4), -1.0, -1.0), (1,): Candidate((5,), -2.0, -2.0)}
     found[2,] = Candidate((4,), -9.0, -9.0, is_from_beam=False)
     numbers = [9, 9, 9, 0, 2, 1]  # the retriever's 3, 4 and 5 are the tools 0, 2 and 1 here
-    edits = edit_plans(found, expected, links, numbers, longest=3, may_be_empty=False)
+    edits = edit_plans(found, asked, links, numbers, Limits(3, may_be_empty=False))
     assert edits[0, 1, 2].tools == (5, 3, 4), "a stands before c in demonstrations"
     assert edits[0, 1, 2].total == pytest.approx(-1 + 3 - 1)
     assert not any(one.is_from_beam for one in edits.values())
     assert () not in edits
     assert not found.keys() & edits.keys()
     assert edits[0, 1].total > edits[1, 1].total
-    short = edit_plans(found, expected, links, numbers, longest=2, may_be_empty=True)
+    short = edit_plans(found, asked, links, numbers, Limits(2, may_be_empty=True))
     assert max(map(len, short)) == 2
     assert short[()].tools == ()
 
 
-def held_out_plans(right_is_edited):
-    """Of each query a plan of the beam, one of a demonstration, and an edited one."""
-    result = []
-    candidates = [
-        Candidate((0,), -1.0, -1.0),
-        Candidate((1,), -3.0, -3.0, is_from_beam=False),
-        Candidate((0, 1), -2.0, -2.0, is_from_beam=False, is_edited=True),
-    ]
-    keys = [(0,), (1,), (0, 1)]
-    texts = SpanTexts("Mail Ann")
-    memory = PlanMemory.fit(["mail Ann", "call Bo"], [(0,), (1,)])
-    expected = ExpectedCalls(np.zeros(2), np.ones(2), np.ones(2), np.zeros((1, 2)))
-    for number in range(12):
-        found = dict(zip(keys, candidates, strict=True))
-        features = describe_plans(texts, found, memory, [], np.zeros((0, 2)), expected)
-        proposal = Proposal(keys, candidates, features)
-        plan = (0, 1) if right_is_edited else (0,)
-        result.append(HeldOutPlan(number, number, lambda _: Loop(2, 0.3), proposal, plan))
-    return result
-
-
-def test_edited_plans_are_candidates_only_where_they_make_more_plans_right():
-    for right_is_edited in (True, False):
-        held_out = held_out_plans(right_is_edited)
-        assert edits_help(held_out, HalfRankers.fit(held_out, 2)) == right_is_edited
-    less = held_out[0].without_edits()
-    assert less.proposal.plans == [(0,), (1,)]
-    assert len(less.targets) == 2
-    assert less.right == 0
+def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_better(
+    factored, tmp_path, capsys
+):
+    model = factored.plans_
+    assert model.check.ranked > model.check.greedy
+    behind = replace(
+        model,
+        ranker=replace(model.ranker, dense=-model.ranker.dense, greedy_first=True),
+        check=model.check._replace(ranked=model.check.greedy),
+    )
+    retriever = copy(factored)
+    retriever.plans_ = behind
+    for item in INVITATIONS[:10]:
+        plans = retriever.plans(item.query)
+        assert sorted(plans[0].tools) == sorted(greedy_plan(retriever, item))
+        assert plans[0].probability == max(plan.probability for plan in plans)
+    retriever.save(tmp_path / "model")
+    loaded = dtdr.load(tmp_path / "model")
+    assert (
+        loaded.plans(INVITATIONS[0].query)[0].tools
+        == retriever.plans(INVITATIONS[0].query)[0].tools
+    )
+    assert run_command(["inspect", str(tmp_path / "model")]) == 0
+    assert "the best tool of each step:" in " ".join(capsys.readouterr().out.split())
 
 
 def test_probabilities_of_plans_under_way_are_calibrated_on_their_own(factored):

@@ -152,10 +152,25 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
         "data sha256": training["sha256"],
         "tools": f"{len(names):,}, {described:,} with a description",
         "names": ", ".join(names[:SHOWN_TOOLS]) + more,
+        **_plans(description.get("plans")),
         "size": f"{description['bytes']:,} bytes on disk",
         "written by": _pairs(description["versions"]),
         "format": f"{description['format']} {description['format_version']}",
     }
+
+
+def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
+    """What the first whole plan is; a stranger's folder may have anything in it."""
+    if not plans or "held_out" not in plans:
+        return {}
+    try:
+        check = {name: int(number) for name, number in plans["held_out"].items()}
+        rivals = f"{check['ranked']:,} right of {check['plans']:,} held out, "
+        rivals += f"{check['greedy']:,} by the best tool of each step"
+        is_ranked = check["ranked"] > check["greedy"]
+        return {"plans": f"{'ranked' if is_ranked else 'the best tool of each step'}: {rivals}"}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError("the model's record of plans is damaged; fit it again") from error
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

@@ -39,16 +39,14 @@ class Candidate:
         tools: of the calls still to be made, in their most probable order.
         log_probability: of that order.
         total: logarithm of the sum over the orders that were found.
-        is_from_beam: whether the beam found it.
-        is_edited: whether it is a found plan with calls more or less; others are of
-            demonstrations.
+        is_from_beam: whether the beam found it; others are of demonstrations, or found plans with
+            calls more or less.
     """
 
     tools: tuple[int, ...]
     log_probability: float
     total: float
     is_from_beam: bool = True
-    is_edited: bool = False
 
 
 @dataclass(slots=True)
@@ -120,6 +118,21 @@ class BeamSearch:
             state.call(tool)
         total += float(self._logs(state)[-1])
         return Candidate(tuple(tools), total, total, is_from_beam=False)
+
+    def follow_best(self) -> Candidate | None:
+        """The best tool of each step until the end; None where that does not come."""
+        state, tools, total = self._state.copy(), list[int](), 0.0
+        while True:
+            logs = self._logs(state)
+            best = int(logs.argmax())
+            total += float(logs[best])
+            if best == len(logs) - 1:
+                is_allowed = tools or self._may_be_empty
+                return Candidate(tuple(tools), total, total) if is_allowed else None
+            if len(tools) == self._longest:
+                return None
+            tools.append(best)
+            state.call(best)
 
     def _logs(self, state: StepState) -> Any:
         self.steps += 1

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from dtdr.predict.plans.asked import AskedCalls
 from dtdr.predict.plans.beam import BeamSearch, Candidate, Multiset, StepState
-from dtdr.predict.plans.expected import ExpectedCalls
 from dtdr.predict.plans.links import Links
 
 _EDITED = 6
@@ -27,59 +26,75 @@ _COST = 1.0
 """What the beam did not find is less likely than the words alone say."""
 
 
+class Limits(NamedTuple):
+    """What a plan may be.
+
+    Attributes:
+        longest: calls that are left to do, at most.
+        may_be_empty: whether nothing may be left to do.
+    """
+
+    longest: int
+    may_be_empty: bool
+
+    def allow(self, calls: int) -> bool:
+        """Whether so many calls may be left."""
+        return calls <= self.longest and (calls > 0 or self.may_be_empty)
+
+
 def propose_plans(
     state: StepState,
     made: Sequence[int],
     demonstrated: Sequence[Sequence[int]],
-    expected: ExpectedCalls,
+    asked: AskedCalls,
     links: Links,
     numbers: Sequence[int],
-    *,
-    longest: int,
-    may_be_empty: bool,
-    edits: bool = True,
-) -> dict[Multiset, Candidate]:
+    limits: Limits,
+) -> tuple[dict[Multiset, Candidate], int]:
     """Candidates by the tools of the whole plan, those of the beam first.
 
     Args:
         state: of the run, with its calls; it is not changed.
-        made: tools of the calls made so far, in the numbers of ``expected``.
+        made: tools of the calls made so far, in the numbers of ``asked``.
         demonstrated: plans of the nearest demonstrations, in the same numbers.
-        expected: what the parts of the query let expect.
+        asked: what the parts of the query ask for.
         links: know where a further call stands.
-        numbers: of each tool of the retriever, its number in ``expected``.
-        longest: calls that are left to do, at most.
-        may_be_empty: whether nothing may be left to do.
-        edits: whether plans with a call more or less than the beam's join them.
+        numbers: of each tool of the retriever, its number in ``asked``.
+        limits: of what is left to do.
+
+    Returns:
+        The candidates, and the place of the one that takes the best tool of each step; 0 where
+        that comes to no end.
     """
-    beam = BeamSearch(state, longest, may_be_empty=may_be_empty)
+    beam = BeamSearch(state, limits.longest, may_be_empty=limits.may_be_empty)
+    found = beam.run()
+    greedy = beam.follow_best()
+    if greedy is not None:
+        found.setdefault(tuple(sorted(greedy.tools)), greedy)
     proposed = {
         tuple(sorted([*made, *(numbers[tool] for tool in key)])): candidate
-        for key, candidate in beam.run().items()
+        for key, candidate in found.items()
     }
+    place = 0 if greedy is None else list(found).index(tuple(sorted(greedy.tools)))
     known = {*numbers}
     for plan in demonstrated:
-        key = tuple(sorted(plan))
         rest = _without(plan, made)
-        if key in proposed or rest is None or len(rest) > longest or not (rest or may_be_empty):
+        if rest is None or not limits.allow(len(rest)) or not known.issuperset(rest):
             continue
-        if known.issuperset(rest):
+        key = tuple(sorted(plan))
+        if key not in proposed:
             proposed[key] = beam.score([numbers.index(tool) for tool in rest])
-    if not edits:
-        return proposed
-    return proposed | edit_plans(
-        proposed, expected, links, numbers, longest=longest, may_be_empty=may_be_empty
-    )
+    if len(asked.by_part):
+        proposed |= edit_plans(proposed, asked, links, numbers, limits)
+    return proposed, place
 
 
 def edit_plans(
     plans: Mapping[Multiset, Candidate],
-    expected: ExpectedCalls,
+    asked: AskedCalls,
     links: Links,
     numbers: Sequence[int],
-    *,
-    longest: int,
-    may_be_empty: bool,
+    limits: Limits,
 ) -> dict[Multiset, Candidate]:
     """Plans with a call or two more or less that the parts of the query ask for most.
 
@@ -87,33 +102,29 @@ def edit_plans(
     parts say of the tool. No step is ranked again.
 
     Args:
-        plans: by the tools of the whole plan, in the numbers of ``expected``.
-        expected: of the query.
+        plans: by the tools of the whole plan, in the numbers of ``asked``.
+        asked: by the query.
         links: know where a further call stands.
-        numbers: of each tool of the candidates, its number in ``expected``.
-        longest: calls that are left to do, at most.
-        may_be_empty: whether nothing may be left to do.
+        numbers: of each tool of the candidates, its number in ``asked``.
+        limits: of what is left to do.
     """
     place = {number: tool for tool, number in enumerate(numbers)}
     beamed = [(key, one) for key, one in plans.items() if one.is_from_beam]
-    likely = [int(tool) for tool in np.argsort(-expected.log_odds, kind="stable") if tool in place][
-        :_ADDED
-    ]
+    order = np.argsort(-asked.log_odds, kind="stable").tolist()
+    likely = [tool for tool in order if tool in place][:_ADDED]
     sources, edits = dict(_most_probable(beamed, _EDITED)), dict[Multiset, Candidate]()
     for _ in range(_CHANGES):
         edited: dict[Multiset, _Edit] = {}
         for key, one in sources.items():
-            for edit in _changes(key, one, expected, likely, numbers, longest, may_be_empty):
-                if edit.plan not in plans and edit.total > edited.get(edit.plan, _NO_EDIT).total:
+            for edit in _changes(key, one, asked, likely, place, limits):
+                known = edited.get(edit.plan)
+                if edit.plan not in plans and (known is None or edit.total > known.total):
                     edited[edit.plan] = edit
         best = sorted(edited.values(), key=lambda edit: -edit.total)[:_KEPT]
         made = {edit.plan: edit.apply(links, numbers, place) for edit in best}
         sources = dict(_most_probable(made.items(), _EDITED))
-        edits |= {
-            key: one
-            for key, one in made.items()
-            if key not in edits or one.total > edits[key].total
-        }
+        worse = {key for key in made if key in edits and edits[key].total >= made[key].total}
+        edits |= {key: one for key, one in made.items() if key not in worse}
     return dict(_most_probable(edits.items(), _KEPT))
 
 
@@ -134,49 +145,37 @@ class _Edit(NamedTuple):
             tools.insert(at, called)
         else:
             del tools[len(tools) - 1 - tools[::-1].index(called)]
-        return Candidate(tuple(tools), self.total, self.total, is_from_beam=False, is_edited=True)
-
-
-_NO_EDIT = _Edit((), -math.inf, Candidate((), 0.0, 0.0), 0, is_more=False)
+        return Candidate(tuple(tools), self.total, self.total, is_from_beam=False)
 
 
 def _changes(
     key: Multiset,
     source: Candidate,
-    expected: ExpectedCalls,
+    asked: AskedCalls,
     likely: Sequence[int],
-    numbers: Sequence[int],
-    longest: int,
-    may_be_empty: bool,
+    place: Mapping[int, int],
+    limits: Limits,
 ) -> Iterator[_Edit]:
-    counts, left = Counter(key), Counter(numbers[tool] for tool in source.tools)
-    known = {*numbers}
-    if len(source.tools) < longest:
-        for tool in sorted({*(one for one in counts if one in known), *likely}):
-            gain = _gain(expected, tool, counts[tool], counts[tool] + 1)
-            plan = tuple(sorted((*key, tool)))
-            yield _Edit(plan, source.total + gain - _COST, source, tool, is_more=True)
-    if len(source.tools) > 1 or may_be_empty:
-        for tool in left:
-            shorter = list(key)
-            shorter.remove(tool)
-            gain = _gain(expected, tool, counts[tool], counts[tool] - 1)
-            yield _Edit(tuple(shorter), source.total + gain - _COST, source, tool, is_more=False)
+    """A plan with one call more, of a tool that it or the query wants, and with one less."""
+    counts, left = Counter(key), {*source.tools}
+    more = sorted({*likely, *(tool for tool in counts if tool in place)})
+    less = [tool for tool in counts if place.get(tool) in left]
+    for change, tools in ((1, more), (-1, less)):
+        if not limits.allow(len(source.tools) + change):
+            continue
+        for tool in tools:
+            after = counts[tool] + change
+            gain = asked.prefers(tool, after, counts[tool]) - _COST
+            changed = counts.copy()
+            changed[tool] += change
+            plan = tuple(sorted(changed.elements()))
+            yield _Edit(plan, source.total + gain, source, tool, change > 0)
 
 
 def _most_probable(
     plans: Iterable[tuple[Multiset, Candidate]], count: int
 ) -> list[tuple[Multiset, Candidate]]:
     return sorted(plans, key=lambda item: -item[1].total)[:count]
-
-
-def _gain(expected: ExpectedCalls, tool: int, before: int, after: int) -> float:
-    """By how much the parts prefer so many calls of a tool to as many as there are."""
-    if not before:
-        return float(expected.log_odds[tool])
-    if not after:
-        return -float(expected.log_odds[tool])
-    return expected.mismatch(tool, before) - expected.mismatch(tool, after)
 
 
 def _without(plan: Sequence[int], made: Sequence[int]) -> list[int] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import track
-from dtdr.predict.plans.beam import Multiset, StepState
-from dtdr.predict.plans.expected import ExpectedCalls
+from dtdr.predict.plans.asked import AskedReader, ReadsParts
+from dtdr.predict.plans.beam import Multiset
 from dtdr.predict.plans.links import Links, is_in_order
-from dtdr.predict.plans.proposer import LeftOut, PlanProposer, Proposal
+from dtdr.predict.plans.proposer import PlanProposer, Proposal
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import SpanExample, SpanTagger
 from dtdr.rankers.base import HeldOutFold as HeldOutFold
@@ -39,16 +40,14 @@ class HeldOutPlan:
     """A held-out demonstration and its candidates.
 
     Attributes:
-        number: among the held-out demonstrations.
+        half: 0 or 1, in turn.
         position: of the demonstration.
-        start: its state before the first call, of a retriever that has not seen it.
-        proposal: the candidates.
+        proposal: the candidates, of a retriever that has not seen it.
         plan: the right one.
     """
 
-    number: int
+    half: int
     position: int
-    start: Callable[[int], StepState]
     proposal: Proposal
     plan: Multiset
 
@@ -63,9 +62,19 @@ class HeldOutPlan:
         plans = self.proposal.plans
         return plans.index(self.plan) if self.plan in plans else -1
 
-    def without_edits(self) -> HeldOutPlan:
-        """As it would be had the beam's plans not been edited."""
-        return replace(self, proposal=self.proposal.without_edits())
+
+def read_held_out(
+    folds: Iterable[HeldOutFold], held: Collection[int], plans: Sequence[Sequence[int]], tools: int
+) -> AskedReader:
+    """Learn what parts ask for from the plans to be held out."""
+    asked, right = [], []
+    for fold in folds:
+        for position in fold.positions:
+            if position in held:
+                state = fold.start(position)
+                asked.append(state.asked() if isinstance(state, ReadsParts) else None)
+                right.append(tuple(plans[position]))
+    return AskedReader.fit(asked, right, tools)
 
 
 def hold_out(
@@ -73,9 +82,8 @@ def hold_out(
     demonstrations: Sequence[Demonstration],
     examples: Mapping[int, SpanExample],
     tagged: Sequence[int],
-    expected: Sequence[ExpectedCalls],
     folds: Iterable[HeldOutFold],
-    held: Sequence[int],
+    held: Collection[int],
     *,
     may_be_empty: bool,
     seed: int,
@@ -87,7 +95,6 @@ def hold_out(
         demonstrations: all of them.
         examples: the spans of some, by position.
         tagged: positions of those whose spans are learned.
-        expected: of the remembered plans, by a regression without them.
         folds: parts of the demonstrations that were held out in turn.
         held: positions of those to be held out.
         may_be_empty: whether a plan may have no call.
@@ -97,46 +104,39 @@ def hold_out(
         Candidates before the first call; and of some demonstrations, of which calls are made, up to
         a place that is drawn at random.
     """
-    chosen, rng = set(held), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     first = len(demonstrations) - len(proposer.memory.plans)
     index = {name: number for number, name in enumerate(proposer.tools)}
     numbers = range(len(proposer.tools))
-    every = max(1, len(chosen) // _UNDER_WAY)
+    every = max(1, len(held) // _UNDER_WAY)
     result: list[HeldOutPlan] = []
     under_way: list[HeldOutPlan] = []
-    work = [(fold, [one for one in fold.positions if one in chosen]) for fold in folds]
+    work = [(fold, [one for one in fold.positions if one in held]) for fold in folds]
     total = sum(len(positions) for _, positions in work)
-    todo = iter(track([(f, p) for f, positions in work for p in positions], "plans", total))
-    tagger, current = proposer.tagger, None
-    for fold, position in todo:
+    current = None
+    for fold, position in track(
+        [(f, p) for f, positions in work for p in positions], "plans", total
+    ):
         if fold is not current:
             current, inside = fold, set(fold.positions)
             rest = [examples[place] for place in tagged if place not in inside]
-            tagger = SpanTagger.fit(rest, seed=seed)
-        texts, calls = examples[position].texts, demonstrations[position].plan.calls
+            blind = replace(proposer, tagger=SpanTagger.fit(rest, seed=seed))
+        calls = demonstrations[position].plan.calls
         tools = [index[call.tool] for call in calls]
-        plan, at = tuple(sorted(tools)), position - first
-        regression = proposer.regression
-        left_out = (
-            LeftOut(at, plan, expected[at], tagger)
-            if at >= 0
-            else LeftOut(at, None, regression.expect(regression.predict(texts.text.text)), tagger)
+        propose = partial(
+            blind.propose, examples[position].texts, numbers=numbers, leave_out=position - first
         )
         state = fold.start(position)
-        proposed = proposer.propose(
-            texts, state, (), numbers, may_be_empty=may_be_empty, left_out=left_out
-        )
+        proposed = propose(state, (), may_be_empty=may_be_empty)
         if proposed is None:
             continue
-        result.append(HeldOutPlan(len(result), position, fold.start, proposed, plan))
+        result.append(HeldOutPlan(len(result) % 2, position, proposed, tuple(sorted(tools))))
         if len(result) % every or not calls:
             continue
         made = int(rng.integers(1, len(calls) + 1))
         for tool, call in zip(tools[:made], calls[:made], strict=True):
             state.call(tool, call)
-        proposed = proposer.propose(
-            texts, state, tools[:made], numbers, may_be_empty=True, left_out=left_out
-        )
+        proposed = propose(state, tools[:made], may_be_empty=True)
         if proposed is not None:
             under_way.append(replace(result[-1], proposal=proposed))
     return result, under_way
@@ -159,7 +159,11 @@ def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
 
 
 class HalfRankers:
-    """Two rankers, each of which learned from every other held-out plan."""
+    """Two rankers, each of which learned from one half of the held-out plans.
+
+    Args:
+        rankers: of the halves.
+    """
 
     def __init__(self, rankers: Sequence[PlanRanker]) -> None:
         self._rankers = rankers
@@ -167,51 +171,26 @@ class HalfRankers:
     @classmethod
     def fit(cls, held_out: Sequence[HeldOutPlan], tools: int) -> Self:
         """Learn from held-out plans that call so many tools."""
-        halves = [held_out[half::2] for half in (0, 1)]
-        return cls(
-            [
-                PlanRanker.fit(
-                    [one.proposal.features for one in half], [one.targets for one in half], tools
-                )
-                for half in halves
-            ]
-        )
+        halves = [[one for one in held_out if one.half == half] for half in (0, 1)]
+        return cls([fit_ranker(half, tools) for half in halves])
 
-    @property
-    def tools(self) -> int:
-        """How many there are."""
-        return len(self._rankers[0].tools)
+    def with_greedy_first(self) -> HalfRankers:
+        """The same with the plan of the best tool of each step in front."""
+        return HalfRankers([replace(one, greedy_first=True) for one in self._rankers])
 
     def probabilities(self, plan: HeldOutPlan) -> Floats:
         """Of the candidates, by the ranker that has not learned from the plan; shape (n,)."""
-        ranker = self._rankers[1 - plan.number % 2]
-        return ranker.probabilities(plan.proposal.features)
+        return self._rankers[1 - plan.half].probabilities(plan.proposal.features)
+
+    def count_right(self, held_out: Sequence[HeldOutPlan]) -> int:
+        """How many held-out plans come first."""
+        return sum(int(self.probabilities(one).argmax()) == one.right for one in held_out)
 
 
-def edits_help(held_out: Sequence[HeldOutPlan], rankers: HalfRankers) -> bool:
-    """Whether more held-out plans are right where edited plans are candidates too.
-
-    First and among five count alike.
-
-    Args:
-        held_out: with edited plans.
-        rankers: which learned from them.
-    """
-    without = [one.without_edits() for one in held_out]
-    others = HalfRankers.fit(without, rankers.tools)
-    gain = 0
-    for one, less in zip(held_out, without, strict=True):
-        gain += _grade(one, rankers) - _grade(less, others)
-    return gain > 0
-
-
-def _grade(plan: HeldOutPlan, rankers: HalfRankers) -> int:
-    """2 where the right plan comes first, 1 where it is among the first five."""
-    if plan.right < 0:
-        return 0
-    shares = rankers.probabilities(plan)
-    before = int((shares > shares[plan.right]).sum())
-    return (before < 1) + (before < CALIBRATED)
+def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
+    """A ranker that learned from held-out plans."""
+    features = [one.proposal.features for one in held_out]
+    return PlanRanker.fit(features, [one.targets for one in held_out], tools)
 
 
 def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floats | None:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,14 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.beam import Candidate, StepState
-from dtdr.predict.plans.expected import PartRegression
 from dtdr.predict.plans.held_out import (
     HalfRankers,
     HeldOutFold,
     calibrate,
-    edits_help,
+    fit_ranker,
     hold_out,
     orders_better,
+    read_held_out,
 )
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.memory import PlanMemory
@@ -37,7 +37,7 @@ logger = logging.getLogger("dtdr")
 
 Floats = npt.NDArray[np.float64]
 
-VERSION = 2
+VERSION = 3
 """Of the features that a saved plan model weighs."""
 
 _MOST_HELD_OUT = 1_200
@@ -59,6 +59,25 @@ class CandidatePlans:
     probabilities: Floats
 
 
+class Check(NamedTuple):
+    """How many of some held-out plans were right.
+
+    Attributes:
+        plans: that were held out.
+        ranked: of which so many came first by the ranker, learned from the other half of them.
+        greedy: and so many were what the best tool of each step makes.
+    """
+
+    plans: int
+    ranked: int
+    greedy: int
+
+    @property
+    def ranks_better(self) -> bool:
+        """Whether plans are ranked; otherwise the best tool of each step makes the first one."""
+        return self.ranked > self.greedy or not self.plans
+
+
 @dataclass(frozen=True, eq=False)
 class PlanModel:
     """Ranks proposed plans as a whole.
@@ -69,12 +88,14 @@ class PlanModel:
         confidence: shape (2, points): probabilities of the ranker, rising, and how often a plan of
             that probability was right on held-out demonstrations; None where too few were.
         confidence_under_way: the same after some calls were made.
+        check: how many held-out plans were right.
     """
 
     proposer: PlanProposer
     ranker: PlanRanker
     confidence: Floats | None
     confidence_under_way: Floats | None
+    check: Check
 
     # -- fitting -------------------------------------------------------------------------------
 
@@ -103,43 +124,41 @@ class PlanModel:
         queries = [item.query for item in demonstrations]
         folds = list(folds)
         rng = np.random.default_rng(seed)
-        held = _some([place for fold in folds for place in fold.positions], _MOST_HELD_OUT, rng)
+        positions = [place for fold in folds for place in fold.positions]
+        held = {*_some(positions, _MOST_HELD_OUT, rng)}
         tagged = _some(range(len(plans)), _MOST_TAGGED, rng)
-        examples = {place: SpanExample.of(demonstrations[place]) for place in {*held, *tagged}}
+        examples = {
+            place: SpanExample.of(demonstrations[place]) for place in sorted({*held, *tagged})
+        }
         memory = PlanMemory.fit(queries, plans)
-        kept = len(memory.plans)
-        regression, expected = PartRegression.fit(queries[-kept:], memory.plans, tools, seed=seed)
+        reader = read_held_out(folds, held, plans, len(names))
         links = Links.fit((item.plan for item in demonstrations), index)
         tagger = SpanTagger.fit([examples[place] for place in tagged], seed=seed)
-        proposer = PlanProposer(names, most_calls(plans), memory, regression, links, tagger)
+        proposer = PlanProposer(names, most_calls(plans), memory, reader, links, tagger)
         held_out, under_way = hold_out(
             proposer,
             demonstrations,
             examples,
             tagged,
-            expected,
             folds,
             held,
             may_be_empty=may_be_empty,
             seed=seed,
         )
         rankers = HalfRankers.fit(held_out, len(names))
-        if not edits_help(held_out, rankers):
-            proposer = replace(proposer, edits=False)
-            held_out = [one.without_edits() for one in held_out]
-            under_way = [one.without_edits() for one in under_way]
-            rankers = HalfRankers.fit(held_out, len(names))
+        greedy = rankers.with_greedy_first()
+        check = Check(len(held_out), rankers.count_right(held_out), greedy.count_right(held_out))
+        if not check.ranks_better:
+            rankers = greedy
         reorders = orders_better(held_out, demonstrations, folds, names)
         links = Links.fit((item.plan for item in demonstrations), index, reorders=reorders)
+        ranker = fit_ranker(held_out, len(names))
         return cls(
             replace(proposer, links=links),
-            PlanRanker.fit(
-                [one.proposal.features for one in held_out],
-                [one.targets for one in held_out],
-                len(names),
-            ),
+            replace(ranker, greedy_first=not check.ranks_better),
             calibrate(held_out, [rankers.probabilities(one) for one in held_out]),
             calibrate(under_way, [rankers.probabilities(one) for one in under_way]),
+            check,
         )
 
     # -- predicting ----------------------------------------------------------------------------
@@ -284,7 +303,7 @@ class PlanModel:
 
     def config(self) -> dict[str, Any]:
         """The JSON object to save."""
-        return self.proposer.config() | {"version": VERSION}
+        return self.proposer.config() | {"version": VERSION, "held_out": self.check._asdict()}
 
     @classmethod
     def restore(
@@ -311,6 +330,7 @@ class PlanModel:
             ranker,
             arrays.get("confidence"),
             arrays.get("confidence_under_way"),
+            Check(**config["held_out"]),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -79,6 +80,18 @@ class PlanPrediction:
     def is_complete(self) -> bool:
         """Whether every argument is known: nothing has to be written."""
         return self.has_arguments and not self.unknown
+
+    @property
+    def exact_probability(self) -> float | None:
+        """How likely every argument is right too; None where the model knows no arguments.
+
+        The probability of the tools times that of each call, as if one call said nothing of
+        another; 0 where something has to be written.
+        """
+        if not self.has_arguments:
+            return None
+        calls = math.prod(call.probability for call in self.calls)
+        return self.probability * calls if self.is_complete else 0.0
 
     def to_plan(self) -> Plan:
         """The calls as a ``Plan``.

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import ModelError
+from dtdr.predict.plans.asked import AskedReader
 from dtdr.predict.plans.beam import MOST_CALLS, Candidate, Multiset, StepState
-from dtdr.predict.plans.candidates import propose_plans
-from dtdr.predict.plans.expected import ExpectedCalls, PartRegression
+from dtdr.predict.plans.candidates import Limits, propose_plans
 from dtdr.predict.plans.features import PlanFeatures, describe_plans
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.memory import PlanMemory
@@ -37,35 +37,6 @@ class Proposal:
     candidates: list[Candidate]
     features: PlanFeatures
 
-    def __len__(self) -> int:
-        return len(self.plans)
-
-    def without_edits(self) -> Proposal:
-        """What the beam found, and plans of demonstrations."""
-        kept = [place for place, one in enumerate(self.candidates) if not one.is_edited]
-        return Proposal(
-            [self.plans[place] for place in kept],
-            [self.candidates[place] for place in kept],
-            self.features.select(kept),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A demonstration as it looks to what has not seen it.
-
-    Attributes:
-        number: in the memory; negative where it is not remembered.
-        plan: its tools; None where it is not remembered.
-        expected: what its parts ask for.
-        tagger: of its spans.
-    """
-
-    number: int
-    plan: Multiset | None
-    expected: ExpectedCalls
-    tagger: SpanTagger
-
 
 @dataclass(frozen=True, eq=False)
 class PlanProposer:
@@ -76,19 +47,17 @@ class PlanProposer:
             learned from, new ones last.
         longest: calls that a plan may have.
         memory: the demonstrated plans.
-        regression: which tools the parts of a query ask for.
+        reader: which tools the parts of a query ask for.
         links: the dependencies in them.
         tagger: which tools the spans of a query are meant for.
-        edits: whether plans with a call more or less than the beam's are candidates.
     """
 
     tools: tuple[str, ...]
     longest: int
     memory: PlanMemory
-    regression: PartRegression
+    reader: AskedReader
     links: Links
     tagger: SpanTagger
-    edits: bool = True
 
     def propose(
         self,
@@ -98,7 +67,7 @@ class PlanProposer:
         numbers: Sequence[int],
         *,
         may_be_empty: bool,
-        left_out: LeftOut | None = None,
+        leave_out: int = -1,
     ) -> Proposal | None:
         """The candidates of a run; None where no plan comes to an end.
 
@@ -109,35 +78,27 @@ class PlanProposer:
             numbers: of each tool of the retriever, its number here; those from ``len(tools)`` on
                 were never demonstrated.
             may_be_empty: whether nothing may be left to do.
-            left_out: the demonstration that the run is of.
+            leave_out: the number in the memory of the demonstration that the run is of.
         """
         size = max([len(self.tools), *(number + 1 for number in numbers)])
-        query = texts.text.text
-        cosines = self.memory.cosines(query)
-        if left_out is None:
-            nearest, own, tagger = self.memory.find_nearest(cosines), None, self.tagger
-            expected = self.regression.expect(self.regression.predict(query))
-        else:
-            nearest = self.memory.find_nearest(cosines, left_out.number)
-            own, tagger, expected = left_out.plan, left_out.tagger, left_out.expected
-        expected = expected.pad(size)
-        proposed = propose_plans(
+        cosines = self.memory.cosines(texts.text.text)
+        nearest = self.memory.find_nearest(cosines, leave_out)[:_DEMONSTRATED]
+        asked = self.reader.read(state, numbers, size)
+        proposed, greedy = propose_plans(
             state,
             made,
-            [self.memory.plans[number] for number, _ in nearest[:_DEMONSTRATED]],
-            expected,
+            [self.memory.plans[number] for number, _ in nearest],
+            asked,
             self.links,
             numbers,
-            longest=max(self.longest - len(made), 2),
-            may_be_empty=may_be_empty,
-            edits=self.edits,
+            Limits(max(self.longest - len(made), 2), may_be_empty),
         )
         if not proposed:
             return None
         place = {name: number for number, name in enumerate(self.tools)}
-        given = np.zeros((len({*texts.forms}) if tagger.tools else 0, size))
-        given[:, [place[name] for name in tagger.tools]] = tagger.probabilities(texts)
-        features = describe_plans(texts, proposed, self.memory, nearest, given, expected, own)
+        given = np.zeros((len({*texts.forms}) if self.tagger.tools else 0, size))
+        given[:, [place[name] for name in self.tagger.tools]] = self.tagger.probabilities(texts)
+        features = describe_plans(proposed, given, asked, greedy)
         return Proposal(list(proposed), list(proposed.values()), features)
 
     # -- changes -------------------------------------------------------------------------------
@@ -153,10 +114,9 @@ class PlanProposer:
             tools,
             max(self.longest, most_calls(plans)),
             self.memory.with_plans(queries, plans),
-            self.regression.with_plans(queries, plans, len(tools)),
+            self.reader.with_tools(len(tools)),
             self.links.with_plans((item.plan for item in demonstrations), index),
             self.tagger.update([SpanExample.of(item) for item in demonstrations], seed=seed),
-            self.edits,
         )
 
     def rename_tool(self, old: str, new: str) -> PlanProposer:
@@ -170,7 +130,7 @@ class PlanProposer:
         """The arrays to save, by what they are of."""
         return {
             "memory": self.memory.arrays(),
-            "regression": self.regression.arrays(),
+            "asked": self.reader.arrays(),
             "links": self.links.arrays(),
             "spans": self.tagger.arrays(),
         }
@@ -181,7 +141,6 @@ class PlanProposer:
             "tools": list(self.tools),
             "span_tools": list(self.tagger.tools),
             "longest": self.longest,
-            "edits": self.edits,
         }
 
     @classmethod
@@ -206,10 +165,9 @@ class PlanProposer:
             tuple(tools),
             max(1, min(longest, MOST_CALLS)),
             PlanMemory.restore(parts["memory"], len(tools)),
-            PartRegression.restore(parts["regression"], len(tools)),
+            AskedReader.restore(parts["asked"], len(tools)),
             Links.restore(parts["links"]),
             SpanTagger.restore(span_tools, parts["spans"]),
-            bool(config["edits"]),
         )
 
 

@@ -8,41 +8,43 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from dtdr.errors import ModelError
-from dtdr.predict.plans.features import DENSE, LEVELS, SURFACE, PlanFeatures
+from dtdr.predict.plans.features import SIGNS, PlanFeatures
 
 Floats = npt.NDArray[np.float64]
 
-_DENSE_PENALTY, _TOOL_PENALTY, _PAIR_PENALTY = 3.0, 3.0, 10.0
-"""Of squared weights. Ten times less or more for pairs and surface changed the share of right first
-plans by less than .01 on inner folds of TinyAgent and T-Eval. With .5 for the first, .558 of
-T-Eval's are among five, with this .576."""
-_ITERATIONS = 40
-_PAIR = 0.5
+_PENALTY = 3.0
+"""Of squared weights of features, in standard deviations."""
+_TOOL_PENALTY = 10.0
+"""Of squared weights of single tools. With 3, inner folds of T-Eval have fewer right, with 30 those
+of TinyAgent."""
+_ITERATIONS = 60
+LEVELS = 3
+"""A third call of a tool and each further one have the same weights."""
 _SPAN = 1 / 3
-_TERMS = LEVELS * (1 + len(SURFACE))
+_BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
 
 @dataclass(frozen=True, eq=False)
 class PlanRanker:
     """Weights of what ``PlanFeatures`` say of a plan.
 
+    A weight has the sign of its feature or is 0, so that what the ranker learned from seldom is
+    never held against the right plan.
+
     Attributes:
-        mean, scale, dense: shape (len(DENSE),).
-        tools: shape (tools, LEVELS, 1 + len(SURFACE)): of a first, second and third call of each,
-            alone and by what is counted in the query.
-        spans: shape (tools,): of what spans say.
-        pairs: codes of pairs of tools that stand in one plan, rising, and their weights.
+        dense: shape (len(SIGNS),).
+        tools: shape (tools, LEVELS + 1): of a first, second and third call of each, and of what
+            spans say of it.
+        greedy_first: whether the plan of the best tool of each step comes first whatever its
+            weight.
     """
 
-    mean: Floats
-    scale: Floats
     dense: Floats
     tools: Floats
-    spans: Floats
-    pairs: tuple[npt.NDArray[np.int64], Floats]
+    greedy_first: bool = False
 
     @classmethod
     def fit(cls, queries: Sequence[PlanFeatures], targets: Sequence[Floats], tools: int) -> Self:
@@ -55,61 +57,51 @@ class PlanRanker:
         """
         from scipy.optimize import minimize
 
-        if not queries:
-            return cls._by_beam(tools)
-        design = _Design(queries, tools)
+        if not queries:  # by the beam alone
+            order = [-float(name == "log_rank") for name in SIGNS]
+            return cls(np.array(order), np.zeros((tools, LEVELS + 1)))
+        sizes = [len(one) for one in queries]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        owner = np.repeat(np.arange(len(queries)), sizes)
+        dense = np.concatenate([one.dense for one in queries])
+        scale = np.maximum(dense.std(axis=0), 1e-6)
+        rows = csr_array(hstack([csr_array(dense / scale), _by_tool(queries, tools)], format="csr"))
+        columns = csr_array(rows.T)
         wanted = np.concatenate(targets)
-        weight = np.add.reduceat(wanted, design.starts)[design.owner]
+        weight = np.add.reduceat(wanted, starts)[owner]
+        single = tools * (LEVELS + 1)
+        penalty = np.repeat([_PENALTY, _TOOL_PENALTY], [len(SIGNS), single])
 
         def loss(weights: Floats) -> tuple[float, Floats]:
-            scores = design.scores(weights)
-            highest = np.maximum.reduceat(scores, design.starts)[design.owner]
+            scores = rows @ weights
+            highest = np.maximum.reduceat(scores, starts)[owner]
             shares = np.exp(scores - highest)
-            sums = np.add.reduceat(shares, design.starts)
-            value = float(wanted @ (np.log(sums)[design.owner] + highest - scores))
-            error = weight * shares / sums[design.owner] - wanted
-            penalty = design.penalty * weights
-            return value + 0.5 * float(weights @ penalty), design.gradient(error) + penalty
+            sums = np.add.reduceat(shares, starts)[owner]
+            value = float(wanted @ (np.log(sums) + highest - scores))
+            gradient = columns @ (weight * shares / sums - wanted)
+            return value + 0.5 * float(penalty @ weights**2), gradient + penalty * weights
 
         solution = minimize(
             loss,
-            np.zeros(len(design.penalty)),
+            np.zeros(len(penalty)),
             jac=True,
             method="L-BFGS-B",
+            bounds=[_BOUNDS[sign] for sign in SIGNS.values()] + [_BOUNDS[0]] * single,
             options={"maxiter": _ITERATIONS},
         )
-        return cls(design.mean, design.scale, *design.split(solution.x))
-
-    @classmethod
-    def _by_beam(cls, tools: int) -> Self:
-        """By the probability of the beam alone."""
-        dense = np.zeros(len(DENSE))
-        dense[DENSE.index("log_probability")] = 1
-        return cls(
-            np.zeros(len(DENSE)),
-            np.ones(len(DENSE)),
-            dense,
-            np.zeros((tools, LEVELS, 1 + len(SURFACE))),
-            np.zeros(tools),
-            (np.empty(0, np.int64), np.empty(0)),
-        )
+        weights = solution.x
+        by_tool = weights[len(SIGNS) :].reshape(tools, LEVELS + 1)
+        return cls(weights[: len(SIGNS)] / scale, by_tool)
 
     def probabilities(self, query: PlanFeatures) -> Floats:
         """Of each candidate; shape (n,), summing to 1."""
-        scores = (query.dense - self.mean) / self.scale @ self.dense
         known = query.tools < len(self.tools)
-        tools, counts = query.tools[known], query.counts[:, known]
-        by_level = self.tools[tools] @ np.append(1.0, query.surface)
-        gained = np.concatenate([np.zeros((1, len(tools))), np.cumsum(by_level, axis=1).T])
-        scores += np.take_along_axis(gained, np.minimum(counts, LEVELS), axis=0).sum(axis=1)
-        scores += query.spans[:, known] @ self.spans[tools] * _SPAN
-        codes, weights = self.pairs
-        if len(codes):
-            code = tools[:, None] * len(self.tools) + tools
-            place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
-            together = np.triu(np.where(codes[place] == code, weights[place], 0), 1)
-            present = (counts > 0).astype(float)
-            scores += _PAIR * ((present @ together) * present).sum(axis=1)
+        weights, counts = self.tools[query.tools[known]], query.counts[:, known]
+        scores = query.dense @ self.dense + _SPAN * (query.spans[:, known] @ weights[:, LEVELS])
+        for level in range(LEVELS):
+            scores += (counts > level) @ weights[:, level]
+        if self.greedy_first:
+            scores[query.greedy] = scores.max() + 1e-6
         shares: Floats = np.exp(scores - scores.max())
         shares /= shares.sum()
         return shares
@@ -119,13 +111,9 @@ class PlanRanker:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {
-            "mean": self.mean,
-            "scale": self.scale,
             "dense": self.dense,
             "tools": self.tools.astype(np.float32),
-            "spans": self.spans.astype(np.float32),
-            "pairs": self.pairs[0],
-            "pair_weights": self.pairs[1].astype(np.float32),
+            "greedy_first": np.array([self.greedy_first]),
         }
 
     @classmethod
@@ -136,115 +124,23 @@ class PlanRanker:
             KeyError: an array is missing.
             ModelError: the arrays do not fit together.
         """
-        tools, codes = arrays["tools"], arrays["pairs"]
-        fits = (
-            tools.shape == (len(arrays["spans"]), LEVELS, 1 + len(SURFACE))
-            and codes.shape == arrays["pair_weights"].shape
-            and (np.diff(codes) > 0).all()
-            and all(arrays[name].shape == (len(DENSE),) for name in ("mean", "scale", "dense"))
-            and (arrays["scale"] > 0).all()
-        )
-        if not fits:
+        dense, tools = arrays["dense"].astype(np.float64), arrays["tools"].astype(np.float64)
+        if dense.shape != (len(SIGNS),) or tools.ndim != 2 or tools.shape[1] != LEVELS + 1:
             raise ModelError("the ranker of plans does not fit together; fit the model again")
-        mean, scale, dense = (
-            arrays[name].astype(np.float64) for name in ("mean", "scale", "dense")
-        )
-        return cls(
-            mean,
-            scale,
-            dense,
-            tools.astype(np.float64),
-            arrays["spans"].astype(np.float64),
-            (codes.astype(np.int64), arrays["pair_weights"].astype(np.float64)),
-        )
+        return cls(dense, tools, bool(arrays["greedy_first"][0]))
 
 
-class _Design:
-    """The features of all candidates of many queries, and where their weights stand in a vector.
-
-    Weights by what is counted in the query are a matrix for each tool and level: the candidates
-    have few tools and the queries few counts, so their products are never written out.
-    """
-
-    def __init__(self, queries: Sequence[PlanFeatures], tools: int) -> None:
-        sizes = np.array([len(one) for one in queries])
-        self.starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        self.owner = np.repeat(np.arange(len(queries)), sizes)
-        dense = np.concatenate([one.dense for one in queries])
-        self.mean, self.scale = dense.mean(axis=0), np.maximum(dense.std(axis=0), 1e-6)
-        self._dense = (dense - self.mean) / self.scale
-        self._tools, n = tools, len(dense)
-        rows, levels, pair_rows, codes = [], [], [], []
-        span_rows, span_columns, span_values = [], [], []
-        for one, start in zip(queries, self.starts.tolist(), strict=True):
-            for level in range(LEVELS):
-                row, column = np.nonzero(one.counts > level)
-                rows.append(row + start)
-                levels.append(one.tools[column] * LEVELS + level)
-            row, column = np.nonzero(one.counts)
-            span_rows.append(row + start)
-            span_columns.append(one.tools[column])
-            span_values.append(one.spans[row, column] * _SPAN)
-            first, second = np.triu_indices(len(one.tools), 1)
-            row, pair = np.nonzero((one.counts[:, first] > 0) & (one.counts[:, second] > 0))
-            pair_rows.append(row + start)
-            codes.append(one.tools[first[pair]] * tools + one.tools[second[pair]])
-        self._row, self._level = np.concatenate(rows), np.concatenate(levels)
-        self._place = self.owner[self._row] * tools * LEVELS + self._level
-        self._counted = np.stack([np.append(1.0, one.surface) for one in queries])
-        self._spans = csr_array(
-            (
-                np.concatenate(span_values),
-                (np.concatenate(span_rows), np.concatenate(span_columns)),
-            ),
-            shape=(n, tools),
-        )
-        self.codes, inverse = np.unique(np.concatenate(codes), return_inverse=True)
-        paired = np.concatenate(pair_rows)
-        self._pairs = csr_array(
-            (np.full(len(paired), _PAIR), (paired, inverse)), shape=(n, len(self.codes))
-        )
-        self._spans_by_tool, self._pairs_by_code = (
-            csr_array(self._spans.T),
-            csr_array(self._pairs.T),
-        )
-        counted = np.full(1 + len(SURFACE), _PAIR_PENALTY)
-        counted[0] = _TOOL_PENALTY
-        self.penalty = np.concatenate(
-            [
-                np.full(len(DENSE), _DENSE_PENALTY),
-                np.tile(counted, tools * LEVELS),
-                np.full(tools, _TOOL_PENALTY),
-                np.full(len(self.codes), _PAIR_PENALTY),
-            ]
-        )
-
-    def _cut(self, weights: Floats) -> list[Floats]:
-        sizes = (len(DENSE), self._tools * _TERMS, self._tools)
-        return list(np.split(weights, np.cumsum(sizes)))
-
-    def scores(self, weights: Floats) -> Floats:
-        dense, tools, spans, pairs = self._cut(weights)
-        by_query = self._counted @ tools.reshape(-1, self._counted.shape[1]).T
-        scores: Floats = self._dense @ dense + self._spans @ spans + self._pairs @ pairs
-        scores += np.bincount(self._row, by_query.ravel()[self._place], len(scores))
-        return scores
-
-    def gradient(self, error: Floats) -> Floats:
-        size = len(self._counted) * self._tools * LEVELS
-        by_query = np.bincount(self._place, error[self._row], size).reshape(len(self._counted), -1)
-        return np.concatenate(
-            [
-                self._dense.T @ error,
-                (by_query.T @ self._counted).ravel(),
-                self._spans_by_tool @ error,
-                self._pairs_by_code @ error,
-            ]
-        )
-
-    def split(
-        self, weights: Floats
-    ) -> tuple[Floats, Floats, Floats, tuple[npt.NDArray[np.int64], Floats]]:
-        dense, tools, spans, pairs = self._cut(weights)
-        by_tool = tools.reshape(self._tools, LEVELS, -1)
-        return dense, by_tool, spans, (self.codes.astype(np.int64), pairs)
+def _by_tool(queries: Sequence[PlanFeatures], tools: int) -> csr_array:
+    """What weights of single tools see; shape (candidates, tools * (LEVELS + 1))."""
+    rows, columns, values = [], [], []
+    start = 0
+    for one in queries:
+        for level in range(LEVELS + 1):
+            said = _SPAN * one.spans if level == LEVELS else (one.counts > level).astype(float)
+            row, column = np.nonzero(said)
+            rows.append(row + start)
+            columns.append(one.tools[column] * (LEVELS + 1) + level)
+            values.append(said[row, column])
+        start += len(one)
+    places = (np.concatenate(rows), np.concatenate(columns))
+    return csr_array((np.concatenate(values), places), shape=(start, tools * (LEVELS + 1)))

@@ -14,6 +14,7 @@ from dtdr.data.tools import Tool
 from dtdr.rankers.dtdr_f.blocks import block_types
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
 from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
+from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
@@ -144,6 +145,19 @@ class FittedBlocks:
         """Compute now what is otherwise computed when first asked for."""
         for block in self.blocks:
             block.precompute(_PRECOMPUTED)
+
+    def read_parts(self, features: QueryFeatures) -> Matrix | None:
+        """Whether and how often each part of a query asks for each tool.
+
+        Shape (2, parts, tools); None where no block reads parts.
+        """
+        for block in self.blocks:
+            if isinstance(block, Parts):
+                asked = block.read(features)
+                every = np.zeros((*asked.shape[:2], len(self.training.tools)), np.float32)
+                every[:, :, self.training.seen] = asked
+                return every
+        return None
 
     def _view(self, tools: Indices, new: Indices) -> View:
         """The view of some tools, rising, of which some are new."""

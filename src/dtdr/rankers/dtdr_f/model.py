@@ -258,6 +258,13 @@ class FactoredStepState:
             familiarity=self._query.familiarity,
         )
 
+    def asked(self) -> Matrix | None:
+        """Whether and how often each part of the query asks for each tool.
+
+        Shape (2, parts, tools); None for a model without the block ``parts``.
+        """
+        return self._model.blocks.read_parts(self._query.prepared.features)
+
     def copy(self) -> FactoredStepState:
         """The same state, to go on from in another way; the calls are made again, 15 µs each."""
         state = FactoredStepState(self._query, (), self._model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from dtdr.predict.arguments.candidates import (
     NOTHING_DECIDED,
     OBJECT,
     OMITTED,
-    TEMPLATE,
     UNKNOWN,
     CallCandidates,
     Candidates,
@@ -33,14 +32,14 @@ from dtdr.predict.arguments.constants import Constants, is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import ITEM, iter_parts
-from dtdr.predict.arguments.templates import (
-    Template,
-    fill_template,
-    read_template,
+from dtdr.predict.arguments.values import (
+    canonical,
+    convert,
+    fits,
+    resolve_references,
     says,
-    template_form,
+    type_of,
 )
-from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references, type_of
 
 MAX_ITEMS = 20
 """Items of a list that is put together; a longer one is unknown."""
@@ -55,15 +54,18 @@ _LEAST_BRANCH = 0.2
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
-_LEAST_TEXT = 0.3
-"""Of a text of learned words around values; a less probable one is not proposed."""
+_AGAINST_NONE = 0.5
+"""Of a part of an output, against that no candidate is right. On an inner fold of TRAJECT-Bench
+.547 of the plans had all dependencies without it, .573 with it, and .580 with 1, which lost a call
+of 128 on one of tau_retail."""
 _LEAST_PLAIN = 0.5
+"""Of a whole output, against a text that is written around it."""
 _LEAST_PART = 0.5
+"""Of a further output in such a text, against the most probable one."""
 _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
-_LEADING_SPANS = 8
-_LEADING_OTHERS = 16
-"""Candidates whose probabilities are added up where they hold the same value."""
+_NEGLIGIBLE = 5e-3
+"""Of a candidate; the probabilities of others are added up where they hold the same value."""
 
 
 class Slot(NamedTuple):
@@ -127,18 +129,6 @@ class PartialCall:
     choices: tuple[tuple[Slot, Choice], ...] = ()
 
 
-def value_slot(slot: str, template: Template, number: int) -> str:
-    """The name under which a value in a text is decided."""
-    return f"{slot}\x00{template_form(template)}\x00{number}"
-
-
-def find_template(constants: Constants, tool: str, slot: str, form: str) -> Template:
-    """The template of a form."""
-    wanted = form.removeprefix(TEMPLATE)
-    templates = constants.templates[tool, slot]
-    return next(one for one in templates if template_form(one) == wanted)
-
-
 def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> list[Slot]:
     """The slots that a decision adds: parts of what is put together, and a list's next item."""
     name, path, number, depth = slot
@@ -149,12 +139,6 @@ def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> l
         inner = [
             Slot(f"{name}/{part}", (*path, part), number, depth + 1)
             for part in constants.fields[tool, name]
-        ]
-    elif form.startswith(TEMPLATE):
-        template = find_template(constants, tool, name, form)
-        inner = [
-            Slot(value_slot(name, template, place), (*path, f"\x00{place}"), number, depth + 1)
-            for place in range(len(template) - 1)
         ]
     is_item = name.endswith(f"/{ITEM}") and form not in (OMITTED, UNKNOWN)
     if is_item and isinstance(path[-1], int) and path[-1] + 1 < MAX_ITEMS:
@@ -180,7 +164,6 @@ class CallFiller:
 
     def fill(self, parameters: Sequence[str]) -> PartialCall:
         """The most probable call that the search finds."""
-        self._ranker.score_texts(self._candidates.views(parameters))
         beam = [PartialCall(0.0, tuple(Slot(name, (name,)) for name in parameters))]
         while any(call.pending for call in beam):
             further: list[PartialCall] = []
@@ -223,22 +206,17 @@ def choose(
         call_spans: the spans that the call took already.
         is_first: whether it is the first item of a list, which has at least one.
     """
-    spans = candidates.spans
     totals: dict[str, float] = {}
     place_of: dict[str, int] = {}
-    leading = [spans + place for place in _largest(probabilities[spans:], _LEADING_OTHERS)]
-    leading += _largest(probabilities[:spans], _LEADING_SPANS)
-    for place in sorted(leading, key=lambda place: -probabilities[place]):
-        is_span = place < spans
-        form = candidates.span_form(place) if is_span else candidates.forms[place - spans]
-        values = candidates.view.texts.span_values if is_span else candidates.values
-        value = values[place if is_span else place - spans]
+    leading = np.flatnonzero(probabilities > _NEGLIGIBLE)
+    for place in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
+        form, value = candidates.read(place)
         is_empty_list = form == OMITTED and is_first
         if is_empty_list or not fits(value, candidates.type):
             continue
         totals[form] = totals.get(form, 0.0) + float(probabilities[place])
         place_of.setdefault(form, place)
-    unknown = float(probabilities[spans + candidates.forms.index(UNKNOWN)])
+    unknown = float(probabilities[candidates.unknown])
     totals.pop(UNKNOWN, None)
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     used = _find_used_output(totals, around)
@@ -246,8 +224,7 @@ def choose(
         written = around.get(AROUND + used, 0.0)
         if totals.get(used, 0.0) < _LEAST_PLAIN * written:
             parts = [one for one, part in around.items() if part >= _LEAST_PART * written]
-            places = sorted(place_of[one] - spans for one in parts)
-            sources = tuple(candidates.sources[place] for place in places)
+            sources = tuple(map(candidates.source, sorted(place_of[one] for one in parts)))
             return [Choice(AROUND + used, written, None, sources)]
         totals = {used: totals[used]}
     best = sorted(totals, key=lambda form: -totals[form])
@@ -255,15 +232,14 @@ def choose(
     choices = []
     for form in best[:_BRANCHES]:
         share, place = totals[form], place_of[form]
-        if share < (max(least, _LEAST_TEXT) if form.startswith(TEMPLATE) else least):
+        value, source = candidates.read(place)[1], candidates.source(place)
+        if share < (max(least, _AGAINST_NONE * unknown) if source.kind == "output" else least):
             continue
-        if place >= spans:
-            value, source = candidates.values[place - spans], candidates.sources[place - spans]
-            span = candidates.state.locate(form, call_spans) if source.kind != "constant" else None
-        else:
-            texts = candidates.view.texts
-            value, source = texts.span_values[place], candidates.span_source(place)
+        if source.kind in ("query", "message"):
+            texts = candidates.state.texts
             span = (int(texts.first[place]), int(texts.last[place]))
+        else:
+            span = candidates.state.locate(form, call_spans) if source.kind != "constant" else None
         is_value = not form.startswith("\x00")
         choices.append(Choice(form, share, value, (source,) if is_value else (), span))
     return choices or [Choice(UNKNOWN, unknown)]
@@ -277,18 +253,6 @@ def _find_used_output(totals: Mapping[str, float], around: Mapping[str, float]) 
         return None
     best = max(uses, key=uses.__getitem__)
     return best if uses[best] > 1 - sum(uses.values()) else None
-
-
-def _largest(shares: npt.NDArray[np.float64], count: int) -> list[int]:
-    """Positions of the largest shares, falling; the first of equal ones first."""
-    if len(shares) > count:
-        places = np.argpartition(-shares, count)[:count]
-        places.sort()
-    else:
-        places = np.arange(len(shares))
-    order = np.argsort(-shares[places], kind="stable")
-    result: list[int] = places[order].tolist()
-    return result
 
 
 # -- putting values together -------------------------------------------------------------------
@@ -346,17 +310,6 @@ def _build(
                 fields[name] = part[0]
                 sources += part[1]
         return (fields, sources) if fields else None
-    if choice.form.startswith(TEMPLATE):
-        template = find_template(constants, tool, slot.name, choice.form)
-        values = []
-        for number in range(len(template) - 1):
-            part = _build(constants, tool, parts, (*path, f"\x00{number}"))
-            if part is None:
-                return None
-            values.append(part[0])
-            sources += part[1]
-        text = fill_template(template, values)
-        return None if text is None else (text, [*sources, Source("constant")])
     if choice.is_unknown or choice.form == OMITTED:
         return None
     return convert(choice.value, constants.types.get((tool, slot.name), "")), list(choice.sources)
@@ -365,34 +318,42 @@ def _build(
 # -- learning ------------------------------------------------------------------------------------
 
 
-def find_spanless(
-    demonstrations: Sequence[Demonstration], known: Collection[tuple[str, str]] = ()
-) -> frozenset[tuple[str, str]]:
-    """The tools and slots that never take what a text says, as far as calls show it.
+Slots = frozenset[tuple[str, str]]
+"""Tools and their slots."""
+
+
+def find_untaken(
+    demonstrations: Sequence[Demonstration], known: tuple[Slots, Slots] | None = None
+) -> tuple[Slots, Slots]:
+    """The slots that never take what a text says, and those that never take a whole output.
 
     Args:
         demonstrations: to learn from.
         known: those of earlier demonstrations; without any, a slot has to be seen often enough.
     """
     seen: Counter[tuple[str, str]] = Counter()
-    taken: set[tuple[str, str]] = set()
+    said: set[tuple[str, str]] = set()
+    referred: set[tuple[str, str]] = set()
     for item in demonstrations:
-        said = [one.content for one in item.before if isinstance(one, Message)]
-        text = "\n".join((item.query, *said)).casefold()
+        contents = [one.content for one in item.before if isinstance(one, Message)]
+        text = "\n".join((item.query, *contents)).casefold()
         for call in item.plan.calls:
             parts = [*call.arguments.items(), *iter_parts(call.arguments)]
             for slot, value in parts:
                 key = (call.tool, slot)
                 seen[key] += 1
-                if isinstance(value, (list, Mapping)) or key in taken:
+                if key not in referred and any(not one.path for one in find_references(value)):
+                    referred.add(key)
+                if isinstance(value, (list, Mapping)) or key in said:
                     continue
                 form = str(value).strip().casefold()
                 is_date = isinstance(value, str) and type_of(value) == "date"
                 # A number may be written in another way.
                 if is_date or not isinstance(value, (str, bool)) or says(text, form):
-                    taken.add(key)
-    names = known or {key for key, count in seen.items() if count >= _ENOUGH}
-    return frozenset(key for key in names if key not in taken)
+                    said.add(key)
+    often = frozenset(key for key, count in seen.items() if count >= _ENOUGH)
+    spans, outputs = known or (often, often)
+    return spans - said, outputs - referred
 
 
 def iter_examples(
@@ -411,12 +372,10 @@ def iter_examples(
         form, forms = _wanted_forms(constants, found, written, value)
         targets = found.targets(forms)
         yield Example.of(found, targets)
-        spans = found.spans
         composed = [
             one
             for one in forms
-            if one.startswith((LIST, OBJECT, TEMPLATE))
-            and spans + found.forms.index(one) in targets
+            if one in (LIST, OBJECT) and found.spans + found.forms.index(one) in targets
         ]
         references = find_references(written) if written != OMITTED else []
         used = [one.call for one in references if one.path is None and one.call in state.by_id]
@@ -427,7 +386,7 @@ def iter_examples(
         if slot.name.endswith(f"/{ITEM}") and not composed and form != OMITTED:
             composed = [form]
         inner = following_slots(constants, call.tool, slot, composed[0]) if composed else []
-        given = [*_read_parts(constants, call.tool, slot, composed, value, inner, given), *given]
+        given = [*_read_parts(slot, composed, value, inner), *given]
 
 
 def _wanted_forms(
@@ -447,38 +406,21 @@ def _wanted_forms(
             forms.add(OBJECT)
         return form, forms
     outputs = [] if is_reference(value) else find_references(value)
-    for template in constants.templates.get((candidates.tool, candidates.slot), ()):
-        parts = read_template(template, value)
-        is_made = parts is not None and all(candidates.has(canonical(part)) for part in parts)
-        if is_made and (outputs or not candidates.has(form)):
-            forms.add(TEMPLATE + template_form(template))
-    if outputs and len(forms) == 1:
+    if outputs:
         around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
         return around[0], {*around}
     return form, forms
 
 
 def _read_parts(
-    constants: Constants,
-    tool: str,
-    slot: Slot,
-    composed: Sequence[str],
-    value: Any,
-    inner: Sequence[Slot],
-    rest: Sequence[tuple[Slot, Any]],
+    slot: Slot, composed: Sequence[str], value: Any, inner: Sequence[Slot]
 ) -> Iterator[tuple[Slot, Any]]:
     """The parts of a demonstrated value, by the slots that its decision adds."""
-    values: list[Any] = []
-    if composed and composed[0].startswith(TEMPLATE):
-        template = find_template(constants, tool, slot.name, composed[0])
-        values = read_template(template, value) or []
-    for place, part in enumerate(inner):
+    for part in inner:
         if part.name == slot.name:
             continue  # the next item of a list is there already
         if composed[0] == LIST:
             for number, item in enumerate([*value, OMITTED]):
                 yield Slot(part.name, (*slot.path, number), number, part.depth), item
-        elif composed[0] == OBJECT:
-            yield part, value.get(part.path[-1], OMITTED)
         else:
-            yield part, values[place]
+            yield part, value.get(part.path[-1], OMITTED)

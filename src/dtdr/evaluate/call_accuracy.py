@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
@@ -119,8 +119,11 @@ class _Judgements:
             self.probabilities.append(prediction.probability)
             self.exact.append(is_exact(prediction, call, state))
             judged = _judge_slots(prediction, call, state)
-            right = {name for name, _, is_right in judged if is_right}
-            uses_right_outputs &= _uses_right_outputs(prediction, call, right)
+            # A demonstration may write out a value that an output holds.
+            right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
+            held = {one.call for sources in right for one in sources if one.kind == "output"}
+            referred = {*call.references()}
+            uses_right_outputs &= referred <= prediction.outputs <= referred | held
             for name, kind, is_right in judged:
                 self.by_parameter[f"{call.tool}: {name}"].append(is_right)
                 if kind != "omitted":
@@ -197,17 +200,6 @@ def _judge_slots(
     known = {*prediction.arguments, *prediction.unknown}
     judged += [(name, "omitted", False) for name in call.arguments if name not in known]
     return judged
-
-
-def _uses_right_outputs(prediction: CallPrediction, call: ToolCall, right: Collection[str]) -> bool:
-    """Whether a call uses the outputs that it refers to, by the names of its right arguments.
-
-    A demonstration may write a value out that an output holds.
-    """
-    referred = {*call.references()}
-    sources = [source for name in right for source in prediction.sources.get(name, ())]
-    held = {source.call for source in sources if source.kind == "output"}
-    return referred <= prediction.outputs <= referred | held
 
 
 def find_lost_leaves(

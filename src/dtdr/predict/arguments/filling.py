@@ -235,11 +235,12 @@ def choose(
         value, source = candidates.read(place)[1], candidates.source(place)
         if share < (max(least, _AGAINST_NONE * unknown) if source.kind == "output" else least):
             continue
+        span: tuple[int, int] | None = None
         if source.kind in ("query", "message"):
             texts = candidates.state.texts
             span = (int(texts.first[place]), int(texts.last[place]))
-        else:
-            span = candidates.state.locate(form, call_spans) if source.kind != "constant" else None
+        elif source.kind != "constant":
+            span = candidates.state.locate(form, call_spans)
         is_value = not form.startswith("\x00")
         choices.append(Choice(form, share, value, (source,) if is_value else (), span))
     return choices or [Choice(UNKNOWN, unknown)]

@@ -70,6 +70,8 @@ class CandidateRanker:
         self._weights = none if weights is None else np.concatenate([none, weights])
         self._squares: Floats | None = None
         self._table: Floats | None = None
+        # Names the table in the scores that rows keep, so that no rows keep an old table itself.
+        self._mark = object()
 
     def arrays(self) -> tuple[Buckets, Floats]:
         """Buckets and their weights, as the constructor takes them."""
@@ -97,9 +99,10 @@ class CandidateRanker:
         if self._table is None:
             self._table = np.zeros(BUCKETS, np.float32)
             self._table[self._buckets] = self._weights[1:]
+            self._mark = object()
         name = keys.tobytes()
         known = rows.known.get(name)
-        if known is not None and known[0] is self._table:
+        if known is not None and known[0] is self._mark:
             return known[1]
         if not len(rows.hashes):
             return np.zeros(len(rows.lengths), np.float32)
@@ -107,7 +110,7 @@ class CandidateRanker:
         scores: Floats = np.add.reduceat(weights, np.cumsum(rows.lengths) - rows.lengths)
         if len(rows.known) >= _MOST_KNOWN:
             rows.known.clear()
-        rows.known[name] = (self._table, scores)
+        rows.known[name] = (self._mark, scores)
         return scores
 
     def drop_small(self) -> None:

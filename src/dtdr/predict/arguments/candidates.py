@@ -19,7 +19,6 @@ from dtdr.predict.arguments.features import (
     FLAGS,
     LAST_USED,
     USAGE,
-    Mention,
     argument_features,
     constant_features,
     find_mention,
@@ -120,7 +119,6 @@ class Candidates:
         spans: m.
         kinds: names of the kinds of values.
         kind: of each candidate, a position in ``kinds``; shape (c,).
-        context: what decides between kinds; shape (k,).
         values, sources, forms: of the others; ``forms`` are canonical.
         blocks: the rows of features of the candidates.
         outputs, around, arguments, leaves: where these are among the others.
@@ -135,7 +133,6 @@ class Candidates:
     spans: int
     kinds: list[str]
     kind: npt.NDArray[np.int64]
-    context: Hashes
     values: list[Any]
     sources: list[Source]
     forms: list[str]
@@ -211,8 +208,7 @@ class Candidates:
         return slice(first, len(self.values))
 
     def with_blocks(self, blocks: Sequence[Block], context: Hashes) -> Candidates:
-        """These candidates with more rows, and the row of what decides between kinds."""
-        context = np.concatenate([self.context, context])
+        """These candidates with more rows, and more context, which decides between kinds; (k,)."""
         kinds = features([f"kind {name}" for name in self.kinds])
         crossed = Rows.of_table(kinds[:, None] ^ context, KIND_LEVELS)
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
@@ -349,7 +345,6 @@ class CallCandidates:
         self.tool = tool
         self._finder = finder
         self._constants = finder.constants
-        self._mentions: dict[str, Mention] = {}
 
     def find(self, slot: str, decided: Decided = NOTHING_DECIDED, number: int = 0) -> Candidates:
         """The candidates of a slot.
@@ -403,7 +398,6 @@ class CallCandidates:
             0 if is_spanless else len(texts.first),
             ["span", "message span"] if len(texts.parts) > 1 else ["span"],
             np.zeros(0, np.int64) if is_spanless else np.minimum(texts.span_part, 1),
-            np.concatenate([texts.word_features, self._called, mentioned]),
             *([], [], [], []),
             *(nothing, nothing, nothing, nothing),
             kind,
@@ -422,7 +416,8 @@ class CallCandidates:
                 self._add_outputs(result)
             self._add_arguments(result)
             self._add_leaves(result)
-        return result
+        context = np.concatenate([texts.word_features, self._called, mentioned])
+        return result.with_blocks([], context)
 
     def _add_plain(self, found: Candidates) -> None:
         """What is no value, and what is put together part by part."""
@@ -450,17 +445,12 @@ class CallCandidates:
         for place, (form, _) in enumerate(items):
             is_own = place < len(own)
             rank = min(place if is_own else place - len(own), 4)
-            parts.append(constant_features(self._mention(form), rank, is_own, min(given[form], 2)))
+            mention = find_mention(self.state.texts, form, self._used_tokens)
+            parts.append(constant_features(mention, rank, is_own, min(given[form], 2)))
         forms, every = [form for form, _ in items], np.arange(len(items))
         values, sources = [value for _, value in items], [Source("constant")] * len(items)
         kinds = [f"constant {form}" for form in forms]
         found.add(values, forms, sources, kinds, every, Rows.of(parts), every)
-
-    def _mention(self, form: str) -> Mention:
-        """How the texts say a constant."""
-        if form not in self._mentions:
-            self._mentions[form] = find_mention(self.state.texts, form, self._used_tokens)
-        return self._mentions[form]
 
     def _add_outputs(self, found: Candidates) -> None:
         """Whole outputs, and texts to be written around them."""

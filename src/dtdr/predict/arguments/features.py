@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,18 +86,6 @@ def span_usage(
     return (10 * code + length).astype(np.uint8), is_free
 
 
-class Mention(NamedTuple):
-    """How the texts of a run say a constant.
-
-    Attributes:
-        said: ``whole``, ``part``, or ``no``.
-        is_used: whether an argument took this place.
-    """
-
-    said: str = "no"
-    is_used: bool = False
-
-
 @lru_cache(maxsize=1 << 14)
 def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
     """A canonical form as it is looked for in texts, and the stems of its words."""
@@ -107,22 +94,31 @@ def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
     return fold_text(text), frozenset(map(stem, words))
 
 
-def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> Mention:
-    """How the texts say a constant, by its canonical form; ``used`` has tokens that were taken."""
+def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> tuple[str, bool]:
+    """How the texts of a run say a constant.
+
+    Args:
+        texts: of the run.
+        form: of the constant, canonical.
+        used: tokens that arguments took.
+
+    Returns:
+        ``whole``, ``part``, or ``no``; and whether arguments took all its places.
+    """
     folded, stems = _fold_constant(form)
     places = texts.folded.find(folded)
     if not places:
         is_part = not texts.stem_set.isdisjoint(stems)
-        return Mention("part" if is_part else "no")
-    return Mention("whole", all(place[0] in used for place in places))
+        return ("part" if is_part else "no"), False
+    return "whole", all(place[0] in used for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
-def constant_features(mention: Mention, rank: int, is_own: bool, given: int) -> Hashes:
+def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given: int) -> Hashes:
     """What is known of a constant; shape (features,).
 
     Args:
-        mention: how the texts say it.
+        mention: see ``find_mention``.
         rank: among the parameter's constants, at most 4.
         is_own: whether this tool took it in enough runs, not only others.
         given: how often this parameter took it in this run, at most 2.

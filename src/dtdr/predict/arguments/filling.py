@@ -373,21 +373,14 @@ def iter_examples(
         form, forms = _wanted_forms(constants, found, written, value)
         targets = found.targets(forms)
         yield Example.of(found, targets)
-        composed = [
-            one
-            for one in forms
-            if one in (LIST, OBJECT) and found.spans + found.forms.index(one) in targets
-        ]
+        composed = next((one for one in (LIST, OBJECT) if one in forms), None)
         references = find_references(written) if written != OMITTED else []
         used = [one.call for one in references if one.path is None and one.call in state.by_id]
-        if composed:
-            form, used = composed[0], []
+        if composed is not None:
+            form, used = composed, []
+            given = [*_read_parts(constants, call.tool, slot, composed, value), *given]
         span = None if form.startswith("\x00") else state.locate(form, decided.spans)
         decided = decided.add(found, form, slot.number, used, span)
-        if slot.name.endswith(f"/{ITEM}") and not composed and form != OMITTED:
-            composed = [form]
-        inner = following_slots(constants, call.tool, slot, composed[0]) if composed else []
-        given = [*_read_parts(slot, composed, value, inner), *given]
 
 
 def _wanted_forms(
@@ -414,13 +407,13 @@ def _wanted_forms(
 
 
 def _read_parts(
-    slot: Slot, composed: Sequence[str], value: Any, inner: Sequence[Slot]
+    constants: Constants, tool: str, slot: Slot, composed: str, value: Any
 ) -> Iterator[tuple[Slot, Any]]:
-    """The parts of a demonstrated value, by the slots that its decision adds."""
-    for part in inner:
+    """The parts of a demonstrated list or object, by the slots that its decision adds."""
+    for part in following_slots(constants, tool, slot, composed):
         if part.name == slot.name:
             continue  # the next item of a list is there already
-        if composed[0] == LIST:
+        if composed == LIST:
             for number, item in enumerate([*value, OMITTED]):
                 yield Slot(part.name, (*slot.path, number), number, part.depth), item
         else:

@@ -20,7 +20,7 @@ PACKAGES = {
     "text": (2, 1600),
     "logs": (3, 6100),
     "rankers": (3, 10600),
-    "predict": (4, 10500),
+    "predict": (4, 10700),
     "llm": (5, 4200),
     "agents": (5, 7800),
     "evaluate": (6, 12600),

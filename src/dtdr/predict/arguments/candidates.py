@@ -1,6 +1,7 @@
 """The values that a slot of a call may take: where each comes from, and what is known of it.
 
-A slot is a parameter, a field of an object in it (``trip/city``), or an item of a list (``ids/*``).
+A slot is a parameter, a field of an object in it (``trip/city``), an item of a list (``ids/*``) or
+a value in a text of learned words.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ from dtdr.predict.arguments.state import (
     RunState,
     rank_in_groups,
 )
+from dtdr.predict.arguments.templates import template_form
 from dtdr.predict.arguments.texts import RunTexts, name_stems
 from dtdr.predict.arguments.values import canonical, read_dates, shape_of
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
 object that are put together part by part."""
+TEMPLATE = "\x00template "
+"""Before the form of a text that is put together by a template."""
 AROUND = "\x00around"
 """Of a text or object that has to be written around outputs: this, and their references' forms."""
 MAX_OUTPUTS = 60
@@ -65,8 +69,8 @@ MAX_ARGUMENTS = 20
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT)
-_PLAIN_ROWS = Rows.of_table(features([form[1:] for form in _PLAIN])[:, None])
+_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT, TEMPLATE)
+_PLAIN_ROWS = Rows.of_table(features([form[1:].strip() for form in _PLAIN])[:, None])
 _JOINING = frozenset(",&\"'“”‘’") | {"and", "or", "the"}
 
 
@@ -161,6 +165,11 @@ class Candidates:
         """The position of the candidate that says that none is right."""
         return self.spans + self.forms.index(UNKNOWN)
 
+    def has(self, form: str) -> bool:
+        """Whether a value stands somewhere in the run, or is a constant."""
+        places = self.state.texts.places
+        return form in places or form in self.forms or form in self.dates.values()
+
     def read(self, place: int) -> tuple[str, Any]:
         """The canonical form of a candidate, as the slot takes it, and its value."""
         texts = self.state.texts
@@ -182,10 +191,11 @@ class Candidates:
 
     def label(self, form: str, tools: Iterator[str] | Sequence[str] = ()) -> str:
         """A short name of a decision, which later slots of the call see."""
+        name = self.slot.partition("\x00")[0]
         if form in self.forms:
             kind = self.kinds[self.kind[self.spans + self.forms.index(form)]]
-            return f"{self.slot}={kind[:40]}"
-        return f"{self.slot}=span {' '.join(tools)}"
+            return f"{name}={kind[:40]}"
+        return f"{name}=span {' '.join(tools)}"
 
     def add(
         self,
@@ -386,7 +396,7 @@ class CallCandidates:
         """The candidates of a slot, with what is known of them whatever was decided."""
         state, tool, texts = self.state, self.tool, self.state.texts
         is_spanless = (tool, slot) in self._finder.without_spans
-        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot))
+        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot.partition("\x00")[0]))
         mentioned = features([f"mentioned {is_mentioned}"])
         kind = self._constants.types.get((tool, slot), "")
         nothing = slice(0, 0)
@@ -424,11 +434,15 @@ class CallCandidates:
         constants, key = self._constants, (self.tool, found.slot)
         forms = [UNKNOWN, OMITTED]
         forms += [LIST] * (key in constants.lists) + [OBJECT] * (key in constants.fields)
+        kinds, codes = [form[1:] for form in forms], [*map(_PLAIN.index, forms)]
+        made = [TEMPLATE + template_form(one) for one in constants.templates.get(key, ())]
+        forms, kinds = forms + made, kinds + made
+        codes += [_PLAIN.index(TEMPLATE)] * len(made)
         nothing, sources = [None] * len(forms), [Source("unknown"), Source("omitted")]
         sources += [Source("unknown")] * (len(forms) - 2)
-        kinds, every = [form[1:] for form in forms], np.arange(len(forms))
-        codes = np.array([*map(_PLAIN.index, forms)])
-        found.add(nothing, forms, sources, kinds, every, _PLAIN_ROWS, codes)
+        found.add(
+            nothing, forms, sources, kinds, np.arange(len(forms)), _PLAIN_ROWS, np.array(codes)
+        )
 
     def _add_constants(self, found: Candidates) -> None:
         """The constants of the slot, and those of all slots of its name."""

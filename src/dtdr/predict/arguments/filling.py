@@ -23,6 +23,7 @@ from dtdr.predict.arguments.candidates import (
     NOTHING_DECIDED,
     OBJECT,
     OMITTED,
+    TEMPLATE,
     UNKNOWN,
     CallCandidates,
     Candidates,
@@ -32,6 +33,12 @@ from dtdr.predict.arguments.constants import Constants, is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import ITEM, iter_parts
+from dtdr.predict.arguments.templates import (
+    Template,
+    fill_template,
+    read_template,
+    template_form,
+)
 from dtdr.predict.arguments.values import (
     canonical,
     convert,
@@ -54,6 +61,8 @@ _LEAST_BRANCH = 0.2
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
+_LEAST_TEXT = 0.3
+"""Of a text of learned words around values; a less probable one is not proposed."""
 _AGAINST_NONE = 0.5
 """Of a part of an output, against that no candidate is right. On an inner fold of TRAJECT-Bench
 .547 of the plans had all dependencies without it, .573 with it, and .580 with 1, which lost a call
@@ -129,6 +138,18 @@ class PartialCall:
     choices: tuple[tuple[Slot, Choice], ...] = ()
 
 
+def value_slot(slot: str, template: Template, number: int) -> str:
+    """The name under which a value in a text is decided."""
+    return f"{slot}\x00{template_form(template)}\x00{number}"
+
+
+def find_template(constants: Constants, tool: str, slot: str, form: str) -> Template:
+    """The template of a form."""
+    wanted = form.removeprefix(TEMPLATE)
+    templates = constants.templates[tool, slot]
+    return next(one for one in templates if template_form(one) == wanted)
+
+
 def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> list[Slot]:
     """The slots that a decision adds: parts of what is put together, and a list's next item."""
     name, path, number, depth = slot
@@ -139,6 +160,12 @@ def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> l
         inner = [
             Slot(f"{name}/{part}", (*path, part), number, depth + 1)
             for part in constants.fields[tool, name]
+        ]
+    elif form.startswith(TEMPLATE):
+        template = find_template(constants, tool, name, form)
+        inner = [
+            Slot(value_slot(name, template, place), (*path, f"\x00{place}"), number, depth + 1)
+            for place in range(len(template) - 1)
         ]
     is_item = name.endswith(f"/{ITEM}") and form not in (OMITTED, UNKNOWN)
     if is_item and isinstance(path[-1], int) and path[-1] + 1 < MAX_ITEMS:
@@ -233,7 +260,8 @@ def choose(
     for form in best[:_BRANCHES]:
         share, place = totals[form], place_of[form]
         value, source = candidates.read(place)[1], candidates.source(place)
-        if share < (max(least, _AGAINST_NONE * unknown) if source.kind == "output" else least):
+        against = _AGAINST_NONE * unknown if source.kind == "output" else 0.0
+        if share < max(least, against, _LEAST_TEXT if form.startswith(TEMPLATE) else 0.0):
             continue
         span: tuple[int, int] | None = None
         if source.kind in ("query", "message"):
@@ -311,6 +339,17 @@ def _build(
                 fields[name] = part[0]
                 sources += part[1]
         return (fields, sources) if fields else None
+    if choice.form.startswith(TEMPLATE):
+        template = find_template(constants, tool, slot.name, choice.form)
+        values = []
+        for number in range(len(template) - 1):
+            part = _build(constants, tool, parts, (*path, f"\x00{number}"))
+            if part is None:
+                return None
+            values.append(part[0])
+            sources += part[1]
+        text = fill_template(template, values)
+        return None if text is None else (text, [*sources, Source("constant")])
     if choice.is_unknown or choice.form == OMITTED:
         return None
     return convert(choice.value, constants.types.get((tool, slot.name), "")), list(choice.sources)
@@ -373,7 +412,9 @@ def iter_examples(
         form, forms = _wanted_forms(constants, found, written, value)
         targets = found.targets(forms)
         yield Example.of(found, targets)
-        composed = next((one for one in (LIST, OBJECT) if one in forms), None)
+        composed = next(
+            (one for one in sorted(forms) if one.startswith((LIST, OBJECT, TEMPLATE))), None
+        )
         references = find_references(written) if written != OMITTED else []
         used = [one.call for one in references if one.path is None and one.call in state.by_id]
         if composed is not None:
@@ -400,7 +441,12 @@ def _wanted_forms(
             forms.add(OBJECT)
         return form, forms
     outputs = [] if is_reference(value) else find_references(value)
-    if outputs:
+    for template in constants.templates.get((candidates.tool, candidates.slot), ()):
+        parts = read_template(template, value)
+        is_made = parts is not None and all(candidates.has(canonical(part)) for part in parts)
+        if is_made and (outputs or not candidates.has(form)):
+            forms.add(TEMPLATE + template_form(template))
+    if outputs and len(forms) == 1:
         around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
         return around[0], {*around}
     return form, forms
@@ -409,12 +455,17 @@ def _wanted_forms(
 def _read_parts(
     constants: Constants, tool: str, slot: Slot, composed: str, value: Any
 ) -> Iterator[tuple[Slot, Any]]:
-    """The parts of a demonstrated list or object, by the slots that its decision adds."""
-    for part in following_slots(constants, tool, slot, composed):
+    """The parts of a demonstrated value, by the slots that its decision adds."""
+    values: list[Any] = []
+    if composed.startswith(TEMPLATE):
+        values = read_template(find_template(constants, tool, slot.name, composed), value) or []
+    for place, part in enumerate(following_slots(constants, tool, slot, composed)):
         if part.name == slot.name:
             continue  # the next item of a list is there already
         if composed == LIST:
             for number, item in enumerate([*value, OMITTED]):
                 yield Slot(part.name, (*slot.path, number), number, part.depth), item
-        else:
+        elif composed == OBJECT:
             yield part, value.get(part.path[-1], OMITTED)
+        else:
+            yield part, values[place]

@@ -145,6 +145,11 @@ def _canonical_spans(
     )
 
 
+def split_tokens(text: str) -> list[tuple[int, int]]:
+    """First and last (exclusive) character of each token that ``tokenize`` gives."""
+    return [match.span() for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
+
+
 def read_stems(text: str) -> list[str]:
     """The stems that ``tokenize`` gives, alone."""
     return [stem(match.group()) for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]

@@ -25,12 +25,11 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
-from dtdr.predict.arguments.confidence import Confidence
+from dtdr.predict.arguments.confidence import CallScorer, Confidence, describe_call
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.ranker import Example, _Batch
-from dtdr.predict.arguments.scoring import CallScorer, describe_call
 from dtdr.predict.arguments.state import RunState, is_exact
 from dtdr.predict.arguments.texts import tokenize
 from dtdr.predict.arguments.values import canonical, convert, read_date, resolve_references
@@ -181,10 +180,8 @@ def test_a_ranker_predicts_with_the_scores_that_it_is_trained_with(model):
     ]
     nowhere = np.zeros(1, np.int64)
     batch = _Batch([Example.of(one, nowhere) for one in candidates])
-    ends = np.cumsum(batch.lengths)
-    table = model.ranker._lookup()
-    rows = np.array([part.sum(dtype=np.float64) for part in np.split(table[batch.flat], ends[:-1])])
-    scores = np.where(batch.table >= 0, rows[batch.table], 0).sum(axis=1)
+    batch.compile(model.ranker._positions())
+    scores = batch.scores(model.ranker._weights[batch.columns])
     for number, one in enumerate(candidates):
         raised = np.exp(scores[batch.owner == number])
         predicted = model.ranker.probabilities(one)
@@ -599,11 +596,13 @@ def test_a_required_parameter_that_no_demonstration_gave_is_unknown():
         assert call.unknown == unknown
 
 
-def test_a_state_remembers_a_bounded_number_of_tools(model):
+def test_a_text_remembers_the_scores_of_a_bounded_number_of_slots(model):
     state = RunState("Look up Wanda and send them a mail")
-    for number in range(1000):
-        model.fill(f"tool_{number}", state)
-    assert len(state.memo) <= 200
+    tools = [Tool(f"tool_{number}", "", (Parameter("name"),)) for number in range(400)]
+    known = ArgumentModel(model.finder, model.ranker, tools)
+    for tool in tools:
+        known.fill(tool.name, state)
+    assert len(state.texts.starts.known) <= 256
     assert model.fill("find_user", state).arguments == {"name": "Wanda"}
 
 

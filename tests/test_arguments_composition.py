@@ -13,7 +13,8 @@ from dtdr.data.run import Run
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
-from dtdr.predict.arguments.templates import fill_template, find_templates, read_template, says
+from dtdr.predict.arguments.templates import fill_template, find_templates, read_template
+from dtdr.predict.arguments.values import says
 from tests.whole_calls import ADJECTIVES, NAMES, NOUNS
 
 CITIES = ("Rome", "Oslo", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Delhi", "Perth")

@@ -207,7 +207,7 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
     call = flights.fill("rebook", state)
     assert 0 <= call.probability <= 1
     found = flights.finder.call(state, "rebook").find("flights/*/date")
-    leaves = found.table.leaves
+    leaves = found.leaves
     assert leaves.stop - leaves.start <= MAX_LEAVES
 
 

@@ -17,7 +17,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
-from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, iter_parts
+from dtdr.predict.arguments.state import KIND, RunState, is_exact, iter_calls, iter_parts
 from dtdr.predict.arguments.values import canonical, fold_text, resolve_references
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
@@ -47,7 +47,8 @@ class CallScores:
         exact: the share of calls whose every argument is right and that have no other.
         exact_most_sure_half: the same among the half with the highest probabilities.
         exact_most_sure_quarter: the same among a quarter.
-        plans_dependencies: the share of plans in which every call uses the right outputs.
+        plans_dependencies: the share of plans in which every call uses the right outputs: those it
+            refers to, and besides none but outputs that hold a value which the demonstration gives.
         slots: by source, the share of the predicted arguments from there that are right; of
             ``unknown`` ones, the share that the demonstration left out too.
         parameters: of each tool's parameter that was given or predicted, how often, and the share
@@ -117,8 +118,13 @@ class _Judgements:
             self.seconds.append(time.perf_counter() - started)
             self.probabilities.append(prediction.probability)
             self.exact.append(is_exact(prediction, call, state))
-            uses_right_outputs &= prediction.outputs == {*call.references()}
-            for name, kind, is_right in _judge_slots(prediction, call, state):
+            judged = _judge_slots(prediction, call, state)
+            # A demonstration may write out a value that an output holds.
+            right = [prediction.sources.get(name, ()) for name, _, is_right in judged if is_right]
+            held = {one.call for sources in right for one in sources if one.kind == "output"}
+            referred = {*call.references()}
+            uses_right_outputs &= referred <= prediction.outputs <= referred | held
+            for name, kind, is_right in judged:
                 self.by_parameter[f"{call.tool}: {name}"].append(is_right)
                 if kind != "omitted":
                     self.by_source[kind].append(is_right)
@@ -214,7 +220,9 @@ def find_lost_leaves(
         for _, value in iter_parts(past.arguments):
             places[canonical(value)].add((past.call.tool, "arguments"))
         if past.parts is not None:
-            for form, kind in zip(past.parts.forms, past.parts.kinds.tolist(), strict=True):
+            for form, kind in zip(
+                past.parts.forms, past.parts.numbers[:, KIND].tolist(), strict=True
+            ):
                 places[form].add(kinds[kind][:2])
         reference = canonical({"$ref": past.call.id})
         places[reference].add((past.call.tool, ""))

@@ -20,11 +20,10 @@ from dtdr.predict.arguments.state import ITEM
 from dtdr.predict.arguments.templates import (
     Template,
     find_templates,
-    says,
     split_join,
     template_form,
 )
-from dtdr.predict.arguments.values import canonical, output_leaves, type_of
+from dtdr.predict.arguments.values import canonical, output_leaves, says, type_of
 
 Parameter = tuple[str, str]
 """A tool and one of its slots."""

@@ -5,61 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall
-from dtdr.predict.arguments.hashing import Hashes, feature_table, features
+from dtdr.predict.arguments.hashing import Hashes, Rows, feature_table, features
 from dtdr.predict.arguments.state import LeafKind, RunState
 from dtdr.predict.arguments.texts import RunTexts, name_stems, stem
 from dtdr.predict.arguments.values import fold_text
 
-LAST_USED = feature_table("last used", 10, 10).ravel()
+LAST_USED = Rows.of_table(feature_table("last used", 10, 10).reshape(-1, 1))
 """Of a token, by how far it is from the span that the parameter used last, and any."""
-USAGE = np.stack(
-    [
-        np.repeat(feature_table("used", 16), 10),
-        feature_table("used by length", 16, 10).ravel(),
-    ],
-    axis=1,
+USAGE = Rows.of_table(
+    np.column_stack(
+        [np.repeat(feature_table("used", 16), 10), feature_table("used by length", 16, 10).ravel()]
+    )
 )
 """Of a span, by whether it was used, times 10, plus its length; shape (160, 2)."""
-
-COLUMNS = np.concatenate(
-    [feature_table("named before", 2, 7, 2).ravel(), feature_table("named after", 2, 5).ravel()]
-)
-"""The features that ``token_columns`` gives the positions of."""
-_AFTER = 2 * 7 * 2
-"""The first that tells of names after a token."""
-
-
-def token_columns(texts: RunTexts, stems: frozenset[str]) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Where words of a slot's name stand in the texts, as seen from each token.
-
-    Args:
-        texts: n tokens, s of which begin a span.
-        stems: of the words in the slot's name.
-
-    Returns:
-        Of tokens that begin a span, positions in ``COLUMNS``, shape (s, 2); and whether a word of
-        the name stands in the texts.
-    """
-    count = len(texts.stems)
-    tokens = np.arange(count)
-    named = np.fromiter((stem in stems for stem in texts.stems), np.bool_, count)
-    mentioned = int(named.any())
-    back, ahead = np.full(count, 6), np.full(count, 4)
-    if mentioned:
-        before = np.maximum.accumulate(np.where(named, tokens, -1))
-        after = np.minimum.accumulate(np.where(named, tokens, count)[::-1])[::-1]
-        before = np.concatenate([[-1], before[:-1]])
-        after = np.concatenate([after[1:], [count]])
-        back = np.where(before < 0, 6, np.minimum(5, tokens - before))
-        ahead = np.where(after == count, 4, np.minimum(3, after - tokens))
-    columns = np.stack([(mentioned * 7 + back) * 2 + named, _AFTER + mentioned * 5 + ahead], axis=1)
-    return columns[texts.start_tokens].astype(np.uint8), bool(mentioned)
 
 
 def last_used(count: int, last_own: int, last: int) -> npt.NDArray[np.uint8]:
@@ -123,18 +86,6 @@ def span_usage(
     return (10 * code + length).astype(np.uint8), is_free
 
 
-class Mention(NamedTuple):
-    """How the texts of a run say a constant.
-
-    Attributes:
-        said: ``whole``, ``part``, or ``no``.
-        is_used: whether an argument took this place.
-    """
-
-    said: str = "no"
-    is_used: bool = False
-
-
 @lru_cache(maxsize=1 << 14)
 def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
     """A canonical form as it is looked for in texts, and the stems of its words."""
@@ -143,22 +94,31 @@ def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
     return fold_text(text), frozenset(map(stem, words))
 
 
-def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> Mention:
-    """How the texts say a constant, by its canonical form; ``used`` has tokens that were taken."""
+def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> tuple[str, bool]:
+    """How the texts of a run say a constant.
+
+    Args:
+        texts: of the run.
+        form: of the constant, canonical.
+        used: tokens that arguments took.
+
+    Returns:
+        ``whole``, ``part``, or ``no``; and whether arguments took all its places.
+    """
     folded, stems = _fold_constant(form)
     places = texts.folded.find(folded)
     if not places:
         is_part = not texts.stem_set.isdisjoint(stems)
-        return Mention("part" if is_part else "no")
-    return Mention("whole", all(place[0] in used for place in places))
+        return ("part" if is_part else "no"), False
+    return "whole", all(place[0] in used for place in places)
 
 
 @lru_cache(maxsize=1 << 14)
-def constant_features(mention: Mention, rank: int, is_own: bool, given: int) -> Hashes:
+def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given: int) -> Hashes:
     """What is known of a constant; shape (features,).
 
     Args:
-        mention: how the texts say it.
+        mention: see ``find_mention``.
         rank: among the parameter's constants, at most 4.
         is_own: whether this tool took it in enough runs, not only others.
         given: how often this parameter took it in this run, at most 2.
@@ -213,15 +173,12 @@ def output_features(state: RunState, most: int) -> list[Hashes]:
             names.append(f"rz {name}")
         else:
             first, last = past.anchor
-            head = texts.head(first)
             one, two = texts.neighbour(first, -1), texts.neighbour(first, -2)
             names += [
-                f"ra {name} {head}",
                 f"rb {name} {one}",
                 f"rc {name} {texts.neighbour(last, 1)}",
                 f"rd {name} {one} {two}",
                 f"re {one}",
-                f"rf {head}",
                 f"rg {name} {_round_distance(first - state.last_token)}",
                 f"rh {name} {two}",
                 f"ri {name} {texts.neighbour(first, -3)}",
@@ -378,17 +335,7 @@ def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
     return features(names + [f"le {pattern} {one}" for one in status])
 
 
-@lru_cache(maxsize=1 << 10)
-def flag_features(code: int) -> Hashes:
-    """What is known of a part of an output in its list and record; shape (features,).
-
-    Args:
-        code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did
-            not take, plus 4 where it follows the one taken last, plus 8 times its mentions: of how
-            much the query and the last message say of its record, all texts, and all texts among
-            the records of its output, each 2 where no other record has more, 1 for some, 0 for
-            none, as digits to the base 3.
-    """
+def _flag_features(code: int) -> Hashes:
     given, first, follows, mentions = code & 1, code & 2, code & 4, code >> 3
     late, all_texts, here = mentions % 3, mentions // 3 % 3, mentions // 9
     return features(
@@ -405,15 +352,32 @@ def flag_features(code: int) -> Hashes:
     )
 
 
-@lru_cache(maxsize=1 << 12)
-def relation_features(names: tuple[str, ...], code: int) -> Hashes:
-    """How a value stands to the records of those decided last; shape (features,).
+FLAGS = Rows.of([_flag_features(code) for code in range(8 * 27)])
+"""What is known of a part of an output in its list and record.
+
+By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not
+take, plus 4 where it follows the one taken last, plus 8 times its mentions: of how much the query
+and the last message say of its record, all texts, and all texts among the records of its output,
+each 2 where no other record has more, 1 for some, 0 for none, as digits to the base 3.
+"""
+
+
+@lru_cache(maxsize=1 << 10)
+def relation_rows(names: tuple[str, ...]) -> Rows:
+    """How a value stands to the records of those decided last.
 
     Args:
-        names: of the slots decided last.
-        code: a digit to the base 3 for each, the last one first: 0 where its value comes from
-            another call, 1 from the same one, 2 from the same record.
+        names: of the slots decided last; without any there are no rows.
+
+    Returns:
+        A row for each code, which has a digit to the base 3 for each slot, the last one first: 0
+        where its value comes from another call, 1 from the same one, 2 from the same record.
     """
+    codes = range(3 ** len(names)) if names else ()
+    return Rows.of([_relation_features(names, code) for code in codes])
+
+
+def _relation_features(names: tuple[str, ...], code: int) -> Hashes:
     digits = []
     for _ in names:
         code, digit = divmod(code, 3)

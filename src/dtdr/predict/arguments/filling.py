@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,10 +37,16 @@ from dtdr.predict.arguments.templates import (
     Template,
     fill_template,
     read_template,
-    says,
     template_form,
 )
-from dtdr.predict.arguments.values import canonical, convert, fits, resolve_references, type_of
+from dtdr.predict.arguments.values import (
+    canonical,
+    convert,
+    fits,
+    resolve_references,
+    says,
+    type_of,
+)
 
 MAX_ITEMS = 20
 """Items of a list that is put together; a longer one is unknown."""
@@ -57,13 +63,18 @@ _LEAST_SHARE = 0.05
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
 _LEAST_TEXT = 0.3
 """Of a text of learned words around values; a less probable one is not proposed."""
+_AGAINST_NONE = 0.5
+"""Of a part of an output, against that no candidate is right. On an inner fold of TRAJECT-Bench
+.547 of the plans had all dependencies without it, .573 with it, and .580 with 1, which lost a call
+of 128 on one of tau_retail."""
 _LEAST_PLAIN = 0.5
+"""Of a whole output, against a text that is written around it."""
 _LEAST_PART = 0.5
+"""Of a further output in such a text, against the most probable one."""
 _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
-_LEADING_SPANS = 8
-_LEADING_OTHERS = 16
-"""Candidates whose probabilities are added up where they hold the same value."""
+_NEGLIGIBLE = 5e-3
+"""Of a candidate; the probabilities of others are added up where they hold the same value."""
 
 
 class Slot(NamedTuple):
@@ -180,7 +191,6 @@ class CallFiller:
 
     def fill(self, parameters: Sequence[str]) -> PartialCall:
         """The most probable call that the search finds."""
-        self._ranker.score_texts(self._candidates.views(parameters))
         beam = [PartialCall(0.0, tuple(Slot(name, (name,)) for name in parameters))]
         while any(call.pending for call in beam):
             further: list[PartialCall] = []
@@ -223,22 +233,17 @@ def choose(
         call_spans: the spans that the call took already.
         is_first: whether it is the first item of a list, which has at least one.
     """
-    spans = candidates.spans
     totals: dict[str, float] = {}
     place_of: dict[str, int] = {}
-    leading = [spans + place for place in _largest(probabilities[spans:], _LEADING_OTHERS)]
-    leading += _largest(probabilities[:spans], _LEADING_SPANS)
-    for place in sorted(leading, key=lambda place: -probabilities[place]):
-        is_span = place < spans
-        form = candidates.span_form(place) if is_span else candidates.forms[place - spans]
-        values = candidates.view.texts.span_values if is_span else candidates.values
-        value = values[place if is_span else place - spans]
+    leading = np.flatnonzero(probabilities > _NEGLIGIBLE)
+    for place in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
+        form, value = candidates.read(place)
         is_empty_list = form == OMITTED and is_first
         if is_empty_list or not fits(value, candidates.type):
             continue
         totals[form] = totals.get(form, 0.0) + float(probabilities[place])
         place_of.setdefault(form, place)
-    unknown = float(probabilities[spans + candidates.forms.index(UNKNOWN)])
+    unknown = float(probabilities[candidates.unknown])
     totals.pop(UNKNOWN, None)
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     used = _find_used_output(totals, around)
@@ -246,8 +251,7 @@ def choose(
         written = around.get(AROUND + used, 0.0)
         if totals.get(used, 0.0) < _LEAST_PLAIN * written:
             parts = [one for one, part in around.items() if part >= _LEAST_PART * written]
-            places = sorted(place_of[one] - spans for one in parts)
-            sources = tuple(candidates.sources[place] for place in places)
+            sources = tuple(map(candidates.source, sorted(place_of[one] for one in parts)))
             return [Choice(AROUND + used, written, None, sources)]
         totals = {used: totals[used]}
     best = sorted(totals, key=lambda form: -totals[form])
@@ -255,15 +259,16 @@ def choose(
     choices = []
     for form in best[:_BRANCHES]:
         share, place = totals[form], place_of[form]
-        if share < (max(least, _LEAST_TEXT) if form.startswith(TEMPLATE) else least):
+        value, source = candidates.read(place)[1], candidates.source(place)
+        against = _AGAINST_NONE * unknown if source.kind == "output" else 0.0
+        if share < max(least, against, _LEAST_TEXT if form.startswith(TEMPLATE) else 0.0):
             continue
-        if place >= spans:
-            value, source = candidates.values[place - spans], candidates.sources[place - spans]
-            span = candidates.state.locate(form, call_spans) if source.kind != "constant" else None
-        else:
-            texts = candidates.view.texts
-            value, source = texts.span_values[place], candidates.span_source(place)
+        span: tuple[int, int] | None = None
+        if source.kind in ("query", "message"):
+            texts = candidates.state.texts
             span = (int(texts.first[place]), int(texts.last[place]))
+        elif source.kind != "constant":
+            span = candidates.state.locate(form, call_spans)
         is_value = not form.startswith("\x00")
         choices.append(Choice(form, share, value, (source,) if is_value else (), span))
     return choices or [Choice(UNKNOWN, unknown)]
@@ -277,18 +282,6 @@ def _find_used_output(totals: Mapping[str, float], around: Mapping[str, float]) 
         return None
     best = max(uses, key=uses.__getitem__)
     return best if uses[best] > 1 - sum(uses.values()) else None
-
-
-def _largest(shares: npt.NDArray[np.float64], count: int) -> list[int]:
-    """Positions of the largest shares, falling; the first of equal ones first."""
-    if len(shares) > count:
-        places = np.argpartition(-shares, count)[:count]
-        places.sort()
-    else:
-        places = np.arange(len(shares))
-    order = np.argsort(-shares[places], kind="stable")
-    result: list[int] = places[order].tolist()
-    return result
 
 
 # -- putting values together -------------------------------------------------------------------
@@ -365,34 +358,42 @@ def _build(
 # -- learning ------------------------------------------------------------------------------------
 
 
-def find_spanless(
-    demonstrations: Sequence[Demonstration], known: Collection[tuple[str, str]] = ()
-) -> frozenset[tuple[str, str]]:
-    """The tools and slots that never take what a text says, as far as calls show it.
+Slots = frozenset[tuple[str, str]]
+"""Tools and their slots."""
+
+
+def find_untaken(
+    demonstrations: Sequence[Demonstration], known: tuple[Slots, Slots] | None = None
+) -> tuple[Slots, Slots]:
+    """The slots that never take what a text says, and those that never take a whole output.
 
     Args:
         demonstrations: to learn from.
         known: those of earlier demonstrations; without any, a slot has to be seen often enough.
     """
     seen: Counter[tuple[str, str]] = Counter()
-    taken: set[tuple[str, str]] = set()
+    said: set[tuple[str, str]] = set()
+    referred: set[tuple[str, str]] = set()
     for item in demonstrations:
-        said = [one.content for one in item.before if isinstance(one, Message)]
-        text = "\n".join((item.query, *said)).casefold()
+        contents = [one.content for one in item.before if isinstance(one, Message)]
+        text = "\n".join((item.query, *contents)).casefold()
         for call in item.plan.calls:
             parts = [*call.arguments.items(), *iter_parts(call.arguments)]
             for slot, value in parts:
                 key = (call.tool, slot)
                 seen[key] += 1
-                if isinstance(value, (list, Mapping)) or key in taken:
+                if key not in referred and any(not one.path for one in find_references(value)):
+                    referred.add(key)
+                if isinstance(value, (list, Mapping)) or key in said:
                     continue
                 form = str(value).strip().casefold()
                 is_date = isinstance(value, str) and type_of(value) == "date"
                 # A number may be written in another way.
                 if is_date or not isinstance(value, (str, bool)) or says(text, form):
-                    taken.add(key)
-    names = known or {key for key, count in seen.items() if count >= _ENOUGH}
-    return frozenset(key for key in names if key not in taken)
+                    said.add(key)
+    often = frozenset(key for key, count in seen.items() if count >= _ENOUGH)
+    spans, outputs = known or (often, often)
+    return spans - said, outputs - referred
 
 
 def iter_examples(
@@ -411,23 +412,16 @@ def iter_examples(
         form, forms = _wanted_forms(constants, found, written, value)
         targets = found.targets(forms)
         yield Example.of(found, targets)
-        spans = found.spans
-        composed = [
-            one
-            for one in forms
-            if one.startswith((LIST, OBJECT, TEMPLATE))
-            and spans + found.forms.index(one) in targets
-        ]
+        composed = next(
+            (one for one in sorted(forms) if one.startswith((LIST, OBJECT, TEMPLATE))), None
+        )
         references = find_references(written) if written != OMITTED else []
         used = [one.call for one in references if one.path is None and one.call in state.by_id]
-        if composed:
-            form, used = composed[0], []
+        if composed is not None:
+            form, used = composed, []
+            given = [*_read_parts(constants, call.tool, slot, composed, value), *given]
         span = None if form.startswith("\x00") else state.locate(form, decided.spans)
         decided = decided.add(found, form, slot.number, used, span)
-        if slot.name.endswith(f"/{ITEM}") and not composed and form != OMITTED:
-            composed = [form]
-        inner = following_slots(constants, call.tool, slot, composed[0]) if composed else []
-        given = [*_read_parts(constants, call.tool, slot, composed, value, inner, given), *given]
 
 
 def _wanted_forms(
@@ -459,26 +453,19 @@ def _wanted_forms(
 
 
 def _read_parts(
-    constants: Constants,
-    tool: str,
-    slot: Slot,
-    composed: Sequence[str],
-    value: Any,
-    inner: Sequence[Slot],
-    rest: Sequence[tuple[Slot, Any]],
+    constants: Constants, tool: str, slot: Slot, composed: str, value: Any
 ) -> Iterator[tuple[Slot, Any]]:
     """The parts of a demonstrated value, by the slots that its decision adds."""
     values: list[Any] = []
-    if composed and composed[0].startswith(TEMPLATE):
-        template = find_template(constants, tool, slot.name, composed[0])
-        values = read_template(template, value) or []
-    for place, part in enumerate(inner):
+    if composed.startswith(TEMPLATE):
+        values = read_template(find_template(constants, tool, slot.name, composed), value) or []
+    for place, part in enumerate(following_slots(constants, tool, slot, composed)):
         if part.name == slot.name:
             continue  # the next item of a list is there already
-        if composed[0] == LIST:
+        if composed == LIST:
             for number, item in enumerate([*value, OMITTED]):
                 yield Slot(part.name, (*slot.path, number), number, part.depth), item
-        elif composed[0] == OBJECT:
+        elif composed == OBJECT:
             yield part, value.get(part.path[-1], OMITTED)
         else:
             yield part, values[place]

@@ -16,19 +16,18 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CandidateFinder
-from dtdr.predict.arguments.confidence import Confidence
+from dtdr.predict.arguments.confidence import CallScorer, Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import (
     CallFiller,
     Choice,
     assemble,
-    find_spanless,
+    find_untaken,
     iter_examples,
 )
 from dtdr.predict.arguments.hashing import BUCKETS
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
-from dtdr.predict.arguments.scoring import CallScorer, Description, describe_call
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
 from dtdr.predict.arguments.values import convert
 
@@ -126,7 +125,7 @@ class ArgumentModel:
         constants = Constants.fit(
             demonstrations, min_runs=options.min_runs, min_groups=options.min_groups
         )
-        finder = CandidateFinder(constants, find_spanless(demonstrations))
+        finder = CandidateFinder(constants, *find_untaken(demonstrations))
         model = cls(finder, CandidateRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
@@ -152,9 +151,9 @@ class ArgumentModel:
         runs, those of ``fit`` among them.
         """
         demonstrations = [self._with_learned_names(item) for item in demonstrations]
-        taken = self.finder.without_spans & find_spanless(demonstrations, self.finder.without_spans)
+        before = self.finder.without_spans, self.finder.without_outputs
         constants = self.finder.constants.update(demonstrations)
-        finder = CandidateFinder(constants, taken)
+        finder = CandidateFinder(constants, *find_untaken(demonstrations, before))
         tools = tuple(self.tools.values())
         model = ArgumentModel(
             finder, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
@@ -177,9 +176,8 @@ class ArgumentModel:
         # Another tool that takes a name which is free now has to be learned.
         names |= {before: f"{before}\x00" for before in renamed} | learned
         gone = {self.names.get(name, name) for name in removed}
-        spanless = self.finder.without_spans
-        constants = self.finder.constants.without(gone)
-        finder = CandidateFinder(constants, spanless)
+        before = self.finder.without_spans, self.finder.without_outputs
+        finder = CandidateFinder(self.finder.constants.without(gone), *before)
         return ArgumentModel(finder, self.ranker, tools, self.confidence, names, self.scorer)
 
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
@@ -340,6 +338,7 @@ class ArgumentModel:
             "constants": self.finder.constants.to_dict(),
             "paths": {tool: list(items) for tool, items in self.finder.constants.paths.items()},
             "without_spans": sorted(map(list, self.finder.without_spans)),
+            "without_outputs": sorted(map(list, self.finder.without_outputs)),
             "min_runs": 0 if seen is None else seen.min_runs,
             "min_groups": 0 if seen is None else seen.min_groups,
             "names": self.names,
@@ -368,7 +367,10 @@ class ArgumentModel:
             seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
             scorer = {str(name): float(one) for name, one in config.get("scorer", {}).items()}
             paths = {str(tool): tuple(map(str, items)) for tool, items in config["paths"].items()}
-            spanless = {(str(tool), str(slot)) for tool, slot in config["without_spans"]}
+            untaken = [
+                {(str(tool), str(slot)) for tool, slot in config.get(name, ())}
+                for name in ("without_spans", "without_outputs")
+            ]
             constants = Constants.from_dict(config["constants"], seen if least[0] else None, paths)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError("its part about arguments is damaged; fit it again") from error
@@ -383,7 +385,7 @@ class ArgumentModel:
         if not fits:
             raise ModelError("its part about arguments is damaged; fit it again")
         return cls(
-            CandidateFinder(constants, spanless),
+            CandidateFinder(constants, *untaken),
             CandidateRanker(buckets, weights),
             tools,
             Confidence(confidence) if confidence.shape[1] else None,

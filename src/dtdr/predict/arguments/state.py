@@ -18,7 +18,13 @@ from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.run import Run
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.texts import read_texts, telling_words
-from dtdr.predict.arguments.values import canonical, output_leaves, resolve_references, shape_of
+from dtdr.predict.arguments.values import (
+    MAX_LEAVES,
+    canonical,
+    output_leaves,
+    resolve_references,
+    shape_of,
+)
 
 ITEM = "*"
 """In place of a position in a list, of a key that names one record, and of a list's item."""
@@ -33,6 +39,10 @@ _LONGEST_STATUS = 16
 _LONGEST_TELLING = 60
 """Characters of a value whose words are looked for in the texts."""
 _LARGE = 20
+MOST_PARTS = MAX_LEAVES + 1
+"""More than the patterns and records of an output."""
+FORM, KIND, GROUP, PLACE, RECORD, LIST, HERE = range(7)
+"""Columns of ``OutputParts.numbers``."""
 _FADING = 0.7
 """What a word of an earlier message counts for, message by message."""
 
@@ -72,12 +82,10 @@ class OutputParts:
         sources: where they stand.
         values: as they stand there.
         forms: canonical.
-        kinds: numbers of their ``LeafKind``, shape (n,).
-        form_ids: numbers of the forms, shape (n,).
-        patterns: numbers of the patterns, shape (n,).
-        records: numbers of the records, shape (n,).
-        lists: numbers of the lists that the records are in, whichever call returned them;
-            shape (n,).
+        numbers: seven columns, shape (n, 7): the numbers of their forms and of their ``LeafKind``;
+            the numbers of their patterns, and the places among those of the pattern; the numbers of
+            their records; those of the lists that the records are in, whichever call returned them;
+            and how much was said of the record among those of its list, see ``rank_in_groups``.
         mentions: how much of the record the query and the last message say, and all texts;
             shape (n, 2).
     """
@@ -85,11 +93,7 @@ class OutputParts:
     sources: tuple[Source, ...]
     values: tuple[Any, ...]
     forms: tuple[str, ...]
-    kinds: npt.NDArray[np.int64]
-    form_ids: npt.NDArray[np.int64]
-    patterns: npt.NDArray[np.int64]
-    records: npt.NDArray[np.int64]
-    lists: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
     mentions: npt.NDArray[np.float64]
 
 
@@ -100,6 +104,8 @@ class PastCall:
     Attributes:
         arguments: with references resolved where outputs are known.
         forms: their canonical forms.
+        plain: names of those that a later call may repeat: no truth values, nothing empty, and
+            nothing with a reference in it.
         anchor: first and last token of the span that its first argument stands in, or None.
         parts: of its output; None where the output is not known.
         is_earlier: whether it was made for an earlier query.
@@ -108,6 +114,7 @@ class PastCall:
     call: ToolCall
     arguments: Mapping[str, Any]
     forms: Mapping[str, str]
+    plain: tuple[str, ...]
     anchor: tuple[int, int] | None
     parts: OutputParts | None
     is_earlier: bool
@@ -135,7 +142,6 @@ class RunState:
         last_token: the last token of the span used last, -1 where none was.
         numbers: of forms, patterns and records; shared by all copies.
         kinds: numbers of the kinds of parts of outputs, in their order; shared by all copies.
-        memo: what was computed from the texts; shared by all copies.
         step_memo: what was computed for the next call; empty after each call.
     """
 
@@ -156,7 +162,6 @@ class RunState:
         self.last_token = -1
         self.numbers: dict[Hashable, int] = {}
         self.kinds: dict[LeafKind, int] = {}
-        self.memo: dict[Hashable, Any] = {}
         self.step_memo: dict[Hashable, Any] = {}
 
     @classmethod
@@ -171,7 +176,6 @@ class RunState:
         result = RunState.__new__(RunState)
         result.texts = self.texts
         result._clear()
-        result.memo = self.memo
         for past in self.calls:
             call = replace(past.call, tool=names.get(past.call.tool, past.call.tool))
             result.add(call, is_earlier=past.is_earlier)
@@ -194,7 +198,7 @@ class RunState:
         result.spans = self.spans.copy()
         result.values = self.values.copy()
         result.last_token = self.last_token
-        result.numbers, result.kinds, result.memo = self.numbers, self.kinds, self.memo
+        result.numbers, result.kinds = self.numbers, self.kinds
         result.step_memo = {}
         return result
 
@@ -213,7 +217,8 @@ class RunState:
         parts = None
         if call.output is not None:
             parts = self.read_parts(call, list(output_leaves(call.output)))
-        self.calls.append(PastCall(call, arguments, forms, anchor, parts, is_earlier))
+        plain = tuple(name for name, value in arguments.items() if _is_plain(value))
+        self.calls.append(PastCall(call, arguments, forms, plain, anchor, parts, is_earlier))
         self.by_id[call.id] = call
         self.step_memo.clear()
 
@@ -265,23 +270,35 @@ class RunState:
             rows.append((pointer, value, form, pattern, key, record, position))
         scores = self._score_mentions(words)
         is_large = len(rows) > _LARGE
-        kinds = []
+        groups: Counter[str] = Counter()
+        numbers, mentions = [], []
+        group_of: dict[str, int] = {}
+        record_of: dict[str, int] = {}
         for _, value, form, pattern, key, record, position in rows:
             status = tuple(statuses.get(record, ())[:3])
             teller = said.get(form, "no")
             kind = LeafKind(tool, pattern, key, position, teller, shape_of(value), status, is_large)
-            kinds.append(self.kinds.setdefault(kind, len(self.kinds)))
-        groups = {record: _read_pointer(f"/{record}")[0] for record in {row[5] for row in rows}}
+            row = (
+                self.number(form),
+                self.kinds.setdefault(kind, len(self.kinds)),
+                group_of.setdefault(pattern, len(group_of)),
+                groups[pattern],
+                record_of.setdefault(record, len(record_of)),
+                self.number(("of", tool, _read_pointer(f"/{record}")[0])),
+                0,
+            )
+            groups[pattern] += 1
+            numbers.append(row)
+            mentions.append(scores.get(record, (0.0, 0.0)))
+        table, shares = np.array(numbers, np.int64).reshape(-1, 7), np.array(mentions)
+        shares = shares.reshape(-1, 2)
+        table[:, HERE] = rank_in_groups(shares[:, 1], table[:, LIST])
         return OutputParts(
             tuple(Source("output", call.id, row[0]) for row in rows),
             tuple(row[1] for row in rows),
             tuple(row[2] for row in rows),
-            np.array(kinds, np.int64),
-            np.array([self.number(row[2]) for row in rows], np.int64),
-            np.array([self.number(("pattern", row[3])) for row in rows], np.int64),
-            np.array([self.number(("record", row[5])) for row in rows], np.int64),
-            np.array([self.number(("of", tool, groups[row[5]])) for row in rows], np.int64),
-            np.array([scores.get(row[5], (0.0, 0.0)) for row in rows]).reshape(-1, 2),
+            table,
+            shares,
         )
 
     def _score_mentions(self, words: Mapping[str, set[str]]) -> dict[str, tuple[float, float]]:
@@ -303,6 +320,24 @@ class RunState:
             total = sum(share * _FADING**place for place, share in enumerate(shares))
             scores[record] = (round(sum(shares[:2]), 6), round(total, 6))
         return scores
+
+
+def _is_plain(value: Any) -> bool:
+    if value is None or value == "" or isinstance(value, bool):
+        return False
+    if isinstance(value, Mapping) and "$join" in value:
+        return False
+    return next(iter_references(value), None) is None
+
+
+def rank_in_groups(
+    scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """2 for the highest score of its group, 1 for a lower one, 0 for none; shape (n,)."""
+    highest = np.zeros(int(groups.max(initial=-1)) + 1)
+    np.maximum.at(highest, groups, scores)
+    result: npt.NDArray[np.int64] = (scores > 0) * 1 + ((scores > 0) & (scores >= highest[groups]))
+    return result
 
 
 @lru_cache(maxsize=1 << 14)

@@ -9,6 +9,7 @@ from typing import Any
 
 from dtdr.data.calls import is_reference
 from dtdr.predict.arguments.texts import MAX_SPAN, split_tokens
+from dtdr.predict.arguments.values import says
 
 Template = tuple[str, ...]
 """The words before, between and after values; one more than there are values."""
@@ -64,20 +65,6 @@ def _says_something(words: str) -> bool:
 def _may_be_edge(folded: str, place: tuple[int, int]) -> bool:
     token = folded[slice(*place)]
     return token[0].isalnum() and token not in _FUNCTION_WORDS
-
-
-def says(said: str, piece: str) -> bool:
-    """Whether a text says a piece in whole words; each says the empty one."""
-    if not piece:
-        return True
-    at = said.find(piece)
-    while at >= 0:
-        end = at + len(piece)
-        starts = at == 0 or not (said[at - 1].isalnum() and piece[0].isalnum())
-        if starts and (end == len(said) or not (said[end].isalnum() and piece[-1].isalnum())):
-            return True
-        at = said.find(piece, at + 1)
-    return False
 
 
 @lru_cache(maxsize=1 << 12)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
-from dtdr.predict.arguments.hashing import Hashes, feature, features
-from dtdr.predict.arguments.values import FoldedText, canonical
+from dtdr.predict.arguments.hashing import Hashes, Rows, feature, features
+from dtdr.predict.arguments.values import FoldedText, canonical, letters_of
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -39,7 +39,6 @@ _NEVER_LAST = frozenset(
 _FUNCTION_STEMS = frozenset(
     ("the", "and", "for", "with", "that", "this", "you", "your", "are", "not")
 )
-_SKIPPED_TO_HEAD = frozenset(("and", "or", "the", "a", "an"))
 _CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
@@ -63,7 +62,6 @@ class TokenizedText:
         starts, ends: first and last (exclusive) character of each token.
         stands_out: whether a span is a whole quotation, a whole run of names, or an address.
         is_named: whether it stands out, or holds nothing but names and numbers.
-        heads: for each token, the nearest word before it that names no thing: a verb, ``to``.
     """
 
     text: str
@@ -79,7 +77,6 @@ class TokenizedText:
     type_features: Hashes
     values: tuple[str, ...]
     canonical: tuple[str, ...]
-    heads: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     stands_out: npt.NDArray[np.bool_]
@@ -102,14 +99,13 @@ def tokenize(text: str) -> TokenizedText:
     starts = [match.start() for match in matches]
     ends = [match.end() for match in matches]
     quotation, quotations = _quotations(tokens, starts, ends)
-    heads = tuple(_head(tokens, lower, quotation, index) for index in range(len(tokens)))
     shapes = tuple(map(_shape, tokens))
     spans = _spans(tokens, lower, quotation, quotations)
     first, last, span_type, type_features, stands_out, is_named = spans
     values = tuple(
         text[starts[a] : ends[b]] for a, b in zip(first.tolist(), last.tolist(), strict=True)
     )
-    start_features, end_features = _token_features(lower, shapes, quotation, heads)
+    start_features, end_features = _token_features(lower, shapes, quotation)
     return TokenizedText(
         text,
         tokens,
@@ -124,7 +120,6 @@ def tokenize(text: str) -> TokenizedText:
         type_features,
         values,
         _canonical_spans(text, starts, ends, first, last),
-        heads,
         tuple(starts),
         tuple(ends),
         stands_out,
@@ -227,38 +222,12 @@ def _find_closing(
     return -1
 
 
-def _head(tokens: tuple[str, ...], lower: tuple[str, ...], quotation: list[int], index: int) -> str:
-    for place in range(index - 1, max(-1, index - 13), -1):
-        if (
-            tokens[place][0].islower()
-            and lower[place] not in _SKIPPED_TO_HEAD
-            and quotation[place] < 0
-        ):
-            return lower[place]
-    return "^"
-
-
 def _shape(token: str) -> str:
-    if token.isdigit():
-        return f"d{min(len(token), 5)}"
-    shape = ""
-    for letter in token[:24]:
-        kind = (
-            "X"
-            if letter.isupper()
-            else "x"
-            if letter.islower()
-            else "d"
-            if letter.isdigit()
-            else letter
-        )
-        if not shape.endswith(kind):
-            shape += kind
-    return shape
+    return f"d{min(len(token), 5)}" if token.isdigit() else letters_of(token[:24])
 
 
 def _token_features(
-    lower: tuple[str, ...], shapes: tuple[str, ...], quotation: list[int], heads: tuple[str, ...]
+    lower: tuple[str, ...], shapes: tuple[str, ...], quotation: list[int]
 ) -> tuple[Hashes, Hashes]:
     count = len(lower)
 
@@ -282,7 +251,6 @@ def _token_features(
         left = index - 1 - (at == "edge")  # the words before the quotation mark
         right = index + 1 + (until == "edge")
         one, two, three = word(left), word(left - 1), word(left - 2)
-        head = heads[index]
         own = shapes[index]
         starts.append(
             [
@@ -295,7 +263,6 @@ def _token_features(
                     f"s4 {two}",
                     f"s5 {three}",
                     f"s6 {lower[index]}",
-                    f"s7 {head} {at}",
                     f"s8 {shape(index - 1)} {own}",
                     f"s9 {one} {own}",
                     f"s10 {min(index, 3)}",
@@ -321,13 +288,12 @@ def _token_features(
                     f"e10 {min(count - index, 3)}",
                     f"e11 {word(index - 1)}",
                     f"e12 {lower[index][-4:]}",
-                    f"e14 {head}",
                 )
             ]
         )
     return (
-        np.array(starts, np.uint32).reshape(count, 14),
-        np.array(ends, np.uint32).reshape(count, 12),
+        np.array(starts, np.uint32).reshape(count, 13),
+        np.array(ends, np.uint32).reshape(count, 11),
     )
 
 
@@ -428,40 +394,17 @@ MAX_EARLIER_SPAN = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextFeatures:
-    """What a ranker sees of the texts of a run: m spans, and the s and e tokens at their ends.
-
-    Attributes:
-        start_features: of tokens that begin a span, with the part's role as a last column;
-            shape (s, …).
-        end_features: of tokens that end one; shape (e, …).
-        start_tokens: shape (s,).
-        first, last: tokens of each span; shape (m,).
-        start_row, end_row: the rows of both; shape (m,).
-        span_type: of each span, its row of ``type_features``; shape (m,).
-        type_features: shape (types, 3).
-        span_part: the part of each span; shape (m,).
-    """
-
-    start_features: Hashes
-    end_features: Hashes
-    start_tokens: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int32]
-    last: npt.NDArray[np.int32]
-    start_row: npt.NDArray[np.int64]
-    end_row: npt.NDArray[np.int64]
-    span_type: npt.NDArray[np.int32]
-    type_features: Hashes
-    span_part: npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunTexts(TextFeatures):
+class RunTexts:
     """The query and the messages before it as one table of tokens, the query first.
 
     Attributes:
+        starts: what is known of tokens that begin one of the m spans, and of their part.
+        ends: of tokens that end one.
+        types: of spans.
+        start_row, end_row, span_type: of each span, its rows of these; shape (m,).
+        first, last: tokens of each span; shape (m,).
+        span_part: the part of each span; shape (m,).
         parts: the texts; those of earlier messages are newest first.
-        roles: of each part: ``query``, ``user`` or ``assistant``.
         offsets: the first token of each part; shape (parts + 1,).
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
@@ -471,25 +414,27 @@ class RunTexts(TextFeatures):
         part_words: of each part, the stems of its words and the canonical forms of its numbers.
     """
 
+    starts: Rows
+    ends: Rows
+    types: Rows
+    start_row: npt.NDArray[np.int64]
+    end_row: npt.NDArray[np.int64]
+    span_type: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    span_part: npt.NDArray[np.int64]
     parts: tuple[TokenizedText, ...]
-    roles: tuple[str, ...]
     offsets: tuple[int, ...]
     span_values: tuple[str, ...]
     span_canonical: tuple[str, ...]
     stems: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
-    stands_out: npt.NDArray[np.bool_]
     places: Mapping[str, Sequence[int]]
     said: Mapping[str, str]
     word_features: Hashes
     folded: FoldedText
     stem_set: frozenset[str]
     part_words: tuple[frozenset[str], ...]
-
-    @property
-    def query(self) -> TokenizedText:
-        """The query's own tokens."""
-        return self.parts[0]
 
     def neighbour(self, token: int, distance: int) -> str:
         """The word so many tokens from a token, in its own text."""
@@ -501,29 +446,6 @@ class RunTexts(TextFeatures):
     def word_at(self, token: int) -> str:
         """A token in lower case."""
         return self.neighbour(token, 0)
-
-    def head(self, token: int) -> str:
-        """The verb, or other word that is not a name, before a token."""
-        part = 0
-        while self.offsets[part + 1] <= token:
-            part += 1
-        return self.parts[part].heads[token - self.offsets[part]]
-
-
-_SHORT, _LONG = np.zeros(0, np.int32), np.zeros(0, np.int64)
-NO_SPANS = TextFeatures(
-    np.zeros((0, 15), np.uint32),
-    np.zeros((0, 13), np.uint32),
-    _LONG,
-    _SHORT,
-    _SHORT,
-    _LONG,
-    _LONG,
-    _SHORT,
-    np.zeros((0, 3), np.uint32),
-    _SHORT,
-)
-"""For slots that never take what a text says."""
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
@@ -539,7 +461,7 @@ def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunText
 def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     parts = tuple(map(tokenize, texts))
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    columns: list[list[Any]] = [[] for _ in range(8)]
+    columns: list[list[Any]] = [[] for _ in range(7)]
     types = 0
     values: list[str] = []
     compared: list[str] = []
@@ -549,21 +471,22 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         keep = np.ones(len(part.first), np.bool_)
         if number:
             keep = (part.last - part.first < MAX_EARLIER_SPAN) & part.is_named
-        columns[0].append(np.concatenate([part.start_features, role_column], axis=1))
-        columns[1].append(np.concatenate([part.end_features, role_column ^ np.uint32(1)], axis=1))
-        columns[2].append(part.first[keep] + np.int32(offsets[number]))
-        columns[3].append(part.last[keep] + np.int32(offsets[number]))
-        columns[4].append(part.span_type[keep] + np.int32(types))
-        columns[5].append(part.type_features)
-        columns[6].append(np.full(int(keep.sum()), number, np.int32))
-        columns[7].append(part.stands_out[keep])
+        kept = np.flatnonzero(keep)
+        own = (
+            np.concatenate([part.start_features, role_column], axis=1),
+            np.concatenate([part.end_features, role_column ^ np.uint32(1)], axis=1),
+            part.type_features,
+            part.first[keep] + offsets[number],
+            part.last[keep] + offsets[number],
+            part.span_type[keep].astype(np.int64) + types,
+            np.full(len(kept), number),
+        )
+        for column, one in zip(columns, own, strict=True):
+            column.append(one)
         types += len(part.type_features)
-        kept = np.flatnonzero(keep).tolist()
-        values += [part.values[index] for index in kept]
-        compared += [part.canonical[index] for index in kept]
-    start, end, first, last, span_type, type_features, span_part, stands_out = map(
-        np.concatenate, columns
-    )
+        values += [part.values[index] for index in kept.tolist()]
+        compared += [part.canonical[index] for index in kept.tolist()]
+    start, end, of_types, first, last, span_type, span_part = map(np.concatenate, columns)
     # Most tokens of earlier messages neither begin nor end a span that is kept.
     start_tokens, start_row = np.unique(first, return_inverse=True)
     end_tokens, end_row = np.unique(last, return_inverse=True)
@@ -575,24 +498,21 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     stems = tuple(stem for part in parts for stem in part.stems)
     words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
     return RunTexts(
-        start[start_tokens],
-        end[end_tokens],
-        start_tokens.astype(np.int64),
-        first,
-        last,
+        Rows.of_table(start[start_tokens]),
+        Rows.of_table(end[end_tokens]),
+        Rows.of_table(of_types),
         start_row,
         end_row,
         span_type,
-        type_features,
+        first,
+        last,
         span_part,
         parts,
-        roles,
         tuple(offsets.tolist()),
         tuple(values),
         tuple(compared),
         stems,
         np.concatenate([part.is_quoted for part in parts]),
-        stands_out,
         dict(places),
         said,
         features([f"w {word}" for word in words]),

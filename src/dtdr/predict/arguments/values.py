@@ -80,13 +80,20 @@ def shape_of(value: Any) -> str:
     """What a value looks like: kinds of letters, digits and marks, and how many at its start."""
     if not isinstance(value, str):
         return type(value).__name__
+    shape = letters_of(value[:24])
+    return f"{shape} {len(value)}" if len(value) < 7 else shape
+
+
+@lru_cache(maxsize=1 << 12)
+def letters_of(text: str) -> str:
+    """The kinds of letters, digits and marks of a text, each run of one kind once."""
     shape = ""
-    for letter in value[:24]:
+    for letter in text:
         kind = "X" if letter.isupper() else "x" if letter.islower() else letter
         kind = "d" if letter.isdigit() else kind
         if not shape.endswith(kind):
             shape += kind
-    return f"{shape} {len(value)}" if len(value) < 7 else shape
+    return shape
 
 
 def convert(value: Any, kind: str) -> Any:
@@ -236,7 +243,21 @@ def read_dates(
     return {place: date for place, date in dates.items() if is_shortest(place)}
 
 
-# -- folding
+# -- texts
+
+
+def says(said: str, piece: str) -> bool:
+    """Whether a text says a piece in whole words; each says the empty one."""
+    if not piece:
+        return True
+    at = said.find(piece)
+    while at >= 0:
+        end = at + len(piece)
+        starts = at == 0 or not (said[at - 1].isalnum() and piece[0].isalnum())
+        if starts and (end == len(said) or not (said[end].isalnum() and piece[-1].isalnum())):
+            return True
+        at = said.find(piece, at + 1)
+    return False
 
 
 @lru_cache(maxsize=1 << 14)

@@ -131,7 +131,7 @@ async def test_without_any_query_the_model_is_asked_as_it_learned_from_mcp_logs(
     asked = []
 
     class Noting(type(model)):  # type: ignore[misc]
-        def rank(self, query, history=()):
+        def rank(self, query, history=(), *, before=(), offered=None):
             asked.append(query)
             return super().rank(query, history)
 

@@ -20,11 +20,11 @@ PACKAGES = {
     "text": (2, 1600),
     "logs": (3, 6200),
     "rankers": (3, 10500),
-    "predict": (4, 10400),
+    "predict": (4, 10200),
     "llm": (5, 4200),
-    "agents": (5, 8300),
+    "agents": (5, 8200),
     "evaluate": (6, 13000),
-    "serve": (7, 8000),
+    "serve": (7, 8100),
     "cli": (8, 5800),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}

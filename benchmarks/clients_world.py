@@ -25,7 +25,7 @@ from typing import Any
 
 import dtdr
 
-FILE_STEPS = {
+FILE_STEPS: dict[str, dict[str, Any]] = {
     "list_directory": {"path": "."},
     "search_files": {"path": ".", "pattern": "*.txt"},
     "read_text_file": {"path": "notes.txt"},
@@ -506,7 +506,7 @@ def _each(tool: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _messages_events(call: tuple[str, dict[str, Any]] | None) -> list[dict[str, Any]]:
     usage = {"input_tokens": 1_000, "output_tokens": 20}
-    message = {
+    message: dict[str, Any] = {
         "id": f"msg_{random.randrange(1 << 40):x}", "type": "message", "role": "assistant",
         "model": "scripted", "content": [], "stop_reason": None, "usage": usage,
     }  # fmt: skip

@@ -87,7 +87,9 @@ async def test_a_second_gateway_has_its_own_secret_and_a_killed_one_leaves_nothi
         "asyncio.run(main())\n"
     )
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    gateways = [subprocess.Popen([sys.executable, "-c", program], **pipes) for _ in range(2)]
+    gateways: list[Any] = [
+        subprocess.Popen([sys.executable, "-c", program], **pipes) for _ in range(2)
+    ]
     try:
         assert [process.stdout.readline() for process in gateways] == ["ready\n"] * 2
         assert not killed.exists()

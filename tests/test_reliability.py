@@ -245,7 +245,9 @@ def test_log_keeps_confidence_familiarity_and_cuts(calibrated, tmp_path):
 
 def test_confidence_in_the_log_is_the_rankings_own(calibrated):
     _, log, _ = calibrated
-    expected = 0.1 + 0.7 * log.head_probabilities[:, 0]
+    familiar = np.minimum(1, np.array([step["familiarity"] for step in log.records()]) / 0.5)
+    assert familiar.min() < 1
+    expected = (0.1 + 0.7 * log.head_probabilities[:, 0]) * familiar
     np.testing.assert_allclose(log.confidence, expected, atol=2e-6)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dtdr.data import json_codec
 from dtdr.errors import InputError
-from dtdr.logs.log_format import Trace, TraceFormat, Window, as_list, as_mapping
+from dtdr.logs.log_format import Trace, TraceFormat, as_list, as_mapping
 from dtdr.logs.messages import conversation
 from dtdr.logs.openai_responses import positioned_items
 
@@ -25,10 +25,6 @@ class Codex(TraceFormat):
     name: ClassVar[str] = "codex"
     title: ClassVar[str] = "Codex sessions (rollout files)"
 
-    def __init__(self, window: Window, *, idle_gap: float = 300.0) -> None:
-        super().__init__(window, idle_gap=idle_gap)
-        self._sessions: dict[int, str] = {}
-
     @classmethod
     def recognizes(cls, record: Any) -> bool:
         """Whether it is a line of a rollout file."""
@@ -40,27 +36,29 @@ class Codex(TraceFormat):
         )
 
     def add(self, record: Any, raw: bytes, place: tuple[int, int]) -> None:
-        """File an item with the session that its file is of."""
+        """File an item, or the session's own line, with those of its file."""
         payload = record.get("payload") if isinstance(record, dict) else None
         if not isinstance(payload, dict):
             raise InputError("not a line of a Codex session: it has no 'payload'")
         kind = payload.get("type")
-        if record.get("type") == "session_meta":
-            self._sessions[place[0]] = str(payload.get("id"))
-        elif kind == "tool_search_call":
+        if kind == "tool_search_call":
             self.counts["searches for tools"] += 1
         elif kind == "tool_search_output":
             for tool in as_list(payload.get("tools")):
                 inner = as_list(as_mapping(tool).get("tools")) or [tool]
                 self.tools.add([_named(item, as_mapping(tool).get("name")) for item in inner])
-        elif record.get("type") == "response_item":
-            self.window.append(self._sessions.get(place[0], str(place[0])), raw, place)
+        elif record.get("type") in ("response_item", "session_meta"):
+            self.window.append(str(place[0]), raw, place)
 
     def traces(self, payloads: list[bytes], key: str) -> Iterator[Trace]:
         """The session."""
         # A file that is read twice repeats its lines.
-        lines = map(json_codec.loads, dict.fromkeys(payloads))
-        items = [_item({"timestamp": line.get("timestamp"), **line["payload"]}) for line in lines]
+        items = []
+        for line in map(json_codec.loads, dict.fromkeys(payloads)):
+            if line["type"] == "session_meta":
+                key = str(line["payload"].get("id"))
+            else:
+                items.append(_item({"timestamp": line.get("timestamp"), **line["payload"]}))
         trace = conversation(positioned_items(items))
         trace.id = trace.group = key
         yield trace

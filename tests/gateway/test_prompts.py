@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,11 @@ PROMPT = "please do the weather work number 3"
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
+def home(monkeypatch):
+    # The path of a Unix socket has at most 104 characters on some systems.
+    with tempfile.TemporaryDirectory(prefix="dtdr") as folder:
+        monkeypatch.setenv("HOME", folder)
+        yield Path(folder)
 
 
 async def tell(prompt: object = PROMPT, client: object = None, secret: str | None = None) -> None:
@@ -137,22 +140,20 @@ async def test_a_list_for_the_whole_run_follows_prompts_and_keeps_what_was_found
         assert "place" in gateway.instructions
 
 
-def test_setup_prints_by_default_and_writes_beside_what_is_there(
-    home, tmp_path, monkeypatch, capsys
-):
+def test_setup_prints_by_default_and_writes_beside_what_is_there(home, monkeypatch, capsys):
     def dtdr(*words: str) -> tuple[int, str, str]:
         arguments = ["mcp", "model", "--config", "servers.json", *words]
         monkeypatch.setattr(sys, "argv", ["dtdr", *arguments])
         return run(arguments), *capsys.readouterr()
 
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(home)
     Path(".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
-    before = set(tmp_path.rglob("*"))
+    before = set(home.rglob("*"))
     for client in ("claude-code", "codex", "opencode"):
         code, out, _ = dtdr("--setup", client)
         assert (code, "hook.py" in out) == (0, True)
-        assert str(tmp_path / "servers.json") in out
-    assert set(tmp_path.rglob("*")) == before
+        assert str(home / "servers.json") in out
+    assert set(home.rglob("*")) == before
 
     for client in ("claude-code", "claude-code", "codex", "opencode"):
         assert dtdr("--setup", client, "--write")[0] == 0
@@ -163,7 +164,7 @@ def test_setup_prints_by_default_and_writes_beside_what_is_there(
     assert "--setup" not in command
     hooks = json.loads(Path(".claude/settings.json").read_text())["hooks"]["UserPromptSubmit"]
     assert len(hooks) == 1
-    codex = tomllib.loads((tmp_path / ".codex/config.toml").read_text())
+    codex = tomllib.loads((home / ".codex/config.toml").read_text())
     assert codex["mcp_servers"]["tools"]["args"] == command
     assert "hook.py" in codex["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"]
     opencode = json.loads(Path("opencode.json").read_text())["mcp"]["tools"]["command"]

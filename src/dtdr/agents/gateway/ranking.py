@@ -12,7 +12,7 @@ import numpy as np
 
 from dtdr.agents.gateway.catalog import CatalogTool
 from dtdr.agents.policy import ToolPolicy, ToolSelector
-from dtdr.agents.search import described_tool
+from dtdr.agents.search import SEARCH_TOOL, described_tool
 from dtdr.data.calls import END, ToolCall
 from dtdr.data.run import CallLike, as_run
 from dtdr.errors import DtdrError, EncoderError
@@ -97,7 +97,11 @@ class Ranker:
 
         def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
             rank = partial(rank_ahead, self._retriever) if self._whole_run else self._retriever.rank
-            selection = selector.select(names, rank(query, read(), offered=names))
+            ranking = rank(query, read(), offered=names)
+            # A query that such a tool answers is unlike all demonstrations, and still asks for it.
+            wanted = ranking.best in self.registered
+            searchable = [name for name in names if not (wanted and name == SEARCH_TOOL)]
+            selection = selector.select(searchable, ranking)
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)

@@ -119,6 +119,8 @@ def import_logs(
         files = [folder / f"part-{place:05}{parquet.SUFFIX}" for place in range(len(logs))]
         pairs = list(zip(logs, files, strict=True))
         done = list(engine.map(import_log, pairs, task, label="Importing"))
+        for unfinished in folder.glob(".*.partial"):  # of a worker that was killed
+            unfinished.unlink()
         repeats = _drop_repeats(done)
         summary = _add_up([one.summary for one in done])
         summary["kept"] -= repeats

@@ -245,8 +245,8 @@ function Fork({ of, at, recorded }: { of: Step; at: number; recorded: Made[] }) 
   );
 }
 
-const times = (number: number): string =>
-  number === 0 ? "never" : number === 1 ? "once" : `${number} times`;
+const changed = (number: number): string =>
+  number === 0 ? "never changed" : `changed ${number === 1 ? "once" : `${number} times`}`;
 
 function Cost({ answer }: { answer: Schemas["ShownResponse"] | null }) {
   const total = answer ? answer.shown.length + answer.hidden : 0;
@@ -261,8 +261,8 @@ function Cost({ answer }: { answer: Schemas["ShownResponse"] | null }) {
           </span>
           <span>
             {count(answer.steps.reduce((sum, item) => sum + item.tokens, 0))} in{" "}
-            {answer.steps.length === 1 ? "one step" : `${answer.steps.length} steps`}, the set
-            changed {times(answer.steps.filter((item) => item.changed).length)}
+            {answer.steps.length === 1 ? "one step" : `${answer.steps.length} steps`}, the set{" "}
+            {changed(answer.steps.filter((item) => item.changed).length)}
           </span>
         </p>
       )}

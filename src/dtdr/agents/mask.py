@@ -322,8 +322,9 @@ def _search_of(tools: tuple[Tool, ...]) -> ToolSearch:
 
 
 def _offer(runs: list[Run], names: Sequence[str]) -> list[Run]:
+    offered = frozenset(names)
     for run in runs:
-        run.offered = frozenset(names)
+        run.offered = offered
     return runs
 
 

@@ -240,10 +240,11 @@ def read_offered(names: object) -> frozenset[str] | None:
     """
     if names is None:
         return None
-    listed = list(names) if isinstance(names, (list, tuple, set, frozenset)) else [names]
-    if listed == [names] or not all(isinstance(name, str) for name in listed):
+    if not isinstance(names, (list, tuple, set, frozenset)) or not all(
+        isinstance(name, str) for name in names
+    ):
         raise InputError(f"'offered' must be a list of tool names, not {kind_of(names)}")
-    return _one_set(frozenset(listed))
+    return _one_set(frozenset(names))
 
 
 @lru_cache(maxsize=1_024)

@@ -162,7 +162,7 @@ class Session:
             arguments, state = self._arguments(), self._update_state()
             check_at_least(1, k=k)
             calls = []
-            for tool, probability in self._state.rank().among(self._run.offered)[:k]:
+            for tool, probability in self._steps.finish(self._state.rank(), self._run)[:k]:
                 is_end = tool == END
                 call = CallPrediction(tool, {}, {}, 1.0) if is_end else arguments.fill(tool, state)
                 calls.append(replace(call, probability=call.probability * float(probability)))

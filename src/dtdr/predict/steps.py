@@ -130,7 +130,7 @@ class RunRanker:
             raise InputError(f"{tool!r} cannot be compared with itself; name another tool")
         run = Run.of_read(query, before, calls, offered)
         state = self.state_of(run)
-        ranking = state.rank().among(offered)
+        ranking = self.finish(state.rank(), run)
         for name in (tool, against):
             if name is not None and name not in ranking:
                 raise unknown_choice("tool", name[:80], ranking.vocabulary[:20])

@@ -99,9 +99,9 @@ class Ranker:
             rank = partial(rank_ahead, self._retriever) if self._whole_run else self._retriever.rank
             ranking = rank(query, read(), offered=names)
             # A query that such a tool answers is unlike all demonstrations, and still asks for it.
-            wanted = ranking.best in self.registered
-            searchable = [name for name in names if not (wanted and name == SEARCH_TOOL)]
-            selection = selector.select(searchable, ranking)
+            is_wanted = ranking.best in self.registered
+            available = [name for name in names if name != SEARCH_TOOL] if is_wanted else names
+            selection = selector.select(available, ranking)
             return selection.preferred, selector.kept
 
         return await self._try("rank; every tool is shown", select)

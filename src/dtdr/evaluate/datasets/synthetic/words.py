@@ -40,11 +40,6 @@ KINDS = split(
     "report|draft|proposal|contract|minutes|plan|brief|slides|checklist|manual|overview|review"
     "|notes|schedule|letter|statement|analysis|agenda"
 )
-CHORES = split(
-    "water the plants|call the bank|renew my passport|pay the rent|pick up the parcel"
-    "|submit the timesheet|charge the camera|return the library books|book the dentist"
-    "|order new toner|back up the laptop|sign the lease|feed the cat|send the invoice"
-)
 WEEKDAYS = split("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 MONTHS = split(
     "January February March April May June July August September October November December"

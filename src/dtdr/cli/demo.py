@@ -30,7 +30,7 @@ WIDE = 96
 """Columns that three tools with long names need; narrower terminals get one tool less."""
 
 SHOWN_CALLS = (3, 5)
-"""Plans of so many calls are shown: long enough that the history matters, short enough to read."""
+"""Calls of the plans that are shown: enough that the history matters, and short to read."""
 
 
 def demo(

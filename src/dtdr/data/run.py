@@ -130,7 +130,7 @@ class Run:
         return self.first(len(self.calls))
 
     def first(self, count: int) -> Run:
-        """The run as it was after its first calls, so many."""
+        """The run as it was after its first ``count`` calls."""
         return Run.of_read(self.query, self.before, self.calls[:count], self.offered)
 
     def to_dict(self) -> dict[str, Any]:

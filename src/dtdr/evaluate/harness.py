@@ -330,7 +330,7 @@ def known_calls(plan: Plan, done: int) -> tuple[ToolCall, ...]:
 
 
 def rank_after_calls(retriever: Model, steps: Sequence[tuple[Demonstration, int]]) -> list[Ranking]:
-    """Rankings after the first so many calls of each demonstration, as its agent knew them."""
+    """Rankings after the first N calls of each demonstration, as its agent knew them."""
     states = [(item, known_calls(item.plan, done)) for item, done in steps]
     runs = [as_run(item.query, calls, item.before, item.offered) for item, calls in states]
     return retriever.rank_batch(runs)

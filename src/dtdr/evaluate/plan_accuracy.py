@@ -131,7 +131,7 @@ class PlanScores:
         return expected_calibration_error(bins)
 
     def by_length(self) -> dict[int, PlanScores]:
-        """The same for the plans of each length, rising."""
+        """The same for the plans of each length, sorted."""
         groups: dict[int, list[PlanResult]] = defaultdict(list)
         for result in self.results:
             groups[result.length].append(result)

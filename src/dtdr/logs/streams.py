@@ -28,7 +28,7 @@ UNFOLDS = 200
 ROOM = 64_000_000
 """Bytes that a compressed log may have besides."""
 BLANK_LINE = 100
-"""Bytes of that budget that a blank line takes, since it takes the time of so many."""
+"""Bytes of that budget that a blank line takes, since it takes as long as this many."""
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ class _Log:
             self._unpacked.check(self._blank * BLANK_LINE)
 
     def read_line_from(self, offset: int) -> Callable[[int], bytes]:
-        """Reads line after line, of each so many bytes; from an offset where it is a file."""
+        """Reads line by line, this many bytes of each; from an offset if it is a file."""
         if not self._is_pipe:
             self._stream.seek(offset)
             readline: Callable[[int], bytes] = self._stream.readline
@@ -280,7 +280,7 @@ class _Unpacked(gzip.GzipFile):
         super().__init__(fileobj=cast(Any, self._packed))
 
     def read(self, size: int | None = -1) -> bytes:
-        """At most so many bytes; see ``check``."""
+        """At most this many bytes; see ``check``."""
         data = super().read(size)
         self.check(self.tell())
         return data

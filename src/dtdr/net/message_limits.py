@@ -91,7 +91,7 @@ def problem_of(body: bytes) -> str | None:
 
 
 def _exceeds(value: Any, most: int) -> bool:
-    """Whether a JSON value holds more values than so many."""
+    """Whether a JSON value holds more values than this many."""
     count, waiting = 0, [value]
     while waiting and count <= most:
         item = waiting.pop()

@@ -112,11 +112,11 @@ class SurpriseModel:
     """What is odd, learned from plans that the retriever has not seen.
 
     Attributes:
-        tools: minus the log probabilities of held-out calls, rising; shape (n,).
+        tools: minus the log probabilities of held-out calls, sorted; shape (n,).
         origins: how often each parameter's values come from where.
-        values: the oddness of demonstrated values, each left out of the counts, rising; shape (m,).
+        values: the oddness of demonstrated values, each left out of the counts, sorted; shape (m,).
         joint: of held-out calls, the p-value of the tool times the least one of an argument (1
-            without any), rising; shape (n,).
+            without any), sorted; shape (n,).
     """
 
     tools: Floats

@@ -33,10 +33,10 @@ class MarkovChains:
         groups: number of chains; the root of chain g is node g.
         order: N, the longest history looked at.
         tools: size of the tool vocabulary; its last index is the end of plan.
-        keys: shape (nodes - groups,), rising: ``parent * (tools + 1) + call`` of each other node,
+        keys: shape (nodes - groups,), sorted: ``parent * (tools + 1) + call`` of each other node,
             where the call ``tools`` stands for ``start``.
         offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
-        next_tools: tools that followed, rising within a node.
+        next_tools: tools that followed, sorted within a node.
         counts: how often each of them did.
     """
 

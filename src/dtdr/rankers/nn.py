@@ -19,7 +19,7 @@ _CHUNK = 32_768
 """Numbers that a step of Adam works on at once, so that they stay in a core's own cache. A whole
 matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
 _SMALL = 4_096
-"""Arrays of at most so many numbers move together: on the four of a ranker, a call of numpy costs
+"""Arrays of at most this many numbers move together: on the four of a ranker, a call of numpy costs
 more than what it computes."""
 
 
@@ -28,7 +28,7 @@ class RowGradient:
     """The gradient of a matrix of which only some rows are not zero.
 
     Attributes:
-        rows: their numbers, rising.
+        rows: their numbers, sorted.
         values: shape (rows, columns).
     """
 
@@ -226,7 +226,7 @@ def train(
         examples: how many there are.
         epochs: passes over them.
         batch_size: examples a step.
-        rate: the learning rate after so many epochs, whole or in part.
+        rate: the learning rate after this many epochs, whole or in part.
         rng: the order of the examples.
         weight_decay: see ``Adam``.
         decoupled: see ``Adam``.
@@ -267,7 +267,7 @@ class Input:
 
     Attributes:
         values: shape (rows, features), dense or CSR.
-        owner: shape (examples,), rising: the row of each example; None where each has its own.
+        owner: shape (examples,), sorted: the row of each example; None where each has its own.
     """
 
     values: Matrix | csr_array

@@ -16,7 +16,7 @@ from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.selection import Bounds, Positions, Selection
 
 _MANY, _FEW = 256, 32
-"""From so many tools on, the first few are taken faster than by sorting: of 1,000 in a quarter of
+"""From this many tools on, the first few are taken faster than by sorting: of 1,000 in a quarter of
 the time."""
 
 _ROWS = 20

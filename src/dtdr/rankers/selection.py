@@ -64,10 +64,10 @@ class Selection:
     α), else its five best tools.
 
     Attributes:
-        top_k: at most so many tools.
+        top_k: at most this many tools.
         threshold: only tools above this probability, in [0, 1).
         coverage: the fewest tools that hold an acceptable one this often, in (0, 1).
-        token_budget: as many tools as fit into so many prompt tokens.
+        token_budget: as many tools as fit into this many prompt tokens.
         fallback: when the query is unlike the demonstrations, ``threshold`` and ``coverage`` are
             set aside and all tools are shown (paper, Limitations); ``top_k`` and ``token_budget``
             hold all the same.

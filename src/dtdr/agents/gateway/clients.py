@@ -270,7 +270,7 @@ class Clients:
 
 
 def shorten(value: Any, characters: int) -> tuple[Any, int]:
-    """A JSON value whose texts are cut and that ends where it has so many characters; its size.
+    """A JSON value whose texts are cut and that ends where it has this many characters; its size.
 
     A number or another atom counts as eight characters.
     """

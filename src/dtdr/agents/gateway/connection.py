@@ -232,7 +232,7 @@ def create_http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """A client for streamable HTTP: no limit on how long an answer may take, 30 s to connect.
 
     The client of the gateway decides how long it waits, and cancels. Of an answer in one piece,
-    ``LARGEST_ANSWER`` bytes are read, of a stream so many an event, as the SDK sees to. Other
+    ``LARGEST_ANSWER`` bytes are read, of a stream that many per event, as the SDK sees to. Other
     answers than event streams may not be compressed, since a megabyte may unfold to a gigabyte.
     """
     return httpx2.AsyncClient(

@@ -20,7 +20,7 @@ TEST_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Positions of the demonstrations that train and that test, both in rising order."""
+    """Positions of the demonstrations that train and that test, both sorted."""
 
     name: str
     train: tuple[int, ...]

@@ -98,7 +98,7 @@ class Store:
         return self._dataset(sha256).is_file()
 
     def dataset_summary(self, sha256: str) -> Mapping[str, Any] | None:
-        """What is known of a data set, or None."""
+        """The properties of a data set, or None."""
         try:
             return _read_json(self._dataset(sha256), "")
         except InputError:

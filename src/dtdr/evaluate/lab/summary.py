@@ -32,7 +32,7 @@ UNSURE = (0.3, 0.4, 0.5)
 """No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
 
 DEEPEST = 100
-"""Recall is computed for the first so many tools."""
+"""Recall@k is computed up to this k."""
 
 INTERVALS = (
     "Means over splits ± half of the 95 % interval (Student's; of one or two splits, the "

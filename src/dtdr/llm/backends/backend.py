@@ -51,7 +51,7 @@ class Decoding:
     """What an answer may be.
 
     Attributes:
-        max_tokens: at most so many tokens are written.
+        max_tokens: at most this many tokens are written.
         choices: given, the answer is one of them, whatever ``max_tokens`` says.
         stop: texts that end the answer and are left out of it.
         form: what the answer must look like, where the backend can hold it to that.

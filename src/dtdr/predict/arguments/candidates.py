@@ -1,4 +1,4 @@
-"""The values that a slot of a call may take: where each comes from, and what is known of it.
+"""The values that a slot of a call may take: where each comes from, and its features.
 
 A slot is a parameter, a field of an object in it (``trip/city``), an item of a list (``ids/*``) or
 a value in a text of learned words.
@@ -393,7 +393,7 @@ class CallCandidates:
         return found.with_blocks(blocks, features(more))
 
     def _find(self, slot: str) -> Candidates:
-        """The candidates of a slot, with what is known of them whatever was decided."""
+        """The candidates of a slot, with the features that no decision changes."""
         state, tool, texts = self.state, self.tool, self.state.texts
         is_spanless = (tool, slot) in self._finder.without_spans
         is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot.partition("\x00")[0]))
@@ -548,7 +548,7 @@ class CallCandidates:
         return last_own, last
 
     def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
-        """Codes of what is known of each part of an output, see ``FLAGS``; shape (n,)."""
+        """Feature codes of each part of an output, see ``FLAGS``; shape (n,)."""
         earlier, state = self._earlier, self.state
         forms = [*state.values.get((self.tool, slot), ())]
         forms += [form for name, _, form in decided.values if name == slot]

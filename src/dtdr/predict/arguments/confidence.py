@@ -25,7 +25,7 @@ _LOWEST = 1e-4
 
 
 class CallScorer:
-    """A logistic regression over what is known of a filled call.
+    """A logistic regression over features of a filled call.
 
     On inner folds it raised the share of exact calls in the most sure half from .960 and .952 to
     .972 and .960 (TinyAgent), and from .918 to .937 (TRAJECT-Bench), against the product of the
@@ -94,7 +94,7 @@ def describe_call(
     sources: Mapping[str, Sequence[Source]],
     state: RunState,
 ) -> Description:
-    """What is known of a filled call.
+    """Features of a filled call.
 
     Args:
         tool: its name.
@@ -144,7 +144,7 @@ class Confidence:
     """Calibrates the scores of calls.
 
     Args:
-        curve: shape (4, points): scores, rising; how often such a call was right;
+        curve: shape (4, points): scores, sorted; how often such a call was right;
             and of the held-out calls from that point to the next, how many there were and how
             many of them were right.
     """
@@ -176,7 +176,7 @@ class Confidence:
         return float(np.interp(share, self.curve[0], self.curve[1]))
 
     def threshold(self, exact: float) -> float | None:
-        """The least probability from which on at least so many of the held-out calls were right.
+        """The least probability from which on at least this many of the held-out calls were right.
 
         One more call counts as wrong, so that a few that were right by chance do not suffice.
 

@@ -115,7 +115,7 @@ def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> tuple[str
 
 @lru_cache(maxsize=1 << 14)
 def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given: int) -> Hashes:
-    """What is known of a constant; shape (features,).
+    """Features of a constant; shape (features,).
 
     Args:
         mention: see ``find_mention``.
@@ -137,7 +137,7 @@ def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given:
 
 
 def output_features(state: RunState, most: int) -> list[Hashes]:
-    """What is known of the last calls, each of whose outputs may be the value, or in a list.
+    """Features of the last calls, each of whose outputs may be the value, or in a list.
 
     Args:
         state: what is known before the call.
@@ -271,7 +271,7 @@ def argument_features(
     parameter: str,
     shape: str,
 ) -> Hashes:
-    """What is known of an earlier argument; shape (features,).
+    """Features of an earlier argument; shape (features,).
 
     Args:
         tool: that it was given to.
@@ -303,7 +303,7 @@ def argument_features(
 
 @lru_cache(maxsize=1 << 15)
 def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
-    """What is known of a part of an output, whatever was decided; shape (features,).
+    """Features of a part of an output that no decision changes; shape (features,).
 
     Args:
         kind: of the part.
@@ -353,7 +353,7 @@ def _flag_features(code: int) -> Hashes:
 
 
 FLAGS = Rows.of([_flag_features(code) for code in range(8 * 27)])
-"""What is known of a part of an output in its list and record.
+"""Features of a part of an output in its list and record.
 
 By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not
 take, plus 4 where it follows the one taken last, plus 8 times its mentions: of how much the query

@@ -60,7 +60,7 @@ class ArgumentOptions:
 
 
 class _Filled(NamedTuple):
-    """A filled call, the product of the probabilities of its decisions, and what is known of it."""
+    """A filled call, the product of the probabilities of its decisions, and its features."""
 
     prediction: CallPrediction
     joint: float

@@ -1,4 +1,4 @@
-"""A text as tokens, the spans of it that may be an argument, and what is known of each."""
+"""A text as tokens, the spans of it that may be an argument, and their features."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class TokenizedText:
         lower: the tokens in lower case.
         stems: the first letters of the tokens, by which words are compared.
         is_quoted: whether each token stands between quotation marks; shape (n,).
-        start_features: what is known of each token as the first of a span; shape (n, k).
-        end_features: what is known of each token as the last of a span; shape (n, l).
+        start_features: features of each token as the first of a span; shape (n, k).
+        end_features: features of each token as the last of a span; shape (n, l).
         first, last: tokens of each of the m spans; shape (m,).
         span_type: of each span, its row of ``type_features``; shape (m,).
-        type_features: what is known of spans of a type; shape (types, 3).
+        type_features: features of spans of a type; shape (types, 3).
         values: the spans as written.
         canonical: the spans as they are compared.
         starts, ends: first and last (exclusive) character of each token.
@@ -398,7 +398,7 @@ class RunTexts:
     """The query and the messages before it as one table of tokens, the query first.
 
     Attributes:
-        starts: what is known of tokens that begin one of the m spans, and of their part.
+        starts: features of tokens that begin one of the m spans, and of their part.
         ends: of tokens that end one.
         types: of spans.
         start_row, end_row, span_type: of each span, its rows of these; shape (m,).
@@ -437,7 +437,7 @@ class RunTexts:
     part_words: tuple[frozenset[str], ...]
 
     def neighbour(self, token: int, distance: int) -> str:
-        """The word so many tokens from a token, in its own text."""
+        """The word this many tokens from a token, in its own text."""
         part = 0
         while self.offsets[part + 1] <= token:
             part += 1

@@ -62,7 +62,7 @@ def _number(text: str) -> str:
     if _NUMBER.fullmatch(text) and text.isascii() and any(map(str.isdigit, text)):
         return repr(float(text.replace(",", "")))
     if text.isascii() and text.isdigit():
-        return hex(int(text)) if len(text) < 4000 else text  # as a whole number of so many digits
+        return hex(int(text)) if len(text) < 4000 else text  # as a whole number of that many digits
     return text
 
 

@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]
 
 PER_TOOL = 20
-"""Demonstrations of each tool that a sample holds at least, where there are so many. The networks
+"""Demonstrations of each tool that a sample holds at least, where there are this many. The networks
 of dtdr-f tell tools with fewer from others mostly by their descriptions."""
 
 MOST_PHRASES = 1 << 27
@@ -32,7 +32,7 @@ _AT_ONCE = 20_000
 
 
 def sort_unique(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The distinct values, rising; shape (n,). ``np.unique`` hashes integers: ten times as long."""
+    """The distinct values, sorted; shape (n,). ``np.unique`` hashes integers: ten times as long."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
 
@@ -56,9 +56,9 @@ class Counts:
         skipped: failures that are not learned from.
         empty: plans that call no tool.
         tools: how many plans call each tool.
-        lowest: shape (at most size,), rising: the lowest numbers of ids.
-        rare: the lowest numbers of the plans that call each tool, ``PER_TOOL`` at most, rising.
-        phrases: shape (n,), rising: hashes of the runs of words in queries; None: there are more
+        lowest: shape (at most size,), sorted: the lowest numbers of ids.
+        rare: the lowest numbers of the plans that call each tool, ``PER_TOOL`` at most, sorted.
+        phrases: shape (n,), sorted: hashes of the runs of words in queries; None: there are more
             than ``MOST_PHRASES``.
     """
 
@@ -118,7 +118,7 @@ class Counts:
             skipped: failures among them that are not learned from.
             empty: plans that call no tool.
             tools: how many plans call each tool.
-            rare: the lowest numbers of each tool, rising.
+            rare: the lowest numbers of each tool, sorted.
             phrases: hashes of the runs of words, in any order.
         """
         distinct = sort_unique(np.concatenate([np.empty(0, np.uint32), *phrases]))
@@ -157,7 +157,7 @@ class Counts:
         )
 
     def choose(self) -> Numbers:
-        """Numbers of the sample, rising: the lowest of all, and the lowest of each rare tool.
+        """Numbers of the sample, sorted: the lowest of all, and the lowest of each rare tool.
 
         A sample of another size holds this one or is held by it.
         """

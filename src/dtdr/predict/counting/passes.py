@@ -258,7 +258,7 @@ def draw_sample(
 
     What is drawn depends on ids, size and seed alone: not on how the demonstrations are cut into
     files, on their order, or on what reads them. Every tool keeps ``PER_TOOL`` of its
-    demonstrations beside the sample, as far as it has so many.
+    demonstrations beside the sample, as far as it has this many.
 
     Args:
         paths: files of lines or Parquet, folders, patterns or URLs (``dtdr.data.shards``).

@@ -16,7 +16,7 @@ from dtdr.predict.plans.beam import Multiset, StepState
 Floats = npt.NDArray[np.float64]
 
 MOST_COUNT = 4
-"""More calls of one tool count as so many."""
+"""More calls of one tool count as this many."""
 MOST_ODDS = 6.0
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 0.002, 0.99
 _LEAST_VARIANCE = 0.02
@@ -51,7 +51,7 @@ class AskedCalls:
     by_part: Floats
 
     def prefers(self, tool: int, count: int, other: int) -> float:
-        """By how much parts prefer so many calls of a tool to another number of them, in nats."""
+        """By how much parts prefer this many calls of a tool to another number of them, in nats."""
         if not count or not other:
             odds = float(self.log_odds[tool])
             return odds if count else -odds
@@ -132,7 +132,7 @@ class AskedReader:
         )
 
     def with_tools(self, tools: int) -> AskedReader:
-        """For so many tools: the counts of further ones vary as those of others do."""
+        """For this many tools: the counts of further ones vary as those of others do."""
         usual = np.median(self.variance) if len(self.variance) else 1.0
         more = np.full(tools - len(self.variance), usual)
         return AskedReader(self.odds, np.append(self.variance, more))

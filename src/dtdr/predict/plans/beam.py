@@ -25,7 +25,7 @@ _LEAST_LOG = math.log(1e-7)
 _LONG, _VERY_LONG = 12, 24
 """Calls from which on the beam narrows to 3 and to 1: time grows with the square of the length."""
 Multiset = tuple[int, ...]
-"""The tools of a plan, rising: which ones, and each how often."""
+"""The tools of a plan, sorted: which ones, and each how often."""
 
 MOST_CALLS = 64
 """No plan is longer."""

@@ -38,7 +38,7 @@ class Limits(NamedTuple):
     may_be_empty: bool
 
     def allow(self, calls: int) -> bool:
-        """Whether so many calls may be left."""
+        """Whether this many calls may be left."""
         return calls <= self.longest and (calls > 0 or self.may_be_empty)
 
 

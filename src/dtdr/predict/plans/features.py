@@ -32,7 +32,7 @@ SIGNS = {
 }
 """Each feature, and whether more of it speaks for a plan (1), against it (-1), or either (0)."""
 _MOST_SPANS = 8
-"""More calls of one tool count as so many where spans are counted."""
+"""More calls of one tool count as this many where spans are counted."""
 _LITTLE = 1e-3
 
 
@@ -42,9 +42,9 @@ class PlanFeatures:
 
     Attributes:
         dense: shape (n, len(SIGNS)).
-        tools: shape (m,), rising.
+        tools: shape (m,), sorted.
         counts: shape (n, m): calls of each.
-        spans: shape (n, m): what the spans of the query say of so many calls.
+        spans: shape (n, m): what the spans of the query say of this many calls.
         greedy: the place of the plan that takes the best tool of each step.
     """
 

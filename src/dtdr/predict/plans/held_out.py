@@ -170,7 +170,7 @@ class HalfRankers:
 
     @classmethod
     def fit(cls, held_out: Sequence[HeldOutPlan], tools: int) -> Self:
-        """Learn from held-out plans that call so many tools."""
+        """Learn from held-out plans that call this many tools."""
         halves = [[one for one in held_out if one.half == half] for half in (0, 1)]
         return cls([fit_ranker(half, tools) for half in halves])
 

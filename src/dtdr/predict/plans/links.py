@@ -14,13 +14,13 @@ from dtdr.data.plan import Plan
 from dtdr.errors import ModelError
 
 _MOSTLY = 0.8
-"""What so many calls of a tool are followed up by is expected of each."""
+"""Share of a tool's calls that must have a follower, for it to be expected after each."""
 _LEAST = 0.3
 """A pair of calls of which fewer depend is not completed: of 237 plans of two inner folds of
 TinyAgent with the right tools, 144 have all dependencies right, with .05 139, with .15 142."""
 _PASSES = 8
 _PRIOR = 2.0
-"""Pairs of tools that what is known of all pairs counts as."""
+"""Weight of the average over all pairs, in pairs of tools."""
 
 
 Pair: TypeAlias = tuple[int, int, bool]
@@ -106,7 +106,7 @@ class Links:
         return order
 
     def place_of(self, tool: int, tools: Sequence[int]) -> int:
-        """Where a further call stands among others: after so many of them.
+        """Where a further call stands among others: after this many of them.
 
         Args:
             tool: of the further call.

@@ -26,7 +26,7 @@ class PlanMemory:
     """Queries by their words and pairs of words, and the tools of their plans.
 
     Args:
-        hashes: shape (terms,), rising: of words and pairs of words.
+        hashes: shape (terms,), sorted: of words and pairs of words.
         weights: shape (terms,): their inverse document frequencies.
         rows: shape (plans, terms): rows of length 1.
         plans: the tools of each, in the order they were called.

@@ -64,8 +64,8 @@ class Check(NamedTuple):
 
     Attributes:
         plans: that were held out.
-        ranked: of which so many came first by the ranker, learned from the other half of them.
-        greedy: and so many were what the best tool of each step makes.
+        ranked: how many of these came first by the ranker, learned from the other half of them.
+        greedy: how many were what the best tool of each step makes.
     """
 
     plans: int
@@ -85,7 +85,7 @@ class PlanModel:
     Attributes:
         proposer: finds the candidates of a run and describes them.
         ranker: weighs them.
-        confidence: shape (2, points): probabilities of the ranker, rising, and how often a plan of
+        confidence: shape (2, points): probabilities of the ranker, sorted, and how often a plan of
             that probability was right on held-out demonstrations; None where too few were.
         confidence_under_way: the same after some calls were made.
         check: how many held-out plans were right.
@@ -343,7 +343,7 @@ def _believe(shares: Floats, curve: Floats | None) -> Floats:
 
 
 def _some(places: Sequence[int], most: int, rng: np.random.Generator) -> list[int]:
-    """All places, rising, or so many of them drawn at random."""
+    """All places, sorted, or this many of them drawn at random."""
     if len(places) > most:
         places = rng.choice(np.array(places), most, replace=False).tolist()
     return sorted(places)

@@ -51,7 +51,7 @@ class PlanRanker:
         """Learn from the candidates of queries.
 
         Args:
-            queries: what is known of the candidates of each.
+            queries: features of the candidates of each.
             targets: of each, the weights of the candidates to choose; shape (n,).
             tools: how many there are.
         """

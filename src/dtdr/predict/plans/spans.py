@@ -41,7 +41,7 @@ class SpanTagger:
 
     Args:
         tools: names of the tools that are known.
-        hashes: shape (features,), rising.
+        hashes: shape (features,), sorted.
         weights: shape (features + 1, tools); the last row is zero, for features not known.
         squares: sums of squared gradients, of the same shape.
     """
@@ -199,7 +199,7 @@ class SpanTexts:
         text: the query.
         forms: the value of each span, as values are compared.
         kinds: of each: ``quoted``, ``name``, ``number`` or ``address``.
-        features: the features of each; shape (k,), rising.
+        features: the features of each; shape (k,), sorted.
     """
 
     __slots__ = ("features", "forms", "kinds", "text")
@@ -306,11 +306,11 @@ def _features(
 
 
 def count_probabilities(probabilities: Floats, most: int) -> Floats:
-    """How likely so many of several things happen (a Poisson-binomial distribution).
+    """How likely this many of several things happen (a Poisson-binomial distribution).
 
     Args:
         probabilities: shape (things, columns).
-        most: more count as so many.
+        most: more count as this many.
 
     Returns:
         Shape (most + 1, columns).

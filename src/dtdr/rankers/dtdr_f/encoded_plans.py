@@ -146,7 +146,7 @@ class EncodedPlans:
 
     @cached_property
     def seen(self) -> npt.NDArray[np.intp]:
-        """The tools that plans call, rising, and the end of plan."""
+        """The tools that plans call, sorted, and the end of plan."""
         tools = np.append(self.calls[self.calls != REMOVED], self.tools - 1)
         return np.unique(tools).astype(np.intp)
 

@@ -1,4 +1,4 @@
-"""What is known of the runs of demonstrations besides names, as arrays."""
+"""The contexts of demonstrated runs, as arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dtdr.rankers.nn import Indices
 
 
 class EncodedRuns:
-    """What is known of the runs of demonstrations besides names, one run a plan.
+    """The contexts of demonstrated runs, one run a plan.
 
     Args:
         contexts: what came before each query.

@@ -160,7 +160,7 @@ class FittedBlocks:
         return None
 
     def _view(self, tools: Indices, new: Indices) -> View:
-        """The view of some tools, rising, of which some are new."""
+        """The view of some tools, sorted, of which some are new."""
         slots = self.training.slots[tools]
         seen = np.flatnonzero(slots >= 0)
         is_whole = len(tools) == len(self.training.tools)

@@ -1,4 +1,4 @@
-"""What is known of a run besides names: what calls returned, and what was said and done before.
+"""The context of a run: what calls returned, and what was said and done before.
 
 Read once, as hashes and counts; no text is kept.
 """
@@ -70,9 +70,9 @@ class Outcome:
 
     Attributes:
         status: its place in ``STATUSES``.
-        words: hashes of the words, keys, type and size of the output, rising.
+        words: hashes of the words, keys, type and size of the output, sorted.
         facts: hashes of the flags, short texts and numbers of the output, each with its key; of a
-            number, one hash for each threshold that it reaches, rising.
+            number, one hash for each threshold that it reaches, sorted.
         left: how many values of a list in an earlier output the tool was not called with yet,
             where it was called with one of them, plus one and at most ``MOST_LEFT``; else 0.
     """
@@ -100,7 +100,7 @@ class Context:
         turns: how many messages of the user.
         calls: oldest first.
         words: hashes of the words of messages, and of what kinds of identifiers the query has and
-            whether a call was given them, rising.
+            whether a call was given them, sorted.
         weights: shape (words,): how much each counts.
     """
 

@@ -108,7 +108,7 @@ class QueryFeatures:
         stems: columns of the stems of its words, -1 where unknown.
         words: the vector of words and pairs of words.
         vector: the vectors of words and shapes, side by side.
-        parts: the first word of each part of the query, rising.
+        parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
         nearest: cosine with the nearest demonstration.
@@ -128,14 +128,14 @@ class QueryFeatures:
 
 
 class QueryFeaturizer:
-    """Reads queries: what is known of their words is learned from the training queries.
+    """Reads queries, with a vocabulary learned from the training queries.
 
     Args:
         queries: the training queries.
         words: words and pairs of words.
         shapes: one to three neighbouring words of the query's shape.
         stems: of queries and of the tools' descriptions.
-        phrases: shape (n,), rising: hashes of pairs and triples of words of further queries.
+        phrases: shape (n,), sorted: hashes of pairs and triples of words of further queries.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
 
 
 def _phrases(rows: Ragged, longest: int) -> tuple[Indices, Hashes]:
-    """Words and runs of up to so many neighbouring words of many texts, and the text of each."""
+    """Words and runs of up to this many neighbouring words of many texts, and the text of each."""
     owner, runs = rows.owner, rows.values
     found = [(owner, runs)]
     for length in range(1, longest):

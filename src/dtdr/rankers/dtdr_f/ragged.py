@@ -44,7 +44,7 @@ class Ragged:
 
     @property
     def owner(self) -> Indices:
-        """Shape (values,), rising: the row of each value."""
+        """Shape (values,), sorted: the row of each value."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def subset(self, rows: Indices) -> Self:
@@ -73,7 +73,7 @@ class Ragged:
 def count_rows(
     values: npt.NDArray[np.uint32], owner: Indices
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Distinct values, rising, and in how many rows each is.
+    """Distinct values, sorted, and in how many rows each is.
 
     Args:
         values: shape (values,): hashes.

@@ -81,7 +81,7 @@ class QueryText:
         )
 
     def parts(self, first: frozenset[int]) -> list[int]:
-        """The first word of each part of the query, rising; 0 is always one.
+        """The first word of each part of the query, sorted; 0 is always one.
 
         "Mail Ann, and create a note." has two parts if sentences of demonstrations begin with
         "create".

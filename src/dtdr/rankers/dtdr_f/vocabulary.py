@@ -14,7 +14,7 @@ from dtdr.rankers.dtdr_f.text import Hashes
 from dtdr.rankers.nn import Indices, Matrix
 
 Row = tuple[npt.NDArray[np.intp], Matrix]
-"""Columns (rising) and values of a sparse vector."""
+"""Columns (sorted) and values of a sparse vector."""
 
 
 class Vocabulary:
@@ -24,7 +24,7 @@ class Vocabulary:
     ``(1 + ln c) (1 + ln((1 + n) / (1 + d)))``, as in ``encoders.lexical``.
 
     Args:
-        terms: shape (terms,), rising: their hashes.
+        terms: shape (terms,), sorted: their hashes.
         idf: shape (terms,): inverse document frequencies.
     """
 

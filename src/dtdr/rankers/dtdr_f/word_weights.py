@@ -23,7 +23,7 @@ _MOST_PARTS = 3_000
 _ROUNDS = 3
 """Times that calls are divided among parts again."""
 _MOST = 4.0
-"""More calls of one tool count as so many."""
+"""More calls of one tool count as this many."""
 _LEAST_SHARE = 1e-3
 _RIDGE = 1.0
 _MOST_DESCRIBED = 1_024
@@ -125,7 +125,7 @@ class WordWeights:
 
 
 def _draw(sizes: npt.NDArray[np.int64], seed: int) -> Indices:
-    """Places of queries, rising, that have ``_MOST_PARTS`` parts together at most."""
+    """Places of queries, sorted, that have ``_MOST_PARTS`` parts together at most."""
     if sizes.sum() <= _MOST_PARTS:
         return np.arange(len(sizes))
     order = np.random.default_rng(seed).permutation(len(sizes))

@@ -38,7 +38,7 @@ class LearnOptions:
 
     Attributes:
         batch: demonstrations that are waited for; the networks of dtdr-f learn from 32 together.
-        seconds: after so many the model learns from fewer.
+        seconds: after this many the model learns from fewer.
         share: of the feedback that is held out and never learned from, by hash of the group or id.
         tolerance: by which MRR may fall: a version that is worse by more is not published.
         keep: versions that are kept to roll back to.
@@ -83,7 +83,7 @@ class Outcome:
 
 @dataclass
 class _State:
-    """What is known of the model that is served."""
+    """The state of the served model."""
 
     checksum: str
     version: str

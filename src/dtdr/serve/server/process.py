@@ -27,7 +27,7 @@ def tune_process(connections: int) -> None:
 
 
 def allow_files(number: int) -> None:
-    """Let the process open so many files, as far as the system does: a connection is one.
+    """Let the process open this many files, as far as the system does: a connection is one.
 
     Where there are too few, no connection is accepted and none is refused either.
     """

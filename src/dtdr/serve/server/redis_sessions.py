@@ -29,7 +29,7 @@ _PREFIX = "dtdr:session:2:"
 sessions of another; the number changes with what they hold."""
 
 _OWNER_PREFIX = "dtdr:sessions:2:"
-"""Of the names of what is known of the sessions of each API key."""
+"""Prefix of the names that hold the bookkeeping of each API key's sessions."""
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
@@ -294,7 +294,7 @@ class RedisSessions(Sessions):
             try:
                 done = await self._add_entry(keys=keys, args=arguments)
             except ResponseError as error:
-                # What is known of a key's sessions is damaged: they count again when they grow.
+                # The bookkeeping of a key's sessions is damaged: they count again when they grow.
                 if type(error) is not ResponseError or not keys[1:]:
                     raise
                 await self._client.delete(*keys[1:])
@@ -345,7 +345,7 @@ def _name(owner: str, identifier: str) -> str:
 
 
 def _keys(session: ServedSession) -> list[str]:
-    """The names of a session's list, and of what is known of all sessions of its key."""
+    """The names of a session's list, and of the bookkeeping of its key's sessions."""
     names = [_name(session.owner, session.id)]
     if session.owner:
         names += [f"{_OWNER_PREFIX}open:{session.owner}", f"{_OWNER_PREFIX}weights:{session.owner}"]

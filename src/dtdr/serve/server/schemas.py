@@ -42,7 +42,7 @@ class Selection(Request, kw_only=True):
     """Which tools of a ranking to send back; the best one is always among them."""
 
     top_k: Annotated[
-        TopK, Meta(description=f"At most so many; {DEFAULT_TOP_K} when no other bound is given.")
+        TopK, Meta(description=f"At most this many; {DEFAULT_TOP_K} when no other bound is given.")
     ] = None
     threshold: Annotated[Threshold, Meta(description="Only tools above this probability.")] = None
     coverage: Annotated[
@@ -53,7 +53,7 @@ class Selection(Request, kw_only=True):
         ),
     ] = None
     token_budget: Annotated[
-        TokenBudget, Meta(description="As many tools as fit into so many tokens.")
+        TokenBudget, Meta(description="As many tools as fit into this many tokens.")
     ] = None
     fallback: Fallback = True
     offered: Annotated[

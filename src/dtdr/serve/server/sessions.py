@@ -107,7 +107,7 @@ class Sessions:
             )
 
     def _full(self, what: str, seconds: float) -> HTTPException:
-        """The refusal of what there is no room for, before a session expires in so many seconds."""
+        """Refuse a session for lack of room; the next one expires in this many seconds."""
         return HTTPException(
             429,
             f"{what}, which is the limit; delete those that are done, or use /v1/rank",

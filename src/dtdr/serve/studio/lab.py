@@ -23,7 +23,7 @@ SHOWN_METRICS = ("mrr", "top1", "f1", "recall@5", "log_mrr")
 DEEPEST = 10
 """Tools up to which recall is drawn."""
 FEWEST_STEPS = 5
-"""Steps after so many calls below which their mean says little."""
+"""Steps after this many calls below which their mean says little."""
 _WORST = 25
 
 
@@ -50,7 +50,7 @@ class LabRun:
 
 @dataclass(frozen=True, slots=True)
 class StepMean:
-    """How often the best tool was right after so many calls, and at how many steps."""
+    """How often the best tool was right after this many calls, and at how many steps."""
 
     calls: int
     top1: float

@@ -133,7 +133,7 @@ class Studio:
 
     @in_thread
     def tool(self, call: Call, body: schemas.ToolRequest) -> schemas.ToolResponse:
-        """What is known of a tool: what comes before and after, arguments, examples."""
+        """The statistics of a tool: what comes before and after, arguments, examples."""
         model = call.service.models.find(body.model)
         chosen, runs = body.filter, self._of(model)
         retriever = model.current.retriever

@@ -97,7 +97,7 @@ class ParameterOfTool(Response, kw_only=True):
 
 
 class ToolResponse(Response, kw_only=True):
-    """What is known of a tool."""
+    """The statistics of a tool."""
 
     tool: str
     description: str

@@ -125,7 +125,7 @@ class LexicalEncoder(Encoder):
         return terms + [f"{first} {second}" for first, second in pairwise(terms)]
 
     def encode_one(self, text: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Columns (rising) and values of one text's row: what ``encode`` gives, in microseconds.
+        """Columns (sorted) and values of one text's row: what ``encode`` gives, in microseconds.
 
         Returns:
             Shape (distinct known terms,) each.
@@ -136,7 +136,7 @@ class LexicalEncoder(Encoder):
         return self.row(self.columns(self._terms(text)))
 
     def row(self, columns: Iterable[int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Columns (rising) and values of the row of a text with terms of these columns.
+        """Columns (sorted) and values of the row of a text with terms of these columns.
 
         Args:
             columns: the column of each term, -1 for terms that are not known.

@@ -191,7 +191,7 @@ class Results:
         return not is_quick and self.few_plans() is None
 
     def dataset(self, name: str) -> Mapping[str, Any]:
-        """What is known of a data set."""
+        """The properties of a data set."""
         for manifest in self.manifests.values():
             if name in manifest["datasets"]:
                 dataset: Mapping[str, Any] = manifest["datasets"][name]

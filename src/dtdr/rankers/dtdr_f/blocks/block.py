@@ -37,7 +37,7 @@ class TrainingSet:
         tools: the vocabulary and its texts.
         featurizer: reads queries, and has those of the demonstrations.
         plans: of the demonstrations, one a query.
-        runs: what is known of them besides names, one a query.
+        runs: their contexts, one a query.
         seen: the tools that networks have outputs for, the end of plan last; weights are kept in
             this order, so that they do not move when tools do.
         asked: what words ask for.
@@ -82,9 +82,9 @@ class View:
 
     Attributes:
         size: how many there are, the end of plan, which is last, among them.
-        tools: shape (size,): their indices, rising; None where all tools are in view.
+        tools: shape (size,): their indices, sorted; None where all tools are in view.
         places: the column of each of them; None where all are.
-        seen: the columns of tools with demonstrations, rising; None for all.
+        seen: the columns of tools with demonstrations, sorted; None for all.
         slots: shape (columns of these,): their places in ``TrainingSet.seen``.
         new: the columns of the others that may be ranked by their texts.
     """
@@ -208,7 +208,7 @@ class Block(ABC):
         return None
 
     def precompute(self, most: int) -> None:
-        """Compute what is otherwise computed when first asked for, among at most so many tools."""
+        """Compute now what is otherwise computed on first use, for at most ``most`` tools."""
         if self.rows is not None:
             self.rows.precompute(most)
 
@@ -244,6 +244,6 @@ class ToolRows:
         return rows
 
     def precompute(self, most: int) -> None:
-        """Make all at once, for vocabularies of at most so many tools."""
+        """Make all at once, for vocabularies of at most ``most`` tools."""
         if 1 < self._tools <= most and len(self._rows) < self._tools - 1:
             self._rows = dict(enumerate(self._make(range(self._tools - 1))))

@@ -54,7 +54,7 @@ Entries = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 class _Entries:
-    """Keys of what is known of a step, and how much each counts."""
+    """Keys of a step's features, and how much each counts."""
 
     def __init__(self) -> None:
         self._keys: list[npt.NDArray[np.int64]] = []
@@ -131,7 +131,7 @@ class LastOutput(Block):
     is said before more is known than names.
 
     Args:
-        keys: shape (columns,), rising: what the rows are about.
+        keys: shape (columns,), sorted: what the rows are about.
         weights: shape (columns + 1, seen), the last row is the bias.
         training: what they were learned from.
     """
@@ -301,7 +301,7 @@ def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:
 
 
 def _frequent(keys: Ragged, owner: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
-    """Keys of enough demonstrations, rising.
+    """Keys of enough demonstrations, sorted.
 
     Args:
         keys: of each step.

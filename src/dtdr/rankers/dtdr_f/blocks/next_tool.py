@@ -226,7 +226,7 @@ class _Examples:
         queries: shape (plans, words + shapes).
         surface: shape (plans, surface features).
         histories: shape (steps, history features).
-        owner: shape (steps,), rising: the plan of each step.
+        owner: shape (steps,), sorted: the plan of each step.
         targets: shape (steps, outputs): the smoothed distribution less what each output has alike.
         smoothing: what that is.
         weights: shape (steps,): how much each counts; None for all alike.

@@ -109,8 +109,7 @@ dist: $(VENV)/.dist
 	rm -rf dist
 	$(BIN)/python -m build --quiet --outdir dist
 	$(BIN)/twine check --strict dist/*
-	# W004: the adapters of other packages are programs of environments of their own, not modules.
-	$(BIN)/check-wheel-contents --ignore W004 dist/*.whl
+	$(BIN)/check-wheel-contents dist/*.whl
 	rm -rf .cache/dist && $(PYTHON) -m venv .cache/dist
 	.cache/dist/bin/pip install --quiet dist/*.whl
 	cd .cache/dist && bin/dtdr demo --retriever dtdr-l

@@ -22,11 +22,10 @@ def test_a_key_depends_on_every_part_of_the_description():
         ("parameters", {"weighted": False}),
         ("history", 2),
         ("demonstrations", 10),
-        ("shift", "rare-tools"),
         ("encoder", "minilm"),
     ):
         keys.add(Cell.of({**SPEC, name: value}).key)
-    assert len(keys) == 10
+    assert len(keys) == 9
 
 
 def test_a_key_depends_neither_on_the_order_of_the_parts_nor_on_absent_ones():

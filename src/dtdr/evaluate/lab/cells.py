@@ -48,12 +48,12 @@ class Cell:
         """A short text for people: what is run on what."""
         spec = self.spec
         parts = [
-            spec.get("retriever") or spec.get("encoder") or spec.get("peer") or spec["kind"],
+            spec.get("retriever") or spec["kind"],
             *(f"{key}={value}" for key, value in spec.get("parameters", {}).items()),
         ]
         if spec.get("retriever") and spec.get("encoder"):
             parts.append(f"({spec['encoder']})")
-        for key in ("history", "demonstrations", "icl", "llm", "shift"):
+        for key in ("history", "demonstrations", "icl", "llm"):
             if key in spec:
                 parts.append(f"{key}={spec[key]}")
         data = f"{spec.get('dataset', '')} {spec.get('split', '')}-{spec.get('seed', '')}"

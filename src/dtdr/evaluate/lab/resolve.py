@@ -16,7 +16,6 @@ from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.data import DataLocation
 from dtdr.evaluate.lab.kinds import NEEDS_LLM, short_name
-from dtdr.evaluate.lab.kinds.peer import adapter_sha256
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
 from dtdr.rankers import retriever_class
 from dtdr.text import encoders
@@ -163,7 +162,7 @@ def resolve_suites(
     resolved = []
     for name in names:
         suite = read_suite(name, quick=options.quick)
-        if everything and (suite.is_optional or (suite.needs_llm and not options.llms)):
+        if everything and suite.needs_llm and not options.llms:
             continue
         if suite.needs_llm and not options.llms and not (of_paper and name in PAPER_ORDER):
             raise InputError(
@@ -239,14 +238,12 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
         left_out["the runs that ask an LLM: name one with --llm"] = None
     cells: list[Cell] = []
     for spec in _with_models(suite, options):
-        sets = [spec["dataset"], *([spec["queries"]] if "queries" in spec else [])]
-        missing = [name for name in sets if library.get(name) is None]
-        dataset = None if missing else library.get(spec["dataset"])
+        dataset = library.get(spec["dataset"])
         if dataset is None:
-            left_out[library.missing[canonical_name(missing[0])]] = None
+            left_out[library.missing[canonical_name(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
-        elif spec.get("queries") != spec["dataset"] and _has_split(spec, dataset):
+        elif _has_split(spec, dataset):
             cells.append(Cell.of(_complete(spec, library)))
     return ResolvedSuite(suite, unique(cells), list(left_out))
 
@@ -283,8 +280,6 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
     complete = {**spec, "dataset": canonical_name(spec["dataset"])}
     complete["data"] = library.sha256(spec["dataset"])
-    if "queries" in spec:
-        complete["queries_data"] = library.sha256(spec["queries"])
     if "retriever" in spec and "encoder" in spec:
         chosen = retriever_class(spec["retriever"])
         if not chosen.uses_encoder or spec["encoder"] == encoders.DEFAULT:
@@ -292,8 +287,6 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
             del complete["encoder"]
     if not complete.get("parameters"):
         complete.pop("parameters", None)
-    if spec["kind"] == "peer":
-        complete["adapter"] = adapter_sha256(str(spec["peer"]))
     if spec["kind"] == "statistics":
         complete.pop("split", None)
         complete.pop("seed", None)

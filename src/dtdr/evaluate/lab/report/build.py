@@ -20,17 +20,14 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "retrieval": rankings.build_retrieval,
     "plan_length": rankings.build_plan_length,
     "thresholds": rankings.build_thresholds,
-    "peers": rankings.build_peers,
     "ablations": variations.build_ablations,
     "encoders": variations.build_encoders,
-    "shifts": variations.build_shifts,
     "arguments": costs.build_arguments,
     "prompts": llm.build_prompts,
     "downstream": llm.build_downstream,
     "icl": llm.build_icl,
     "weights": llm.build_weights,
     "datasets": costs.build_datasets,
-    "efficiency": costs.build_efficiency,
     "whole_plans": costs.build_whole_plans,
 }
 """What writes each section; a suite says by name which one shows it."""

@@ -1,4 +1,4 @@
-"""Sections about rankings: retrieval, plan length, thresholds, other packages."""
+"""Sections about rankings: retrieval, plan length, thresholds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from dtdr.evaluate.charts import SHARE, Axis, Dot, Point, Series, dot_chart, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
-from dtdr.evaluate.lab.report.results import NOT_RUN, Place, Results, paper, paper_row, share_of
-from dtdr.evaluate.lab.report.variations import build_ablations, build_shifts
+from dtdr.evaluate.lab.report.results import Place, Results, paper, paper_row, share_of
+from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.summary import LEVEL, THRESHOLDS, RunSummary, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
@@ -69,7 +69,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
         blocks.append(replace(table, caption="\n".join(notes)))
-    return [*blocks, *build_ablations(results, suite), *build_shifts(results, suite, plain=False)]
+    return [*blocks, *build_ablations(results, suite)]
 
 
 def _retrieval_table(
@@ -115,8 +115,7 @@ def _retrieval_table(
             f"a method that cannot be told from the best at {LEVEL:.2f}."
         )
     notes.append(
-        "Fit s and Step µs are medians over the splits, measured while another run was computed. "
-        "Suite efficiency measures alone."
+        "Fit s and Step µs are medians over the splits, measured while another run was computed."
     )
     notes += [FSA_NOTE] if accuracies else []
     if published:
@@ -174,45 +173,6 @@ def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, 
             fit = (header.parameters.get("recipe") == "paper", -len(method))
             rows[header.retriever] = max(rows.get(header.retriever, (fit, method)), (fit, method))
     return {method: figures[retriever] for retriever, (_, method) in rows.items()}
-
-
-def build_peers(results: Results, suite: str) -> list[Block]:
-    """Other packages on the same records: one table a data set, best first."""
-    metrics = ("mrr", "f1", "recall@5")
-    columns = [
-        Column("Method"),
-        *numeric(*map(metric_title, metrics), best=results.may_judge),
-        *numeric("p against best", "Step ms"),
-        Column("Version"),
-        Column("How it was used"),
-    ]
-    caption = (
-        "One split, ± half of the 95 % bootstrap interval over its plans. p: paired "
-        "permutation test of the MRR over plans, adjusted by Holm's method."
-    )
-    tables: list[Block] = []
-    for place, runs in results.by_place(suite, kind=None).items():
-        best, adjusted = against_best(runs, "mrr") if results.may_judge else ("", {})
-        rows = []
-        for name, splits in runs.items():
-            header = splits[0].header
-            micros = header.rank_microseconds_median
-            package = str(header.details.get("package", f"dtdr=={header.versions['dtdr']}"))
-            rows.append(
-                [
-                    Cell(name),
-                    *(interval(mean_of(splits, metric)) for metric in metrics),
-                    Cell("best" if name == best else p_value(adjusted.get(name))),
-                    significant(None if micros is None else micros / 1e3, measured=True),
-                    Cell(package.split()[0].partition("==")[2], package),
-                    Cell(str(header.details.get("how", "query and history"))),
-                ]
-            )
-        for failed, reason in results.failures(suite):
-            if failed.place == place and reason != NOT_RUN:
-                rows.append([Cell(failed.method), *[EMPTY] * 6, Cell(reason)])
-        tables.append(Table(columns, rows, results.place_title(place), caption))
-    return tables
 
 
 def build_plan_length(results: Results, suite: str) -> list[Block]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.evaluate.charts import SHARE, Axis, Dot, Point, Series, dot_chart, line_chart
+from dtdr.evaluate.charts import SHARE, Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
 from dtdr.evaluate.lab.report.results import Place, Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
@@ -53,15 +53,14 @@ Summaries = Mapping[str, Sequence[RunSummary]]
 
 
 def build_retrieval(results: Results, suite: str) -> list[Block]:
-    """One table and one figure a data set and split; then what a user's suite varies."""
+    """One table a data set and split; then what a user's suite varies."""
     places = results.by_place(suite)
     accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
     for run in results.runs(suite, "selections"):
         models = accuracies.setdefault(run.place, {})
         accuracy = share_of(results.value(run)["records"], "right")
         models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy
-    figures = [_mrr_figure(results, *item) for item in places.items()]
-    blocks: list[Block] = [Figures(figures)] if figures else []
+    blocks: list[Block] = []
     said: set[str] = set()
     for place, runs in places.items():
         table = _retrieval_table(results, place, runs, accuracies.get(place, {}))
@@ -141,23 +140,6 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
         "steps in all. The test sides of two splits share plans, so the intervals are about the "
         "draw of the split, not about other data."
     )
-
-
-def _mrr_figure(results: Results, place: Place, runs: Summaries) -> Figure:
-    published = _find_published(place, runs)
-    rows = []
-    for name, splits in runs.items():
-        mean = mean_of(splits, "mrr")
-        dots = [Dot(name, mean.value, mean.low, mean.high)]
-        if (figure := published.get(name, {}).get("mrr")) is not None:
-            dots.append(Dot(name, figure, hollow=True, hover=f"{name}, paper: {figure:.2f}"))
-        rows.append((name, dots))
-    title = results.place_title(place)
-    caption = "Dots: here, with 95 % intervals."
-    if published:
-        caption += " Hollow: the paper, on its larger set."
-    chart = dot_chart(rows, replace(SHARE, title="MRR"), label=f"MRR of each method on {title}")
-    return Figure(title, chart, caption, [])
 
 
 def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:

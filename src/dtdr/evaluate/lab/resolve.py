@@ -93,7 +93,8 @@ class DataLibrary:
         Raises:
             InputError: the set was asked for by name, or cannot be read.
         """
-        name = canonical_name(name)
+        is_own = datasets.has_plugin(name)
+        name = dataset_name(name)
         if name in self.missing:
             return None
         options = self._options
@@ -102,7 +103,7 @@ class DataLibrary:
         if options.file is not None and name == own_name(options.file):
             tools = None if options.tools is None else str(options.tools)
             location = DataLocation(name, str(options.file), tools)
-        elif name not in datasets.NAMES:
+        elif not is_own and name not in datasets.NAMES:
             raise unknown_choice("dataset", name, datasets.NAMES)
         location = replace(
             location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
@@ -128,10 +129,15 @@ class DataLibrary:
 
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` gave."""
-        name = canonical_name(name)
+        name = dataset_name(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
         return self._hashes[name]
+
+
+def dataset_name(name: str) -> str:
+    """A set's name as runs have it; those of other packages as they are."""
+    return name if datasets.has_plugin(name) else canonical_name(name)
 
 
 def own_name(file: Path) -> str:
@@ -240,7 +246,7 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
     for spec in _with_models(suite, options):
         dataset = library.get(spec["dataset"])
         if dataset is None:
-            left_out[library.missing[canonical_name(spec["dataset"])]] = None
+            left_out[library.missing[dataset_name(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
         elif _has_split(spec, dataset):
@@ -278,7 +284,7 @@ def _has_split(spec: Mapping[str, Any], dataset: Dataset) -> bool:
 
 def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
-    complete = {**spec, "dataset": canonical_name(spec["dataset"])}
+    complete = {**spec, "dataset": dataset_name(spec["dataset"])}
     complete["data"] = library.sha256(spec["dataset"])
     if "retriever" in spec and "encoder" in spec:
         chosen = retriever_class(spec["retriever"])

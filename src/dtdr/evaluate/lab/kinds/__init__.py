@@ -21,11 +21,7 @@ KINDS = {
     "selections": "dtdr.evaluate.lab.kinds.llm:select_steps",
     "plans": "dtdr.evaluate.lab.kinds.llm:make_plans",
 }
-"""Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it.
-
-A run's name in the cache depends on the code of the function's module and what that imports, so
-what does not share code is in another module.
-"""
+"""Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it."""
 
 RANKS = frozenset({"rank", "rank-with-llm"})
 """Kinds that keep a run log; tables show them alike."""

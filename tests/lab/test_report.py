@@ -306,6 +306,32 @@ def test_an_interval_beyond_the_axis_ends_at_its_edge():
     assert wide == narrow
 
 
+def test_a_users_own_runs_have_one_page(tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    write_data(folder)
+    store = Store(tmp_path / "cache")
+    with in_this_process():
+        done = run(store, folder, "runs", retrievers=["dr", "markov-1"], seeds=1)
+    assert done.failed == []
+    page, _ = build_report(store, "own")
+    tables = {one.title: one for section in page.sections for block in section.blocks
+              for one in ([] if isinstance(block, Text) else tables_of(block))}  # fmt: skip
+    for split in ("time", "group"):
+        shares = [
+            float(cell.text)
+            for cell in tables[f"Why, logs (synthetic), split by {split}"].cells()[0][1:]
+        ]
+        assert sum(shares) == pytest.approx(1, abs=0.01)
+    (row, _) = tables["Next calls, logs (synthetic), split by group"].cells()
+    assert "-" not in [cell.text for cell in row]
+    curve = tables["Log top-1 by number of demonstrations, logs (synthetic), split by time"]
+    assert [column.title for column in curve.columns] == ["Method", "4", "7", "14", "28"]
+    assert [title for title in tables if "95 % recall" in title] == [
+        "Tools to show for 95 % recall, logs (synthetic), split by group"
+    ]
+
+
 def test_a_lab_that_was_never_run_is_explained(tmp_path, quick):
     with pytest.raises(InputError) as caught:
         build_report(Store(tmp_path))

@@ -101,6 +101,7 @@ class Estimates:
         plans, tools = self._sizes.get(str(spec["dataset"]), (1000, FEW_TOOLS))
         plans = min(plans, int(spec.get("plans", plans)))
         share = min(1.0, spec.get("demonstrations", plans) / max(1, 0.7 * plans))
+        share *= spec.get("share", 1.0)
         rate, power = RETRIEVERS.get(str(spec.get("retriever")), OTHERS)
         expected: float = rate * plans / 1000 * share * max(1.0, tools / FEW_TOOLS) ** power
         expected *= SHARED if shared else 1.0
@@ -113,7 +114,17 @@ class Estimates:
 
 def _name(cell: Cell, shared: bool) -> str:
     """A cell but for its seed and what changes its time little; the general parts come first."""
-    keys = ("kind", "retriever", "llm", "dataset", "encoder", "demonstrations", "plans", "icl")
+    keys = (
+        "kind",
+        "retriever",
+        "llm",
+        "dataset",
+        "encoder",
+        "demonstrations",
+        "share",
+        "plans",
+        "icl",
+    )
     return "|".join([str(shared), *(str(cell.spec.get(key, "")) for key in keys)])
 
 

@@ -23,6 +23,7 @@ ORDER = (
     "encoders",
     "arguments",
     "prompts",
+    "runs",
     "datasets",
     "downstream",
     "icl",
@@ -52,6 +53,7 @@ _GRID = {
     "encoder": str,
     "parameters": dict,
     "demonstrations": int,
+    "share": float,
     "history": int,
     "icl": str,
     "select": str,
@@ -67,7 +69,7 @@ _GRID = {
 }
 """Keys of a ``[[runs]]`` table and of what type each value, or each member of its list, is."""
 
-SPLITS = ("paper", "group")
+SPLITS = ("paper", "group", "time")
 
 MASKS = ("paper",)
 """Which tools count as retrieved where neither ``top`` nor ``threshold`` says so. ``paper``: for

@@ -11,7 +11,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets import Dataset
-from dtdr.evaluate.datasets.splits import Split, group_split, paper_split
+from dtdr.evaluate.datasets.splits import Split, group_split, paper_split, time_order, time_split
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,33 @@ def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
 
 
 def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
-    """The split that a cell is about: ``paper`` or ``group``, drawn with the cell's seed.
+    """The split that a cell is about: ``time``, or drawn with its seed, ``paper`` or ``group``.
 
     Raises:
         InputError: the set cannot be split.
     """
     draw = group_split if spec.get("split") == "group" else paper_split
     try:
+        if spec.get("split") == "time":
+            return time_split(dataset.demonstrations)
         return draw(dataset.demonstrations, int(spec.get("seed", 0)))
     except InputError as error:
         raise InputError(f"dataset {dataset.name!r}: {error}") from error
 
 
 def sample(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demonstration]:
-    """As many demonstrations as the cell learns from; more of one seed contain the fewer."""
+    """As many demonstrations as the cell learns from; more of one seed contain the fewer.
+
+    Of a split by time, the earliest.
+    """
     size = spec.get("demonstrations")
+    if "share" in spec:
+        size = max(1, round(spec["share"] * len(train)))
     order = list(train)
     if size is None or size >= len(order):
         return order
-    random.Random(int(spec.get("seed", 0))).shuffle(order)
+    if spec.get("split") == "time":
+        order = [order[place] for place in time_order(order)]
+    else:
+        random.Random(int(spec.get("seed", 0))).shuffle(order)
     return order[:size]

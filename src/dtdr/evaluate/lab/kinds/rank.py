@@ -16,6 +16,7 @@ from dtdr.evaluate.datasets.statistics import measure
 from dtdr.evaluate.lab.fitting import fit_retriever
 from dtdr.evaluate.lab.kinds import Context
 from dtdr.evaluate.lab.train_test import train_test
+from dtdr.evaluate.next_calls import agreement
 from dtdr.evaluate.run_log import RunLog
 from dtdr.rankers.model_folder import versions
 
@@ -37,12 +38,17 @@ def rank(
     data = train_test(dataset, spec)
     retriever, fit_seconds = fit_retriever(spec, data, ask)
     both = [*data.train, *data.test]
-    return harness.run(
+    log = harness.run(
         retriever,
         replace(dataset, demonstrations=both, tools=data.tools),
         Split("lab", tuple(range(len(data.train))), tuple(range(len(data.train), len(both)))),
         fit_seconds=fit_seconds,
     )
+    if spec.get("split") != "group":
+        return log
+    other = agreement(log, dataset.demonstrations)
+    details = {} if other is None else {"another_run": other.to_dict()}
+    return replace(log, header=replace(log.header, details=details))
 
 
 def measure_dataset(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:

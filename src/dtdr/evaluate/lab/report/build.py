@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dtdr.errors import DtdrError, InputError, unknown_choice
-from dtdr.evaluate.lab.report import costs, llm, rankings, variations
+from dtdr.evaluate.lab.report import costs, llm, rankings, runs, variations
 from dtdr.evaluate.lab.report.advice import build_advice
 from dtdr.evaluate.lab.report.front import build_claims, build_reproduction, build_summary
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
@@ -28,6 +28,7 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "icl": llm.build_icl,
     "weights": llm.build_weights,
     "datasets": costs.build_datasets,
+    "runs": runs.build_runs,
     "whole_plans": costs.build_whole_plans,
 }
 """What writes each section; a suite says by name which one shows it."""

@@ -33,7 +33,7 @@ CITATION = (
 
 WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
 
-SPECIAL = ("history", "demonstrations")
+SPECIAL = ("history", "demonstrations", "share")
 """What makes a run an ablation."""
 
 _PAPER_ROWS = (
@@ -208,7 +208,9 @@ class Results:
 
     def place_title(self, place: Place) -> str:
         """A data set and its split."""
-        split = {"paper": "", "group": ", split by group"}.get(place[1], f", split {place[1]}")
+        split = {"paper": "", "group": ", split by group", "time": ", split by time"}.get(
+            place[1], f", split {place[1]}"
+        )
         return self.title(place[0]) + split
 
     def dataset_summary(self, name: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, Run, group_runs, share_of
 from dtdr.evaluate.lab.summary import INTERVALS, RunSummary, mean_of, plan_means
+from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import Interval, holm, paired_p_value
 from dtdr.evaluate.tables import (
     Cell,
@@ -51,7 +52,7 @@ def _without_clusters(run: Run) -> str:
 
 def _demonstrations(run: Run) -> Any:
     is_other = "history" in run.spec
-    return None if is_other else run.spec.get("demonstrations", "all")
+    return None if is_other else run.spec.get("demonstrations", run.spec.get("share", "all"))
 
 
 ABLATIONS = (
@@ -85,10 +86,10 @@ ABLATIONS = (
 )
 
 
-def build_ablations(results: Results, suite: str) -> list[Block]:
+def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> list[Block]:
     """Figures and tables by history length, clusters, demonstrations (paper, Figure 6).
 
-    The measure is the MRR, and the accuracy of each LLM that was asked.
+    The measure is the metric, and the accuracy of each LLM that was asked.
     """
     measures: dict[str, list[Run]] = {"": results.runs(suite, "rank")}
     measures |= group_runs(results.runs(suite, "selections"), lambda run: str(run.spec["llm"]))
@@ -97,27 +98,31 @@ def build_ablations(results: Results, suite: str) -> list[Block]:
         rows: list[Block] = []
         for model, runs in measures.items():
             figures, tables = [], []
+            measure = f"FSA, {model}" if model else metric_title(metric)
             for place, here in group_runs(runs, lambda run: run.place).items():
-                curves = _curves(results, here, ablation, model)
+                curves = _curves(results, here, ablation, model, metric)
                 if not curves:
                     continue
                 title = results.place_title(place) + (f", {model}" if model else "")
-                table = _curve_table(title, curves, ablation, model)
+                table = _curve_table(title, curves, ablation, measure)
                 if any(len(points) > 1 for points in curves.values()):
-                    figures.append(_curve_figure(title, curves, ablation, model, table))
+                    figures.append(_curve_figure(title, curves, ablation, model, measure, table))
                 else:
                     tables.append(table)
             rows += [Figures(figures)] if figures else []
             rows += tables
         if rows:
-            blocks += [Text(ablation.title, strong=True), Text(ablation.text), *rows]
+            said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
+            blocks += [Text(ablation.title, strong=True), *said, *rows]
     return blocks
 
 
 Curves = Mapping[str, Mapping[float, Interval]]
 
 
-def _curves(results: Results, runs: Sequence[Run], ablation: Ablation, model: str) -> Curves:
+def _curves(
+    results: Results, runs: Sequence[Run], ablation: Ablation, model: str, metric: str
+) -> Curves:
     """Points by method; runs of one choice make one point, at their mean place.
 
     A tenth of the demonstrations is not the same number in every split. Runs with all
@@ -135,28 +140,27 @@ def _curves(results: Results, runs: Sequence[Run], ablation: Ablation, model: st
         points = {}
         for same in choices.values():
             place = round(sum(ablation.place(results, run) for run in same) / len(same))
-            points[place] = _mean(results, same, model)
+            points[place] = _mean(results, same, model, metric)
         curves[name] = {place: points[place] for place in sorted(points)}
     return curves
 
 
-def _mean(results: Results, runs: Sequence[Run], model: str) -> Interval:
+def _mean(results: Results, runs: Sequence[Run], model: str, metric: str) -> Interval:
     if not model:
-        return mean_of([results.value(run) for run in runs], "mrr")
+        return mean_of([results.value(run) for run in runs], metric)
     share = share_of((one for run in runs for one in results.value(run)["records"]), "right")
     return Interval(share.value, share.low, share.high)
 
 
-def _curve_table(title: str, curves: Curves, ablation: Ablation, model: str) -> Table:
+def _curve_table(title: str, curves: Curves, ablation: Ablation, measure: str) -> Table:
     places = sorted({x for points in curves.values() for x in points})
     rows = {name: [interval(points.get(x)) for x in places] for name, points in curves.items()}
     titles = [ablation.axis.show(x) for x in places]
-    measure = f"FSA, {model}" if model else "MRR"
     return method_table(rows, titles, iter, f"{measure} by {ablation.title.lower()}, {title}")
 
 
 def _curve_figure(
-    title: str, curves: Curves, ablation: Ablation, model: str, table: Table
+    title: str, curves: Curves, ablation: Ablation, model: str, measure: str, table: Table
 ) -> Figure:
     axis = ablation.axis
     if not axis.log:
@@ -170,8 +174,8 @@ def _curve_figure(
         )
         for name, points in curves.items()
     ]
-    measure = Axis("FSA" if model else "MRR", lambda value: f"{value:.2f}")
-    chart = line_chart(series, axis, measure, label=table.title)
+    up = Axis(measure.partition(",")[0], lambda value: f"{value:.2f}")
+    chart = line_chart(series, axis, up, label=table.title)
     caption = WILSON if model else INTERVALS
     return Figure(f"{ablation.title}, {title}", chart, caption, list(curves), table)
 

@@ -30,8 +30,8 @@ _SAME_QUERY = (4, 1)
 """Runs of a repeated query that count as seen before any was: with the same plan, with another."""
 _MOST_QUERIES = 10_000
 """Queries whose plans, or predicted plans, are remembered: the last ones."""
-_REMEMBERED = 8
-"""Templates among which a repeated query finds its own plan."""
+_REMEMBERED = 32
+"""Plans among which a repeated query finds its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +187,10 @@ class PlanCache:
         key = _key(run)
         if key in self._plans:
             wanted = sorted(self._plans[key])
-            for template in self.retriever.templates(run, k=_REMEMBERED):
-                if sorted(template.plan.tools) == wanted:
+            for plan in self.retriever.plans(run, k=_REMEMBERED):
+                if sorted(plan.tools) == wanted:
                     share = self._same / (self._same + self._other)
-                    return _Guess(template.plan, share, share, True, False)
+                    return _Guess(plan, share, share, True, False)
         session = self.retriever.session(run)
         if not session.rank().is_familiar:
             return None

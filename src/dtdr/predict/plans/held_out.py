@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -130,39 +130,6 @@ def targets_of(plans: Sequence[Multiset], right: Multiset) -> Floats:
     return np.where(nearest, weight / nearest.sum(), 0.0)
 
 
-class HalfRankers:
-    """Two rankers, each of which learned from one half of the held-out plans.
-
-    All that call the same tools equally often are in one half, so that what a ranker learned of a
-    plan by heart is worth nothing.
-
-    Args:
-        held_out: the plans.
-        tools: how many there are.
-    """
-
-    def __init__(self, held_out: Sequence[HeldOutPlan], tools: int) -> None:
-        by_plan: dict[Multiset, list[HeldOutPlan]] = defaultdict(list)
-        for one in held_out:
-            by_plan[one.plan].append(one)
-        halves: tuple[list[HeldOutPlan], list[HeldOutPlan]] = ([], [])
-        self._half: dict[Multiset, int] = {}
-        for plan, members in by_plan.items():
-            self._half[plan] = int(len(halves[0]) > len(halves[1]))
-            halves[self._half[plan]].extend(members)
-        self._rankers = [fit_ranker(half, tools) for half in halves]
-
-    def probabilities(self, plan: HeldOutPlan, *, greedy_first: bool = False) -> Floats:
-        """Of the plans found, by the ranker that has not learned from it; shape (n,).
-
-        Args:
-            plan: one of the held-out plans.
-            greedy_first: whether that of the best tool of each step comes first.
-        """
-        ranker = replace(self._rankers[1 - self._half[plan.plan]], greedy_first=greedy_first)
-        return ranker.probabilities(plan.proposal.features)
-
-
 def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
     """A ranker that learned from held-out plans."""
     features = [one.proposal.features for one in held_out]
@@ -170,20 +137,42 @@ def fit_ranker(held_out: Sequence[HeldOutPlan], tools: int) -> PlanRanker:
     return PlanRanker.fit(features, targets, tools)
 
 
-def calibrate(held_out: Sequence[HeldOutPlan], shares: Sequence[Floats]) -> Floats | None:
+def rank_held_out(held_out: Sequence[HeldOutPlan], tools: int) -> dict[Multiset, PlanRanker]:
+    """By the right plan, a ranker that has not learned from it: two learn from one half each.
+
+    All that call the same tools equally often are in one half, so that what a ranker learned of a
+    plan by heart is worth nothing.
+    """
+    by_plan: dict[Multiset, list[HeldOutPlan]] = defaultdict(list)
+    for one in held_out:
+        by_plan[one.plan].append(one)
+    halves: tuple[list[HeldOutPlan], list[HeldOutPlan]] = ([], [])
+    for members in by_plan.values():
+        min(halves, key=len).extend(members)
+    rankers: dict[Multiset, PlanRanker] = {}
+    for half, other in (halves, halves[::-1]):
+        ranker = fit_ranker(half, tools)
+        rankers.update((one.plan, ranker) for one in other)
+    return rankers
+
+
+def calibrate(
+    held_out: Sequence[HeldOutPlan], rankers: Mapping[Multiset, PlanRanker]
+) -> Floats | None:
     """How often a plan of a probability is right; None of few queries.
 
     Args:
         held_out: the plans.
-        shares: the probabilities of the plans found for each, shape (plans,).
+        rankers: of each, by the right plan; see ``rank_held_out``.
     """
-    if len(shares) < _FEW:
+    if len(held_out) < _FEW:
         return None
     probabilities: list[float] = []
     is_right: list[bool] = []
-    for every, plan in zip(shares, held_out, strict=True):
+    for plan in held_out:
         right = plan.right
-        for number in np.argsort(-every, kind="stable")[:CALIBRATED].tolist():
-            probabilities.append(float(every[number]))
+        shares = rankers[plan.plan].probabilities(plan.proposal.features)
+        for number in np.argsort(-shares, kind="stable")[:CALIBRATED].tolist():
+            probabilities.append(float(shares[number]))
             is_right.append(number == right)
     return fit_isotonic(probabilities, is_right)

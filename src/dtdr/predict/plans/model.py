@@ -15,19 +15,14 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
-from dtdr.predict.plans.beam import MOST_CALLS, Candidate, StepState
+from dtdr.predict.plans.beam import MOST_CALLS, StepState
 from dtdr.predict.plans.features import propose_plans
-from dtdr.predict.plans.held_out import (
-    HalfRankers,
-    HeldOutFold,
-    calibrate,
-    fit_ranker,
-    hold_out,
-)
+from dtdr.predict.plans.held_out import calibrate, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.plans.ranker import PlanRanker
 from dtdr.predict.plans.spans import SpanExample, SpanTagger, SpanTexts
+from dtdr.rankers.base import HeldOutFold
 
 logger = logging.getLogger("dtdr")
 
@@ -123,37 +118,46 @@ class PlanModel:
             may_be_empty=may_be_empty,
             seed=seed,
         )
-        rankers = HalfRankers(held_out, len(names))
-        shares = [rankers.probabilities(one) for one in held_out]
+        rankers = rank_held_out(held_out, len(names))
         ranked = sum(
-            int(every.argmax()) == one.right for every, one in zip(shares, held_out, strict=True)
+            int(rankers[one.plan].probabilities(one.proposal.features).argmax()) == one.right
+            for one in held_out
         )
         greedy = sum(one.proposal.features.greedy == one.right for one in held_out)
         check = Check(len(held_out), ranked, greedy)
-        greedy_first = not check.ranks_better
-        curves = [
-            calibrate(some, [rankers.probabilities(one, greedy_first=greedy_first) for one in some])
-            for some in (held_out, under_way)
-        ]
+        ranker = fit_ranker(held_out, len(names))
+        if not check.ranks_better:
+            rankers = {plan: replace(one, greedy_first=True) for plan, one in rankers.items()}
+            ranker = replace(ranker, greedy_first=True)
         return cls(
             names,
             longest,
             SpanTagger.fit([examples[place] for place in tagged]),
             Links.fit(item.plan for item in demonstrations),
-            replace(fit_ranker(held_out, len(names)), greedy_first=greedy_first),
-            *curves,
+            ranker,
+            calibrate(held_out, rankers),
+            calibrate(under_way, rankers),
             check,
         )
 
-    def candidates(
-        self, run: Run, state: StepState, vocabulary: Sequence[str], *, may_be_empty: bool
-    ) -> list[tuple[Candidate, float]]:
-        """What is left to do of the plans of a run, with calibrated probabilities, sorted.
+    def predict(
+        self,
+        run: Run,
+        state: StepState,
+        vocabulary: Sequence[str],
+        k: int,
+        *,
+        arguments: ArgumentModel | None,
+        may_be_empty: bool,
+    ) -> list[PlanPrediction]:
+        """What is left to do of the k most probable plans; none where no plan comes to an end.
 
         Args:
             run: the query and the calls made so far.
             state: of the run, with its calls; it is not changed.
             vocabulary: names of the retriever's tools, end of plan last.
+            k: how many at most.
+            arguments: fills the calls where it is given.
             may_be_empty: whether a plan may have no call.
         """
         names = tuple(vocabulary[:-1])
@@ -172,34 +176,18 @@ class PlanModel:
             return []
         ranker = self.ranker if names == self.tools else self.ranker.of_tools(self.tools, names)
         probabilities = ranker.probabilities(proposal.features)
+        order = np.argsort(-probabilities, kind="stable")[:k].tolist()
         curve = self.confidence_under_way if made else None
         curve = self.confidence if curve is None else curve
-        believed = probabilities if curve is None else np.interp(probabilities, curve[0], curve[1])
-        return [
-            (proposal.candidates[number], float(believed[number]))
-            for number in np.argsort(-probabilities, kind="stable").tolist()
-        ]
-
-    def predict(
-        self,
-        run: Run,
-        state: StepState,
-        vocabulary: Sequence[str],
-        k: int,
-        *,
-        arguments: ArgumentModel | None,
-        may_be_empty: bool,
-    ) -> list[PlanPrediction]:
-        """The k most probable plans, with arguments where they are known.
-
-        See ``candidates``; none where no plan comes to an end.
-        """
+        if curve is not None:
+            probabilities = np.interp(probabilities, curve[0], curve[1])
         writer = PlanWriter(run, arguments, self.links)
         return [
-            writer.predict([vocabulary[tool] for tool in one.tools], probability)
-            for one, probability in self.candidates(
-                run, state, vocabulary, may_be_empty=may_be_empty
-            )[:k]
+            writer.predict(
+                [names[tool] for tool in proposal.candidates[number].tools],
+                float(probabilities[number]),
+            )
+            for number in order
         ]
 
     def update(self, demonstrations: Sequence[Demonstration]) -> PlanModel:

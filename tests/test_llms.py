@@ -239,6 +239,7 @@ def test_odd_answers_of_servers_are_read_as_far_as_they_go(server):
 def test_two_hundred_concurrent_choices_lose_none_and_keep_to_the_limit(server):
     llm = connect(server, concurrency=8, tries=16)
     server.faults = ["429", "500", "drop"] * 5  # fewer than one request's tries
+    server.faults += ["slow"] * 2  # others run meanwhile
 
     with ThreadPoolExecutor(32) as threads:
         asked = [

@@ -21,7 +21,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.evaluate.plan_accuracy import PlanResult, PlanScores, greedy_plan, score_plans
 from dtdr.predict.plans.beam import KEPT, MOST_CALLS, BeamSearch, Candidate
-from dtdr.predict.plans.features import SIGNS, describe_plans
+from dtdr.predict.plans.features import SIGNS, cut_in_two, describe_plans
 from dtdr.predict.plans.held_out import targets_of
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.prediction import PlanPrediction
@@ -403,7 +403,7 @@ def test_the_parts_of_a_query_say_which_tools_are_called(errands):
     assert sorted(errands.plans(query)[0].tools) == ["map", "send", "write", "zoom"]
     place = {name: number for number, name in enumerate(errands.vocabulary)}
     plans = [
-        tuple(sorted(map(place.get, names)))
+        tuple(sorted(place[name] for name in names))
         for names in (["map", "send", "write", "zoom"], ["map", "zoom"], ["map", "sing", "zoom"])
     ]
     features = describe_plans(
@@ -419,6 +419,32 @@ def test_the_parts_of_a_query_say_which_tools_are_called(errands):
     assert asked[0] > asked[1] > asked[2], "nobody asks for a song"
     assert counts[1] > counts[2]
     assert unserved[0] < unserved[1]
+
+
+@pytest.mark.parametrize("joint", [" and ", ". ", ", then "])
+def test_a_request_for_two_things_has_a_plan_for_both(joint):
+    things = [("Mail {} the report", ("write", "send")), ("Open the map of {}", ("map", "zoom"))]
+    single = [
+        Demonstration(
+            str(number),
+            things[number % 2][0].format(NAMES[number % 20]),
+            Plan(tuple(ToolCall(tool, tool) for tool in things[number % 2][1])),
+        )
+        for number in range(40)
+    ]
+    retriever = dtdr.fit(single, retriever="dr", plans=True)
+    query = joint.join(("Mail Ursula the report", "Open the map of Rome"))
+    plans = [sorted(plan.tools) for plan in retriever.plans(query, k=28)]
+    assert ["map", "send", "write", "zoom"] in plans
+    assert len(set(map(tuple, plans))) == len(plans)
+
+
+def test_a_query_is_cut_nearest_its_middle():
+    assert cut_in_two("Mail Ann and Bo. Open the map and zoom") == [
+        "Mail Ann and Bo",
+        "Open the map and zoom",
+    ]
+    assert cut_in_two("Mail Ann") == cut_in_two(" and ") == []
 
 
 def test_a_ranker_that_reads_no_parts_says_nothing_of_them():

@@ -198,4 +198,5 @@ class Session:
                 k,
                 arguments=self._fitted.arguments,
                 may_be_empty=self._steps.may_end_at_once,
+                start=lambda query: self._steps.state_of(Run(query, self._run.before)),
             )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.predict.plans.beam import BeamSearch, Candidate, Multiset, StepState
+from dtdr.predict.plans.beam import MOST_CALLS, BeamSearch, Candidate, Multiset, StepState
 from dtdr.predict.plans.spans import SpanTagger, SpanTexts
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +28,9 @@ SIGNS = {
 BY_TOOL = 2
 """Features of each tool: what names and numbers say of its calls, and what the parts say."""
 
+_JOINED = 4
+"""Plans of each half of a request for two things that are joined with those of the other."""
+_JOINT = re.compile(r"[.!?;]\s|,?\s(?:and|then)\s")
 _MOST_CALLS = 4
 """More calls of one tool count as this many where parts are read."""
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
@@ -127,6 +132,7 @@ def propose_plans(
     longest: int,
     *,
     may_be_empty: bool,
+    halves: Sequence[StepState] = (),
 ) -> Proposal | None:
     """The plans of a run; None where no plan comes to an end.
 
@@ -138,6 +144,7 @@ def propose_plans(
         names: of the tools, as the state numbers them.
         longest: calls that a whole plan may have.
         may_be_empty: whether nothing may be left to do.
+        halves: states of the two halves of a request for two things, whose plans are joined.
     """
     beam = BeamSearch(state, max(longest - len(made), 2), may_be_empty=may_be_empty)
     found = beam.run()
@@ -147,8 +154,31 @@ def propose_plans(
         key = tuple(sorted(greedy.tools))
         found.setdefault(key, greedy)
         place = list(found).index(key)
+    best = [
+        list(BeamSearch(half, longest, may_be_empty=may_be_empty).run().values())[:_JOINED]
+        for half in halves
+    ]
+    for parts in product(*best) if best else ():
+        tools = tuple(tool for part in parts for tool in part.tools)
+        key, total = tuple(sorted(tools)), sum(part.total for part in parts)
+        if len(tools) <= MOST_CALLS and (key not in found or found[key].total < total):
+            found[key] = Candidate(tools, total)
     if not found:
         return None
     whole = {tuple(sorted([*made, *key])): one for key, one in found.items()}
     features = describe_plans(whole, state, tagger.count_scores(texts, names), place)
     return Proposal(list(whole), list(found.values()), features)
+
+
+def cut_in_two(query: str) -> list[str]:
+    """The halves of a query, cut at the "and", "then" or end of a sentence nearest its middle.
+
+    Empty where there is none.
+    """
+    middle = len(query) / 2
+    joints = list(_JOINT.finditer(query))
+    if not joints:
+        return []
+    joint = min(joints, key=lambda one: abs(one.start() - middle))
+    halves = [query[: joint.start()].strip(), query[joint.end() :].strip()]
+    return halves if all(halves) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +16,7 @@ from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.beam import MOST_CALLS, StepState
-from dtdr.predict.plans.features import propose_plans
+from dtdr.predict.plans.features import cut_in_two, propose_plans
 from dtdr.predict.plans.held_out import calibrate, fit_ranker, hold_out, rank_held_out
 from dtdr.predict.plans.links import Links
 from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
@@ -63,6 +63,8 @@ class PlanModel:
     Attributes:
         tools: names of the tools that the ranker has weights for.
         longest: calls that a plan may have.
+        long_query: words from which on a query may ask for two things: nine in ten demonstrated
+            queries have fewer.
         tagger: which tools the spans of a query are meant for.
         links: which calls depend on which.
         ranker: weighs plans.
@@ -74,6 +76,7 @@ class PlanModel:
 
     tools: tuple[str, ...]
     longest: int
+    long_query: int
     tagger: SpanTagger
     links: Links
     ranker: PlanRanker
@@ -132,6 +135,7 @@ class PlanModel:
         return cls(
             names,
             longest,
+            int(np.quantile([len(item.query.split()) for item in demonstrations], 0.9)) + 1,
             SpanTagger.fit([examples[place] for place in tagged]),
             Links.fit(item.plan for item in demonstrations),
             ranker,
@@ -149,6 +153,7 @@ class PlanModel:
         *,
         arguments: ArgumentModel | None,
         may_be_empty: bool,
+        start: Callable[[str], StepState],
     ) -> list[PlanPrediction]:
         """What is left to do of the k most probable plans; none where no plan comes to an end.
 
@@ -159,7 +164,9 @@ class PlanModel:
             k: how many at most.
             arguments: fills the calls where it is given.
             may_be_empty: whether a plan may have no call.
+            start: the state of another query before its first call.
         """
+        is_long = not run.calls and len(run.query.split()) >= self.long_query
         names = tuple(vocabulary[:-1])
         index = {name: number for number, name in enumerate(names)}
         made = [index[name] for name in run.history if name in index]
@@ -171,6 +178,7 @@ class PlanModel:
             names,
             self.longest,
             may_be_empty=may_be_empty or bool(run.calls),
+            halves=list(map(start, cut_in_two(run.query))) if is_long else (),
         )
         if proposal is None:
             return []
@@ -226,6 +234,7 @@ class PlanModel:
             "tools": list(self.tools),
             "span_tools": list(self.tagger.tools),
             "longest": self.longest,
+            "long_query": self.long_query,
             "links": self.links.to_dict(),
             "held_out": self.check._asdict(),
         }
@@ -256,6 +265,7 @@ class PlanModel:
         return cls(
             tuple(tools),
             max(1, min(longest, MOST_CALLS)),
+            int(config["long_query"]),
             SpanTagger.restore(span_tools, parts["spans"]),
             Links.from_dict(config["links"]),
             PlanRanker.restore(parts["ranker"], len(tools)),

@@ -93,7 +93,8 @@ class PlanRanker:
         if self.greedy_first:
             scores[query.greedy] = scores.max() + 1e-6
         shares: Floats = np.exp(scores - scores.max())
-        return shares / shares.sum()
+        shares /= shares.sum()
+        return shares
 
     def of_tools(self, known: Sequence[str], names: Sequence[str]) -> PlanRanker:
         """The ranker of other tools: those that it does not know have no weights.

@@ -221,7 +221,7 @@ def _needs(retriever: Model, item: Demonstration) -> int:
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line a set, method and threshold."""
-    for dataset, split in load_sets(given):
+    for dataset, split in load_sets(given, smoke=40):
         # What a plan asks for is not known without a model: once, says the choice.
         chosen = nearest_answers(*sides(dataset, split, test=False), given, lambda _: 1)
         shown, calibrated = replay(dataset, split, given)

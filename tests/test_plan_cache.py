@@ -10,7 +10,6 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.llm.planning import PlanCache, Planner
-from tests.helpers import smoke_rows
 from tests.scripted_llm import ScriptedLLM
 from tests.whole_calls import DEMONSTRATIONS, TOOLS
 
@@ -156,12 +155,3 @@ def test_the_planner_follows_a_cached_plan_and_asks_the_llm_for_the_others(retri
     miss = Planner(retriever, llm, cache=PlanCache(retriever, 1.0)).plan(MAIL.query)
     assert llm.prompts or {step.selected.outcome for step in miss.steps} == {"single"}
     assert not any(step.selected.outcome == "plan" for step in miss.steps)
-
-
-@pytest.mark.slow
-def test_the_benchmark_runs():
-    rows = smoke_rows("plan_cache")
-    assert {row["method"] for row in rows} >= {"nearest, BM25", "PlanCache"}
-    assert all(0 <= row["hit_rate"] <= 1 for row in rows)
-    (queries,) = {row["queries"] for row in rows}
-    assert queries > 0

@@ -187,7 +187,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
         while not done.is_set():
             seen.add(moment())
             counts[thread] += 1
-            time.sleep(0.001)  # or the threads would take the time of the one that changes the model
+            time.sleep(0.001)  # the thread that changes the model needs time too
         return seen
 
     moments = {moment()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -250,69 +251,14 @@ class MarkovChains:
         )
 
 
-class DependencyRetriever(NameRanker):
-    """First-order Markov chain over all demonstrations (Liu et al., 2024; paper, Section 5).
+class ChainRanker(NameRanker):
+    """Base of the rankers that are one Markov chain over all demonstrations.
 
-    The paper's Algorithms 3 and 4 with N = 1 and one cluster. The query is not looked at; after a
-    tool that was never seen all tools are equal.
-
-    Args:
-        weighted: rank the tools that followed by how often they did; otherwise all alike.
-        threshold: the paper's α, used by ``Ranking.select()``.
-        seed: not used; every retriever has one.
-    """
-
-    name = "dr"
-    chain_: MarkovChains
-
-    def __init__(
-        self, *, weighted: bool = True, threshold: float | None = None, seed: int = 0
-    ) -> None:
-        self.weighted = weighted
-        self.threshold = threshold
-        self.seed = seed
-
-    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
-        self.chain_ = MarkovChains.build(plans, 1, len(self.tools_))
-
-    def _prepare(self, queries: Sequence[str]) -> Sequence[None]:
-        return [None] * len(queries)
-
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        return np.stack(
-            [self.chain_.lookup(0, history, weighted=self.weighted) for history in histories]
-        )
-
-    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """See ``Ranker.explain``: what followed the last call."""
-        tools = (explanation.tool, explanation.rival)
-        count = self.chain_.explain(0, self.positions(run), *tools, self._names)
-        return replace(explanation, chain=(count,))
-
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
-        return self.chain_.state("chain.")
-
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        require(state, MarkovChains.array_names("chain."))
-        self.chain_ = MarkovChains.restore(state, "chain.", order=1, tools=len(self.tools_))
-
-
-class SmoothedMarkov(NameRanker):
-    """A Markov chain in the order of the log, smoothed by those of lower order (Witten-Bell, 1991).
-
-    A context counts as many further calls as it has different followers, and these follow the
-    shorter context. The query is not looked at: a floor for every ranker that looks at it.
-
-    Args:
-        seed: not used; every retriever has one.
+    They do not look at the query.
     """
 
     order: ClassVar[int]
     chain_: MarkovChains
-
-    def __init__(self, *, seed: int = 0) -> None:
-        self.seed = seed
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
@@ -322,14 +268,11 @@ class SmoothedMarkov(NameRanker):
         return [None] * len(queries)
 
     def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        chain, rows = self.chain_, []
-        for history in histories:
-            row = np.full(len(self.tools_), 1 / len(self.tools_))
-            for node in chain.path(0, history):
-                followers = chain.offsets[node + 1] - chain.offsets[node]
-                row = chain.mix(node, row, float(max(followers, 1)))
-            rows.append(row)
-        return np.stack(rows)
+        return np.stack(list(map(self._row, histories)))
+
+    @abstractmethod
+    def _row(self, history: History) -> Floats:
+        """Scores after these calls; shape (tools,)."""
 
     def _state(self) -> dict[str, npt.NDArray[Any]]:
         return self.chain_.state("chain.")
@@ -338,6 +281,60 @@ class SmoothedMarkov(NameRanker):
         require(state, MarkovChains.array_names("chain."))
         tools = len(self.tools_)
         self.chain_ = MarkovChains.restore(state, "chain.", order=self.order, tools=tools)
+
+
+class DependencyRetriever(ChainRanker):
+    """First-order Markov chain over all demonstrations (Liu et al., 2024; paper, Section 5).
+
+    The paper's Algorithms 3 and 4 with N = 1 and one cluster. After a tool that was never seen all
+    tools are equal.
+
+    Args:
+        weighted: rank the tools that followed by how often they did; otherwise all alike.
+        threshold: the paper's α, used by ``Ranking.select()``.
+        seed: not used; every retriever has one.
+    """
+
+    name = "dr"
+    order = 1
+
+    def __init__(
+        self, *, weighted: bool = True, threshold: float | None = None, seed: int = 0
+    ) -> None:
+        self.weighted = weighted
+        self.threshold = threshold
+        self.seed = seed
+
+    def _row(self, history: History) -> Floats:
+        return self.chain_.lookup(0, history, weighted=self.weighted)
+
+    def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
+        """See ``Ranker.explain``: what followed the last call."""
+        tools = (explanation.tool, explanation.rival)
+        count = self.chain_.explain(0, self.positions(run), *tools, self._names)
+        return replace(explanation, chain=(count,))
+
+
+class SmoothedMarkov(ChainRanker):
+    """A Markov chain in the order of the log, smoothed by those of lower order (Witten-Bell, 1991).
+
+    A context counts as many further calls as it has different followers, and these follow the
+    shorter context. It is a floor for every ranker that looks at the query.
+
+    Args:
+        seed: not used; every retriever has one.
+    """
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def _row(self, history: History) -> Floats:
+        chain = self.chain_
+        row = np.full(len(self.tools_), 1 / len(self.tools_))
+        for node in chain.path(0, history):
+            followers = chain.offsets[node + 1] - chain.offsets[node]
+            row = chain.mix(node, row, float(max(followers, 1)))
+        return row
 
 
 class FirstOrderMarkov(SmoothedMarkov):

@@ -7,8 +7,9 @@ more dimensions than queries, it is the outside that tells.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,51 +38,68 @@ more tools than are needed. With it dtdr-f notices 98 % of other sets' queries a
 five validation sets, with half of it 95 %."""
 
 
-class Density(Protocol):
+class Density(ABC):
     """A score of vectors, higher where the training queries are.
 
-    Attributes:
-        outside: squared length that queries like the training ones have outside of the plane.
+    Args:
+        directions: shape (dimension, columns): the plane; None where it is the whole space.
+        outside: variance of one dimension outside of the plane, times their number: the squared
+            length that queries like the training ones have there.
+        dimension: of the encoder's vectors. Scores are divided by it, so that models of more and
+            of fewer queries, which know more and fewer terms, are comparable.
     """
 
-    outside: float
+    _outside_weight: ClassVar[float]
+    """What squares outside of the plane count."""
 
-    def rest(self, row: Row) -> float:
-        """Squared length of a vector outside of the plane, from 0 to 1."""
+    def __init__(self, directions: Matrix | None, outside: float, dimension: int) -> None:
+        self.directions, self.outside, self.dimension = directions, outside, dimension
+
+    def split(self, row: Row) -> tuple[npt.NDArray[Any], float]:
+        """Place of a vector in the plane, and its squared length outside, from 0 to 1.
+
+        A text without any known term lies outside as a whole.
+        """
+        if self.directions is None:
+            return row, 0.0
+        place = product(row, self.directions)
+        return place, max(0.0, 1.0 - float(place @ place))
 
     def score(self, row: Row) -> float:
         """Of one vector."""
+        place, rest = self.split(row)
+        total, hidden = self._score_inside(place), self.dimension - len(place)
+        if hidden:
+            total -= self._outside_weight * hidden * rest / self.outside
+        return total / self.dimension
+
+    @abstractmethod
+    def _score_inside(self, place: npt.NDArray[Any]) -> float:
+        """What a place in the plane says, before it is divided by the dimension."""
 
 
-class ClusterLikelihood:
+class ClusterLikelihood(Density):
     """Log likelihood of a vector under equal normal distributions at the clusters, a dimension.
 
     Up to a constant. Each distribution has one variance inside of the plane of the clusters and
     one outside. AUROC on five validation sets, lowest and mean: lexical .904 and .985, MiniLM .940
     and .991.
 
-    Attributes:
+    Args:
         clusters: their centres.
         log_shares: shape (clusters,): logarithm of each cluster's share of the training queries.
         inside: variance of one dimension inside.
         outside: see ``Density``.
-        dimension: of the encoder's vectors. Scores are divided by it, so that models of more and
-            of fewer queries, which know more and fewer terms, are comparable.
+        dimension: see ``Density``.
     """
 
+    _outside_weight = 0.5
+
     def __init__(
-        self,
-        clusters: Clusters,
-        log_shares: Floats,
-        inside: float,
-        outside: float,
-        dimension: int,
+        self, clusters: Clusters, log_shares: Floats, inside: float, outside: float, dimension: int
     ) -> None:
-        self.clusters = clusters
-        self.log_shares = log_shares
-        self.inside = inside
-        self.outside = outside
-        self.dimension = dimension
+        super().__init__(clusters.projection, outside, dimension)
+        self.clusters, self.log_shares, self.inside = clusters, log_shares, inside
 
     @classmethod
     def fit(cls, vectors: Vectors, clusters: Clusters, labels: npt.NDArray[np.int64]) -> Self:
@@ -102,23 +120,13 @@ class ClusterLikelihood:
         inside = max(inside, _LEAST_SPREAD) / clusters.centres.shape[1]
         return cls(clusters, np.log(shares), inside, outside, vectors.shape[1])
 
-    def rest(self, row: Row) -> float:
-        """See ``Density``."""
-        return _split(row, self.clusters.projection)[1]
-
-    def score(self, row: Row) -> float:
-        """See ``Density``."""
-        place, rest = _split(row, self.clusters.projection)
-        if self.clusters.projection is not None:
+    def _score_inside(self, place: npt.NDArray[Any]) -> float:
+        if self.directions is not None:
             place = unit(place)
         squares = self.clusters.squared_distances(place) + place @ place
         terms = self.log_shares - squares / (2 * self.inside)
         best = terms.max()
-        total = float(best + np.log(np.exp(terms - best).sum()))
-        hidden = self.dimension - len(place)
-        if hidden:
-            total -= hidden * rest / (2 * self.outside)
-        return total / self.dimension
+        return float(best + np.log(np.exp(terms - best).sum()))
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save beside those of the clusters."""
@@ -139,34 +147,32 @@ class ClusterLikelihood:
         """
         shares = require_shape(state, "density.log_shares", (len(clusters.centres),))
         inside, outside = require_shape(state, "density.variances", (2,)).tolist()
-        if (
-            not inside > _LEAST_VARIANCE
-            or not outside >= 0
-            or (not outside and clusters.projection is not None)
-        ):
+        least = 0 if clusters.projection is None else np.nextafter(0, 1)
+        if not inside > _LEAST_VARIANCE or not outside >= least:
             raise ModelError("the variances of the clusters are damaged; fit the model again")
         return cls(clusters, shares, inside, outside, dimension)
 
 
-class Mahalanobis:
+class Mahalanobis(Density):
     """Minus the squared Mahalanobis distance from the training queries, a dimension.
 
     Inside of the plane with the whole, regularised covariance; outside with one variance for all
     directions, as in probabilistic PCA (Tipping and Bishop 1999). AUROC on five validation sets,
     lowest and mean: lexical .903 and .985, MiniLM .965 and .992.
 
-    Attributes:
-        directions: shape (dimension, columns): the plane.
+    Args:
+        directions: see ``Density``.
         mean: shape (columns,): of the training queries.
         whitening: shape (columns, columns): what makes their covariance the identity.
         outside: see ``Density``.
     """
 
+    _outside_weight = 1.0
+    directions: Matrix
+
     def __init__(self, directions: Matrix, mean: Matrix, whitening: Matrix, outside: float) -> None:
-        self.directions = directions
-        self.mean = mean
-        self.whitening = whitening
-        self.outside = outside
+        super().__init__(directions, outside, len(directions))
+        self.mean, self.whitening = mean, whitening
 
     @classmethod
     def fit(cls, vectors: Vectors, *, seed: int = 0) -> Self:
@@ -174,8 +180,7 @@ class Mahalanobis:
         directions = principal_directions(vectors, seed)
         places = np.asarray(vectors @ directions, np.float64)
         columns = directions.shape[1]
-        centred = places - places.mean(axis=0)
-        covariance = centred.T @ centred / len(places)
+        covariance = np.atleast_2d(np.cov(places.T, bias=True))
         ridge = max(_RIDGE * np.trace(covariance), _LEAST_SPREAD) / columns
         values, axes = np.linalg.eigh(covariance + ridge * np.eye(columns))
         return cls(
@@ -185,16 +190,9 @@ class Mahalanobis:
             _mean_outside(places),
         )
 
-    def rest(self, row: Row) -> float:
-        """See ``Density``."""
-        return _split(row, self.directions)[1]
-
-    def score(self, row: Row) -> float:
-        """See ``Density``."""
-        place, rest = _split(row, self.directions)
+    def _score_inside(self, place: npt.NDArray[Any]) -> float:
         white = (place - self.mean) @ self.whitening
-        hidden = len(self.directions) - len(place)
-        return -(float(white @ white) + hidden * rest / self.outside) / len(self.directions)
+        return -float(white @ white)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
@@ -265,7 +263,7 @@ def fit_threshold(
         encoder = refit(known)
         partial = fit(encoder.encode([queries[position] for position in known]))
         judged.append((partial, rows(encoder.encode([queries[position] for position in new]))))
-    outside = [partial.rest(row) for partial, held_out in judged for row in held_out]
+    outside = [partial.split(row)[1] for partial, held_out in judged for row in held_out]
     density.outside = max(float(np.mean(outside)), _LEAST_SPREAD)
     scores: list[float] = []
     for partial, held_out in judged:
@@ -289,17 +287,6 @@ def load_threshold(state: Mapping[str, npt.NDArray[Any]]) -> float | None:
     if np.isinf(threshold):
         raise ModelError("the out-of-distribution threshold is not a number; fit the model again")
     return None if np.isnan(threshold) else threshold
-
-
-def _split(row: Row, directions: Matrix | None) -> tuple[npt.NDArray[Any], float]:
-    """Place in the plane, and the squared length of what is outside, from 0 to 1.
-
-    A text without any known term lies outside as a whole.
-    """
-    if directions is None:
-        return row, 0.0
-    place = product(row, directions)
-    return place, max(0.0, 1.0 - float(place @ place))
 
 
 def _mean_outside(places: npt.NDArray[Any]) -> float:

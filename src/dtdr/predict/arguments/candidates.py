@@ -1,7 +1,6 @@
 """The values that a slot of a call may take: where each comes from, and its features.
 
-A slot is a parameter, a field of an object in it (``trip/city``), an item of a list (``ids/*``) or
-a value in a text of learned words.
+A slot is a parameter, a field of an object in it (``trip/city``) or an item of a list (``ids/*``).
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ import numpy.typing as npt
 from dtdr.predict.arguments.constants import ANY_TOOL, MAX_CONSTANTS, Constants
 from dtdr.predict.arguments.features import (
     FLAGS,
-    LAST_USED,
     USAGE,
     argument_features,
     constant_features,
-    find_mention,
-    last_used,
     leaf_features,
     output_features,
     relation_rows,
@@ -49,15 +45,12 @@ from dtdr.predict.arguments.state import (
     RunState,
     rank_in_groups,
 )
-from dtdr.predict.arguments.templates import template_form
 from dtdr.predict.arguments.texts import RunTexts, name_stems
 from dtdr.predict.arguments.values import canonical, read_dates, shape_of
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
 object that are put together part by part."""
-TEMPLATE = "\x00template "
-"""Before the form of a text that is put together by a template."""
 AROUND = "\x00around"
 """Of a text or object that has to be written around outputs: this, and their references' forms."""
 MAX_OUTPUTS = 60
@@ -69,7 +62,7 @@ MAX_ARGUMENTS = 20
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT, TEMPLATE)
+_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT)
 _PLAIN_ROWS = Rows.of_table(features([form[1:].strip() for form in _PLAIN])[:, None])
 _JOINING = frozenset(",&\"'“”‘’") | {"and", "or", "the"}
 
@@ -165,11 +158,6 @@ class Candidates:
         """The position of the candidate that says that none is right."""
         return self.spans + self.forms.index(UNKNOWN)
 
-    def has(self, form: str) -> bool:
-        """Whether a value stands somewhere in the run, or is a constant."""
-        places = self.state.texts.places
-        return form in places or form in self.forms or form in self.dates.values()
-
     def read(self, place: int) -> tuple[str, Any]:
         """The canonical form of a candidate, as the slot takes it, and its value."""
         texts = self.state.texts
@@ -191,11 +179,10 @@ class Candidates:
 
     def label(self, form: str, tools: Iterator[str] | Sequence[str] = ()) -> str:
         """A short name of a decision, which later slots of the call see."""
-        name = self.slot.partition("\x00")[0]
         if form in self.forms:
             kind = self.kinds[self.kind[self.spans + self.forms.index(form)]]
-            return f"{name}={kind[:40]}"
-        return f"{name}=span {' '.join(tools)}"
+            return f"{self.slot}={kind[:40]}"
+        return f"{self.slot}=span {' '.join(tools)}"
 
     def add(
         self,
@@ -222,30 +209,6 @@ class Candidates:
         kinds = features([f"kind {name}" for name in self.kinds])
         crossed = Rows.of_table(kinds[:, None] ^ context, KIND_LEVELS)
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
-
-
-class CandidateFinder:
-    """Finds candidates with what was learned from demonstrations.
-
-    Args:
-        constants: values of slots.
-        without_spans: tools and slots that never take what a text says.
-        without_outputs: those that never take, or hold, a whole output.
-    """
-
-    def __init__(
-        self,
-        constants: Constants,
-        without_spans: Collection[tuple[str, str]] = (),
-        without_outputs: Collection[tuple[str, str]] = (),
-    ) -> None:
-        self.constants = constants
-        self.without_spans = frozenset(without_spans)
-        self.without_outputs = frozenset(without_outputs)
-
-    def call(self, state: RunState, tool: str) -> CallCandidates:
-        """The candidates of the slots of a call of a tool."""
-        return CallCandidates(state, tool, self)
 
 
 @lru_cache(maxsize=64)
@@ -348,13 +311,18 @@ class _Earlier:
 
 
 class CallCandidates:
-    """The candidates of the slots of one call; what they share is computed once."""
+    """The candidates of the slots of one call; what they share is computed once.
 
-    def __init__(self, state: RunState, tool: str, finder: CandidateFinder) -> None:
+    Args:
+        state: what is known before the call.
+        tool: that is called.
+        constants: what demonstrations show of its slots.
+    """
+
+    def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
         self.state = state
         self.tool = tool
-        self._finder = finder
-        self._constants = finder.constants
+        self._constants = constants
 
     def find(self, slot: str, decided: Decided = NOTHING_DECIDED, number: int = 0) -> Candidates:
         """The candidates of a slot.
@@ -365,17 +333,15 @@ class CallCandidates:
             number: of the item of a list that the slot is, or is in.
         """
         state, texts = self.state, self.state.texts
-        key = (self._finder, self.tool, slot)
+        key = (self._constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
-        last_own, last = self._last_tokens(slot, decided)
         blocks: list[Block] = []
         has_free_quotation = False
         if found.spans:
             usage, has_free_quotation = span_usage(state, self.tool, slot, decided.spans)
-            distance = last_used(len(texts.stems), last_own, last)[texts.first]
-            blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
+            blocks.append(Block(USAGE, 0, usage))
         is_joined = False
         if state.calls:
             joined = self._find_joined(decided)
@@ -387,6 +353,7 @@ class CallCandidates:
             f"free quotation {has_free_quotation}",
         ]
         if slot.endswith(ITEM):
+            last = decided.spans[-1][1] if decided.spans else state.last_token
             following = texts.neighbour(last, 1) if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
             more += [f"left {self._count_left(slot, decided)}", f"joined {is_joined}"]
@@ -395,8 +362,8 @@ class CallCandidates:
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
         state, tool, texts = self.state, self.tool, self.state.texts
-        is_spanless = (tool, slot) in self._finder.without_spans
-        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot.partition("\x00")[0]))
+        is_spanless = (tool, slot) in self._constants.without_spans
+        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot))
         mentioned = features([f"mentioned {is_mentioned}"])
         kind = self._constants.types.get((tool, slot), "")
         nothing = slice(0, 0)
@@ -422,7 +389,7 @@ class CallCandidates:
         self._add_plain(result)
         self._add_constants(result)
         if state.calls:
-            if (tool, slot) not in self._finder.without_outputs:
+            if (tool, slot) not in self._constants.without_outputs:
                 self._add_outputs(result)
             self._add_arguments(result)
             self._add_leaves(result)
@@ -435,9 +402,6 @@ class CallCandidates:
         forms = [UNKNOWN, OMITTED]
         forms += [LIST] * (key in constants.lists) + [OBJECT] * (key in constants.fields)
         kinds, codes = [form[1:] for form in forms], [*map(_PLAIN.index, forms)]
-        made = [TEMPLATE + template_form(one) for one in constants.templates.get(key, ())]
-        forms, kinds = forms + made, kinds + made
-        codes += [_PLAIN.index(TEMPLATE)] * len(made)
         nothing, sources = [None] * len(forms), [Source("unknown"), Source("omitted")]
         sources += [Source("unknown")] * (len(forms) - 2)
         found.add(
@@ -459,8 +423,8 @@ class CallCandidates:
         for place, (form, _) in enumerate(items):
             is_own = place < len(own)
             rank = min(place if is_own else place - len(own), 4)
-            mention = find_mention(self.state.texts, form, self._used_tokens)
-            parts.append(constant_features(mention, rank, is_own, min(given[form], 2)))
+            is_said = form in self.state.texts.said
+            parts.append(constant_features(is_said, rank, is_own, min(given[form], 2)))
         forms, every = [form for form, _ in items], np.arange(len(items))
         values, sources = [value for _, value in items], [Source("constant")] * len(items)
         kinds = [f"constant {form}" for form in forms]
@@ -537,16 +501,6 @@ class CallCandidates:
             places = [one.place for one in earlier.arguments]
             yield Block(rows, found.spans + found.arguments.start, of_calls[places])
 
-    def _last_tokens(self, slot: str, decided: Decided) -> tuple[int, int]:
-        """The last tokens of the spans that the slot, and any slot, took last; -1 without one."""
-        state = self.state
-        own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
-        last_own = own[-1][1] if own else -1
-        last = decided.spans[-1][1] if decided.spans else state.last_token
-        if slot.endswith(ITEM) and decided.spans and decided.values[-1][0] == slot:
-            last_own = last
-        return last_own, last
-
     def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an output, see ``FLAGS``; shape (n,)."""
         earlier, state = self._earlier, self.state
@@ -595,15 +549,9 @@ class CallCandidates:
         return str(min(size - 1 - int(earlier.place_in_group[place]), 3))
 
     @cached_property
-    def _used_tokens(self) -> frozenset[int]:
-        """Tokens that arguments took."""
-        spans = self.state.spans.get(("", ""), ())
-        return frozenset(token for first, last in spans for token in range(first, last + 1))
-
-    @cached_property
     def _earlier(self) -> _Earlier:
         memo = self.state.step_memo
-        key = (_Earlier, self._finder)
+        key = (_Earlier, self._constants)
         if key not in memo:
             memo[key] = _Earlier(self.state, self._constants.paths)
         earlier: _Earlier = memo[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
@@ -12,45 +11,14 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature_table, features
 from dtdr.predict.arguments.state import LeafKind, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems, stem
-from dtdr.predict.arguments.values import fold_text
+from dtdr.predict.arguments.texts import name_stems
 
-LAST_USED = Rows.of_table(feature_table("last used", 10, 10).reshape(-1, 1))
-"""Of a token, by how far it is from the span that the parameter used last, and any."""
 USAGE = Rows.of_table(
     np.column_stack(
         [np.repeat(feature_table("used", 16), 10), feature_table("used by length", 16, 10).ravel()]
     )
 )
 """Of a span, by whether it was used, times 10, plus its length; shape (160, 2)."""
-
-
-def last_used(count: int, last_own: int, last: int) -> npt.NDArray[np.uint8]:
-    """Positions in ``LAST_USED``; shape (tokens,).
-
-    Args:
-        count: tokens.
-        last_own: the last token of the span that the parameter took last, -1 where there is none.
-        last: the same for any parameter.
-    """
-    if last_own < 0 and last < 0:
-        return np.zeros(count, np.uint8)
-    return 10 * _distances(count, last_own) + _distances(count, last)
-
-
-_FAR = 16
-_SIGNED = np.array(
-    [5 + min(4, (-gap).bit_length()) for gap in range(-_FAR, 0)]
-    + [1 + min(4, gap.bit_length()) for gap in range(_FAR)],
-    np.uint8,
-)
-
-
-def _distances(count: int, origin: int) -> npt.NDArray[np.uint8]:
-    """Rounded distances from an origin: 0 without one, 1 to 5 from there on, 6 to 9 before it."""
-    if origin < 0:
-        return np.zeros(count, np.uint8)
-    return _SIGNED[np.clip(np.arange(count) - origin, -_FAR, _FAR - 1) + _FAR]
 
 
 def span_usage(
@@ -87,51 +55,22 @@ def span_usage(
 
 
 @lru_cache(maxsize=1 << 14)
-def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
-    """A canonical form as it is looked for in texts, and the stems of its words."""
-    text = form.removesuffix(".0")
-    words = re.findall(r"[^\W_]{3,}", text)
-    return fold_text(text), frozenset(map(stem, words))
-
-
-def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> tuple[str, bool]:
-    """How the texts of a run say a constant.
-
-    Args:
-        texts: of the run.
-        form: of the constant, canonical.
-        used: tokens that arguments took.
-
-    Returns:
-        ``whole``, ``part``, or ``no``; and whether arguments took all its places.
-    """
-    folded, stems = _fold_constant(form)
-    places = texts.folded.find(folded)
-    if not places:
-        is_part = not texts.stem_set.isdisjoint(stems)
-        return ("part" if is_part else "no"), False
-    return "whole", all(place[0] in used for place in places)
-
-
-@lru_cache(maxsize=1 << 14)
-def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given: int) -> Hashes:
+def constant_features(is_said: bool, rank: int, is_own: bool, given: int) -> Hashes:
     """Features of a constant; shape (features,).
 
     Args:
-        mention: see ``find_mention``.
+        is_said: whether the texts say it.
         rank: among the parameter's constants, at most 4.
         is_own: whether this tool took it in enough runs, not only others.
         given: how often this parameter took it in this run, at most 2.
     """
-    said, is_used = mention
     return features(
         [
             "c",
             f"c0 {is_own} {rank}",
-            f"c1 {said} {is_own}",
-            f"c4 {said} {is_used}",
-            f"c5 {given} {said}",
-            f"c6 {said} {is_used} {given}",
+            f"c1 {is_said} {is_own}",
+            f"c4 {is_said}",
+            f"c5 {given} {is_said}",
         ]
     )
 

@@ -17,7 +17,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature, features
-from dtdr.predict.arguments.values import FoldedText, canonical, letters_of
+from dtdr.predict.arguments.values import canonical, letters_of
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -143,11 +143,6 @@ def _canonical_spans(
         else canonical(text[starts[a] : ends[b]])
         for a, b in zip(first.tolist(), last.tolist(), strict=True)
     )
-
-
-def split_tokens(text: str) -> list[tuple[int, int]]:
-    """First and last (exclusive) character of each token that ``tokenize`` gives."""
-    return [match.span() for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
 
 
 def read_stems(text: str) -> list[str]:
@@ -409,7 +404,6 @@ class RunTexts:
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
-        folded: finds what the texts say in another form.
         stem_set: of ``stems``.
         part_words: of each part, the stems of its words and the canonical forms of its numbers.
     """
@@ -432,7 +426,6 @@ class RunTexts:
     places: Mapping[str, Sequence[int]]
     said: Mapping[str, str]
     word_features: Hashes
-    folded: FoldedText
     stem_set: frozenset[str]
     part_words: tuple[frozenset[str], ...]
 
@@ -516,7 +509,6 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         dict(places),
         said,
         features([f"w {word}" for word in words]),
-        FoldedText(token for part in parts for token in part.tokens),
         frozenset(stems),
         tuple(frozenset().union(*map(telling_words, part.tokens)) for part in parts),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
 from dtdr.predict.arguments.confidence import CallScorer, Confidence, Description, describe_call
@@ -27,7 +27,7 @@ from dtdr.predict.arguments.filling import (
 from dtdr.predict.arguments.hashing import BUCKETS
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
-from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
 from dtdr.predict.arguments.values import convert
 
 EPOCHS = 4
@@ -178,14 +178,9 @@ class ArgumentModel:
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
         if not self.names:
             return item
-        calls = [
-            replace(call, tool=self.names.get(call.tool, call.tool)) for call in item.plan.calls
-        ]
+        calls = [rename(call, self.names) for call in item.plan.calls]
         before = [
-            replace(one, tool=self.names.get(one.tool, one.tool))
-            if isinstance(one, ToolCall)
-            else one
-            for one in item.before
+            rename(one, self.names) if isinstance(one, ToolCall) else one for one in item.before
         ]
         return replace(item, plan=replace(item.plan, calls=tuple(calls)), before=tuple(before))
 
@@ -194,7 +189,7 @@ class ArgumentModel:
         examples: list[Example] = []
         for state, call in iter_calls(demonstrations):
             candidates = CallCandidates(state, call.tool, self.constants)
-            parameters = self._parameters(call)
+            parameters = self._parameters(call.tool, call.arguments)
             examples += iter_examples(candidates, self.constants, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
                 self.ranker.train(examples, EPOCHS, seed)
@@ -257,27 +252,27 @@ class ArgumentModel:
             raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
         return None if self.confidence is None else self.confidence.threshold(exact)
 
-    def _parameters(self, call: ToolCall) -> list[str]:
-        """Parameters in the order they are decided: those of the demonstrations, then others."""
-        return list(dict.fromkeys((*self._known_parameters(call.tool), *call.arguments)))
+    def _declared(self, tool: str) -> dict[str, Parameter]:
+        return (
+            {item.name: item for item in self.tools[tool].parameters} if tool in self.tools else {}
+        )
 
-    def _known_parameters(self, tool: str) -> list[str]:
+    def _parameters(self, tool: str, given: Iterable[str] = ()) -> list[str]:
+        """Parameters in the order they are decided: those of the demonstrations, then others."""
         seen = self.constants.parameters.get(tool, ())
-        declared = self.tools[tool].parameters if tool in self.tools else ()
-        return list(dict.fromkeys((*seen, *(item.name for item in declared))))
+        return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
 
     def _must_be_given(self, tool: str, parameter: str) -> bool:
         """Whether the tool requires a parameter that no demonstration gave."""
-        if parameter in self.constants.parameters.get(tool, ()) or tool not in self.tools:
+        if parameter in self.constants.parameters.get(tool, ()):
             return False
-        return any(item.required for item in self.tools[tool].parameters if item.name == parameter)
+        declared = self._declared(tool).get(parameter)
+        return declared is not None and declared.required
 
     def _type_of(self, tool: str, parameter: str) -> str:
         """The type of the values in demonstrations; else what the tool declares."""
-        if (tool, parameter) in self.constants.types:
-            return self.constants.types[tool, parameter]
-        declared = self.tools[tool].parameters if tool in self.tools else ()
-        return next((item.type for item in declared if item.name == parameter), "")
+        declared = self._declared(tool).get(parameter)
+        return self.constants.types.get((tool, parameter), declared.type if declared else "")
 
     def _fill(self, tool: str, state: RunState) -> _Filled:
         arguments: dict[str, Any] = {}
@@ -287,7 +282,7 @@ class ArgumentModel:
         shares: dict[str, float] = {}
         constants = self.constants
         filler = CallFiller(self.ranker, CallCandidates(state, tool, constants), constants)
-        decided = filler.fill(self._known_parameters(tool))
+        decided = filler.fill(self._parameters(tool))
         joint = math.exp(decided.score)
         for parameter, choice in assemble(constants, tool, decided):
             if choice.form == OMITTED and self._must_be_given(tool, parameter):

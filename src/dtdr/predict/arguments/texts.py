@@ -436,10 +436,6 @@ class RunTexts:
             part += 1
         return self.parts[part].word(token - self.offsets[part] + distance)
 
-    def word_at(self, token: int) -> str:
-        """A token in lower case."""
-        return self.neighbour(token, 0)
-
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
     """The texts of a run."""

@@ -75,14 +75,6 @@ def type_of(value: Any) -> str:
     return "null"
 
 
-def shape_of(value: Any) -> str:
-    """What a value looks like: kinds of letters, digits and marks, and how many at its start."""
-    if not isinstance(value, str):
-        return type(value).__name__
-    shape = letters_of(value[:24])
-    return f"{shape} {len(value)}" if len(value) < 7 else shape
-
-
 @lru_cache(maxsize=1 << 12)
 def letters_of(text: str) -> str:
     """The kinds of letters, digits and marks of a text, each run of one kind once."""

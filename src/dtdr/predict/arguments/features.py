@@ -54,7 +54,7 @@ def span_usage(
     length = np.minimum(texts.last - texts.first, 9)
     if not state.spans and not spans:
         return length.astype(np.uint8), bool(texts.is_quoted.any())
-    used = np.zeros((4, len(texts.stems) + 1), np.int32)
+    used = np.zeros((4, len(texts.is_quoted) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
     for row, taken in enumerate((*earlier, spans)):
         for first, last in taken:

@@ -243,8 +243,8 @@ class Constants:
             kept = self.fields.get(key, ())
             known_names = [_FIELD + name for name in kept]
             named = dict.fromkeys([*known_names, *(_FIELD + name for name in names)])
-            often = seen.most_frequent(key, named, known_names)
-            fields[key] = tuple(name.removeprefix(_FIELD) for name in named if name in often)
+            kept_names = seen.most_frequent(key, named, known_names)
+            fields[key] = tuple(name.removeprefix(_FIELD) for name in named if name in kept_names)
         return replace(
             result,
             values=values,

@@ -25,6 +25,7 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError
 from dtdr.predict import create
+from dtdr.predict.arguments.candidates import CallCandidates
 from dtdr.predict.arguments.confidence import CallScorer, Confidence, describe_call
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
@@ -176,7 +177,8 @@ def test_a_ranker_predicts_with_the_scores_that_it_is_trained_with(model):
         state.add(call)
     call = item.plan.calls[2]
     candidates = [
-        model.finder.call(state, call.tool).find(slot) for slot in ("title", "guests", "guests/*")
+        CallCandidates(state, call.tool, model.constants).find(slot)
+        for slot in ("title", "guests", "guests/*")
     ]
     nowhere = np.zeros(1, np.int64)
     batch = _Batch([Example.of(one, nowhere) for one in candidates])
@@ -226,7 +228,7 @@ def test_a_damaged_model_is_refused(model, damage):
 def values_of(run, model, tool, parameter):
     """Canonical forms of everything that stands in a run or in the constants."""
     texts = [run.query, *(item.content for item in run.before if isinstance(item, Message))]
-    constants = {form for form, _ in model.finder.constants.values.get((tool, parameter), ())}
+    constants = {form for form, _ in model.constants.values.get((tool, parameter), ())}
     calls = [*run.earlier, *run.calls]
     arguments = {canonical(value) for call in calls for value in call.arguments.values()}
     return texts, constants, arguments, {call.id: call for call in calls}
@@ -243,7 +245,7 @@ def assert_nothing_is_made_up(prediction, run, model):
                 assert any(item in text for text in texts)
             elif source.path and source.kind == "output" and calls[source.call].output is None:
                 assert item == {"$ref": source.call, "path": source.path}
-                assert source.path in model.finder.constants.paths[calls[source.call].tool]
+                assert source.path in model.constants.paths[calls[source.call].tool]
             elif source.kind == "output" and source.path:
                 # A number may have become a text, as the parameter wants it.
                 output = resolve_pointer(calls[source.call].output, source.path)
@@ -329,18 +331,16 @@ def test_a_constant_stands_in_three_runs_of_two_groups():
 def test_a_value_becomes_a_constant_in_an_update_once_enough_runs_had_it():
     model = ArgumentModel.fit(runs_with(["red", "red", "blue", "blue"]))
     key = ("open", "file")
-    assert model.finder.constants.values.get(key, ()) == ()
+    assert model.constants.values.get(key, ()) == ()
     held = json.dumps(model.config())
     assert "red" not in held
     assert "blue" not in held
     loaded = ArgumentModel.restore(json.loads(held), model.arrays())
     updated = loaded.update(runs_with(["red", "green"], ["other", "other"]))
-    assert updated.finder.constants.values[key] == (("red", "red"),)
-    assert loaded.finder.constants.values.get(key, ()) == ()
+    assert updated.constants.values[key] == (("red", "red"),)
+    assert loaded.constants.values.get(key, ()) == ()
     none = ArgumentModel.fit(runs_with(["red"] * 4), options=ArgumentOptions(min_runs=0))
-    assert (
-        none.update(runs_with(["red"] * 4, list("abcd"))).finder.constants.values.get(key, ()) == ()
-    )
+    assert none.update(runs_with(["red"] * 4, list("abcd"))).constants.values.get(key, ()) == ()
     assert not len(none.arrays()["seen.counts"])
 
 
@@ -553,12 +553,12 @@ def test_a_part_of_an_output_that_is_not_known_yet_is_a_reference_with_its_path(
 
 def test_paths_of_outputs_are_kept_as_constants_are():
     one = [item for item in DEMONSTRATIONS if item.plan.calls[0].tool == "find_user"][:2]
-    assert ArgumentModel.fit(one, TOOLS).finder.constants.paths == {"find_user": ()}
+    assert ArgumentModel.fit(one, TOOLS).constants.paths == {"find_user": ()}
     private = ArgumentModel.fit(DEMONSTRATIONS, TOOLS, ArgumentOptions(min_runs=0))
-    assert private.finder.constants.paths == {}
+    assert private.constants.paths == {}
     every = ArgumentModel.fit(DEMONSTRATIONS, TOOLS)
-    assert every.finder.constants.paths == {"find_user": ("/mail",)}
-    left = every.with_tools(TOOLS, {}, ["find_user"]).finder.constants.paths
+    assert every.constants.paths == {"find_user": ("/mail",)}
+    left = every.with_tools(TOOLS, {}, ["find_user"]).constants.paths
     assert left == {}
 
 
@@ -599,7 +599,7 @@ def test_a_required_parameter_that_no_demonstration_gave_is_unknown():
 def test_a_text_remembers_the_scores_of_a_bounded_number_of_slots(model):
     state = RunState("Look up Wanda and send them a mail")
     tools = [Tool(f"tool_{number}", "", (Parameter("name"),)) for number in range(400)]
-    known = ArgumentModel(model.finder, model.ranker, tools)
+    known = ArgumentModel(model.constants, model.ranker, tools)
     for tool in tools:
         known.fill(tool.name, state)
     assert len(state.texts.starts.known) <= 256
@@ -820,7 +820,7 @@ def test_calls_of_tools_that_are_often_wrong_are_less_sure():
 
 def test_a_scorer_is_saved_and_a_damaged_one_is_refused(model):
     assert model.scorer is None  # 80 plans leave too few calls to learn one from
-    scored = ArgumentModel(model.finder, model.ranker, TOOLS, scorer=CallScorer({"": 0.0}))
+    scored = ArgumentModel(model.constants, model.ranker, TOOLS, scorer=CallScorer({"": 0.0}))
     run = Run("Look up Wanda and send them a mail")
     assert scored.fill("find_user", run).probability == 0.5
     config = json.loads(json.dumps(scored.config()))

@@ -1,4 +1,4 @@
-"""Values that are put together: texts by templates, objects, lists of parts; values by name."""
+"""Values that are put together: objects and lists of parts; values by name."""
 
 import json
 
@@ -13,9 +13,8 @@ from dtdr.data.run import Run
 from dtdr.errors import ModelError
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
-from dtdr.predict.arguments.templates import fill_template, find_templates, read_template
 from dtdr.predict.arguments.values import says
-from tests.whole_calls import ADJECTIVES, NAMES, NOUNS
+from tests.whole_calls import NAMES, NOUNS
 
 CITIES = ("Rome", "Oslo", "Lima", "Bern", "Kyiv", "Cairo", "Quito", "Tunis", "Delhi", "Perth")
 
@@ -29,101 +28,6 @@ def demonstrations(make, count=60):
 
 def pick(values, number, step=1):
     return values[(step * number + number // len(values)) % len(values)]
-
-
-# -- texts -----------------------------------------------------------------------------------------
-
-
-def plan_meeting(number):
-    name = pick(NAMES, number)
-    call = ToolCall("1", "create_event", {"title": f"Meeting with {name}", "who": name})
-    return f"Plan to meet {name} {pick(ADJECTIVES, number).lower()}", call
-
-
-@pytest.fixture(scope="module")
-def meetings():
-    return ArgumentModel.fit(demonstrations(plan_meeting))
-
-
-def test_a_text_is_put_together_from_learned_words_and_a_span(meetings):
-    query = "Plan to meet Wanda daily"
-    call = meetings.fill("create_event", Run(query))
-    assert call.arguments == {"title": "Meeting with Wanda", "who": "Wanda"}
-    said, words = call.sources["title"]
-    assert (said.kind, query[slice(*said.span)]) == ("query", "Wanda")
-    assert words.kind == "constant"
-
-
-def test_templates_survive_saving(meetings):
-    config = json.loads(json.dumps(meetings.config()))
-    again = ArgumentModel.restore(config, meetings.arrays())
-    run = Run("Plan to meet Wanda daily")
-    assert again.fill("create_event", run).arguments["title"] == "Meeting with Wanda"
-
-
-def test_words_around_values_stand_in_twice_as_many_runs_as_constants():
-    def templates(groups, **options):
-        runs = [
-            Demonstration(
-                str(number),
-                f"Tell {name}",
-                Plan((ToolCall("1", "tell", {"text": f"Secret words for {name}"}),)),
-                group=group,
-            )
-            for number, (name, group) in enumerate(zip(NAMES, groups, strict=False))
-        ]
-        return Constants.fit(runs, **options).templates.get(("tell", "text"), ())
-
-    assert templates([*"aaaaab"]) == (("Secret words for ", ""),)
-    assert templates([*"aaaaaa"]) == ()
-    assert templates([*"aaabb"]) == ()
-    assert templates([*"abc"], min_runs=1) == (("Secret words for ", ""),)
-    assert templates([*"abcdefgh"], min_runs=0) == ()
-    none = ArgumentModel.fit(demonstrations(plan_meeting), options=ArgumentOptions(min_runs=0))
-    assert "Meeting" not in json.dumps(none.config())
-
-
-def test_words_are_written_around_outputs():
-    def share(number):
-        topic = pick(ADJECTIVES, number)
-        parts = ["The link: ", {"$ref": "1"}, " See you!"]
-        return (
-            f"Get a link for {topic} and post it",
-            ToolCall("1", "get_link", {"topic": topic}),
-            ToolCall("2", "post", {"text": {"$join": parts}}),
-        )
-
-    model = ArgumentModel.fit(demonstrations(share))
-    run = Run("Get a link for Skiing and post it")
-    run.call("get_link", {"topic": "Skiing"})
-    call = model.fill("post", run)
-    assert call.arguments == {"text": {"$join": ["The link: ", {"$ref": "1"}, " See you!"]}}
-    assert [source.kind for source in call.sources["text"]] == ["output", "constant"]
-    assert call.outputs == {"1"}
-
-
-def test_templates_hold_what_was_said():
-    said = "prepare for the seminar by friday with ann and bo"
-    assert find_templates("Prepare for the seminar.", said) == [("", ".")]
-    found = find_templates("Ann meets Bo", said)
-    assert found == [("", " meets Bo"), ("Ann meets ", ""), ("", " meets ", "")]
-    assert find_templates("the seminar", said) == []
-    assert find_templates("nothing of it", said) == []
-    assert find_templates("x" * 500, said) == []
-
-
-def test_a_template_gives_back_what_it_was_made_of():
-    template = ("Meeting with ", " at ", "")
-    assert read_template(template, "meeting  WITH Ann at noon") == ["ann", "noon"]
-    assert read_template(template, "Meeting with Ann") is None
-    assert read_template(template, 3) is None
-    assert fill_template(template, ["Ann", 3]) == "Meeting with Ann at 3"
-    assert fill_template(template, ["Ann", True]) is None
-    assert fill_template(("", ""), [{"$ref": "1"}]) == {"$join": [{"$ref": "1"}]}
-    assert read_template(("a", "", "b"), {"$join": ["a", {"$ref": "1"}, {"$ref": "2"}, "b"]}) == [
-        {"$ref": "1"},
-        {"$ref": "2"},
-    ]
 
 
 def test_words_are_said_whole():
@@ -182,7 +86,7 @@ def test_names_of_fields_are_kept_as_constants_are():
     assert "double" not in json.dumps(none.config())
 
 
-@pytest.mark.parametrize("damage", [{"templates": [["one"]]}, {"templates": 3}, {"fields": 3}])
+@pytest.mark.parametrize("damage", [{"values": 3}, {"fields": 3}])
 def test_a_damaged_record_of_parts_is_refused(bookings, damage):
     config = json.loads(json.dumps(bookings.config()))
     config["constants"]["book"]["trip"] |= damage
@@ -247,13 +151,11 @@ def search(number):
     return f"Search for {arguments['q']} in {told}", ToolCall("1", tool, arguments)
 
 
-def test_inspect_shows_words_fields_and_values_by_name(tmp_path, capsys):
-    runs = [*demonstrations(plan_meeting, 12), *demonstrations(book, 12)]
-    runs += demonstrations(search, 12)
+def test_inspect_shows_fields_and_values_by_name(tmp_path, capsys):
+    runs = demonstrations(book, 12) + demonstrations(search, 12)
     dtdr.fit(runs, retriever="dr", arguments=True).save(tmp_path / "model")
     assert run_command(["inspect", str(tmp_path / "model")]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["create_event", "title", '"Meeting', "with", '…"'] in shown
     assert ["book", "trip", "{city,", "stay}"] in shown
     assert ["(any", "tool)", "lang", '"de",', '"en"'] in shown
 

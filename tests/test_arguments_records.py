@@ -12,7 +12,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.logs import read_traces
-from dtdr.predict.arguments.candidates import MAX_LEAVES
+from dtdr.predict.arguments.candidates import MAX_LEAVES, CallCandidates
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
@@ -206,7 +206,7 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
     state = RunState.from_run(run)
     call = flights.fill("rebook", state)
     assert 0 <= call.probability <= 1
-    found = flights.finder.call(state, "rebook").find("flights/*/date")
+    found = CallCandidates(state, "rebook", flights.constants).find("flights/*/date")
     leaves = found.leaves
     assert leaves.stop - leaves.start <= MAX_LEAVES
 

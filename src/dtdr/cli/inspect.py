@@ -111,11 +111,8 @@ def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _list_values(about: dict[str, Any]) -> list[str]:
-    """The values of one argument, words around values, and the fields of objects."""
+    """The values of one argument, and the fields of objects."""
     values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
-    values += [
-        json.dumps("…".join(words), ensure_ascii=False) for words in about.get("templates", ())
-    ]
     fields = about.get("fields")
     return [*values, "{" + ", ".join(fields) + "}"] if fields else values
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from dtdr.errors import InputError
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import KIND, RunState, is_exact, iter_calls, iter_parts
-from dtdr.predict.arguments.values import canonical, fold_text, resolve_references
+from dtdr.predict.arguments.values import canonical, resolve_references
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
 """Probabilities at which coverage and precision are told."""
@@ -227,7 +228,8 @@ def find_lost_leaves(
         reference = canonical({"$ref": past.call.id})
         places[reference].add((past.call.tool, ""))
     texts = state.texts
-    folded = {fold_text(form) for form in places}
+    folded = {_fold(form) for form in places}
+    said = _fold("".join(part.text for part in texts.parts))
     for slot in dict.fromkeys((*wanted, *filled)):
         for right, found in zip_longest(wanted.get(slot, ()), filled.get(slot, ())):
             if right == found:
@@ -235,14 +237,19 @@ def find_lost_leaves(
             if right is None:
                 yield slot, "given where omitted"
             elif right not in places and right not in texts.places:
-                same = fold_text(right)
-                is_said = same in folded or bool(texts.folded.find(same))
+                same = _fold(right)
+                is_said = bool(same) and (same in folded or same in said)
                 yield slot, "wrong form" if is_said else "not reachable"
             elif found is None:
                 yield slot, "left out"
             else:
                 is_same = not places[right].isdisjoint(places.get(found, ()))
                 yield slot, "wrong record" if is_same else "wrong leaf"
+
+
+def _fold(text: str) -> str:
+    """Letters and digits alone, without case and accents: ``New-York`` and ``new york`` agree."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text))).casefold()
 
 
 def _leaves_by_slot(arguments: Mapping[str, Any]) -> dict[str, list[str]]:

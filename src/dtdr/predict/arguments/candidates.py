@@ -1,7 +1,6 @@
 """The values that a slot of a call may take: where each comes from, and its features.
 
-A slot is a parameter, a field of an object in it (``trip/city``), an item of a list (``ids/*``) or
-a value in a text of learned words.
+A slot is a parameter, a field of an object in it (``trip/city``) or an item of a list (``ids/*``).
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from dtdr.predict.arguments.features import (
     USAGE,
     argument_features,
     constant_features,
-    find_mention,
-    last_used,
+    distances,
     leaf_features,
     output_features,
     relation_rows,
     span_usage,
-    use_features,
 )
 from dtdr.predict.arguments.hashing import (
     KIND_LEVELS,
@@ -49,15 +46,12 @@ from dtdr.predict.arguments.state import (
     RunState,
     rank_in_groups,
 )
-from dtdr.predict.arguments.templates import template_form
-from dtdr.predict.arguments.texts import RunTexts, name_stems
-from dtdr.predict.arguments.values import canonical, read_dates, shape_of
+from dtdr.predict.arguments.texts import RunTexts, name_stems, telling_words
+from dtdr.predict.arguments.values import canonical, read_dates
 
 UNKNOWN, OMITTED, LIST, OBJECT = "\x00unknown", "\x00omitted", "\x00list", "\x00object"
 """Forms of what is not a value: none known, no argument (of a list: no further item), a list and an
 object that are put together part by part."""
-TEMPLATE = "\x00template "
-"""Before the form of a text that is put together by a template."""
 AROUND = "\x00around"
 """Of a text or object that has to be written around outputs: this, and their references' forms."""
 MAX_OUTPUTS = 60
@@ -69,9 +63,8 @@ MAX_ARGUMENTS = 20
 _RELATED = 3
 """Values decided last whose records a part of an output is compared with."""
 _AROUND_SALT = np.uint32(feature(AROUND))
-_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT, TEMPLATE)
+_PLAIN = (UNKNOWN, OMITTED, LIST, OBJECT)
 _PLAIN_ROWS = Rows.of_table(features([form[1:].strip() for form in _PLAIN])[:, None])
-_JOINING = frozenset(",&\"'“”‘’") | {"and", "or", "the"}
 
 
 class Decided(NamedTuple):
@@ -165,11 +158,6 @@ class Candidates:
         """The position of the candidate that says that none is right."""
         return self.spans + self.forms.index(UNKNOWN)
 
-    def has(self, form: str) -> bool:
-        """Whether a value stands somewhere in the run, or is a constant."""
-        places = self.state.texts.places
-        return form in places or form in self.forms or form in self.dates.values()
-
     def read(self, place: int) -> tuple[str, Any]:
         """The canonical form of a candidate, as the slot takes it, and its value."""
         texts = self.state.texts
@@ -191,11 +179,10 @@ class Candidates:
 
     def label(self, form: str, tools: Iterator[str] | Sequence[str] = ()) -> str:
         """A short name of a decision, which later slots of the call see."""
-        name = self.slot.partition("\x00")[0]
         if form in self.forms:
             kind = self.kinds[self.kind[self.spans + self.forms.index(form)]]
-            return f"{name}={kind[:40]}"
-        return f"{name}=span {' '.join(tools)}"
+            return f"{self.slot}={kind[:40]}"
+        return f"{self.slot}=span {' '.join(tools)}"
 
     def add(
         self,
@@ -204,12 +191,14 @@ class Candidates:
         sources: Sequence[Source],
         kinds: Sequence[str],
         kind: npt.NDArray[np.int64],
-        rows: Rows,
-        codes: npt.NDArray[np.int64],
+        rows: Rows | None = None,
+        codes: npt.NDArray[np.int64] | None = None,
     ) -> slice:
         """Further candidates: their kinds as positions in ``kinds``, and the row of each."""
         first = len(self.values)
-        self.blocks.append(Block(rows, len(self.kind), codes))
+        if rows is not None:
+            every = np.arange(len(values)) if codes is None else codes
+            self.blocks.append(Block(rows, len(self.kind), every))
         self.kind = np.concatenate([self.kind, kind + len(self.kinds)])
         self.values += values
         self.forms += forms
@@ -224,33 +213,16 @@ class Candidates:
         return replace(self, blocks=[*self.blocks, *blocks, Block(crossed, 0, self.kind)])
 
 
-class CandidateFinder:
-    """Finds candidates with what was learned from demonstrations.
-
-    Args:
-        constants: values of slots.
-        without_spans: tools and slots that never take what a text says.
-        without_outputs: those that never take, or hold, a whole output.
-    """
-
-    def __init__(
-        self,
-        constants: Constants,
-        without_spans: Collection[tuple[str, str]] = (),
-        without_outputs: Collection[tuple[str, str]] = (),
-    ) -> None:
-        self.constants = constants
-        self.without_spans = frozenset(without_spans)
-        self.without_outputs = frozenset(without_outputs)
-
-    def call(self, state: RunState, tool: str) -> CallCandidates:
-        """The candidates of the slots of a call of a tool."""
-        return CallCandidates(state, tool, self)
-
-
 @lru_cache(maxsize=64)
 def _dates_of(texts: RunTexts) -> Mapping[int, str]:
     return read_dates(texts.span_values, texts.first.tolist(), texts.last.tolist())
+
+
+def _find_mention(texts: RunTexts, form: str) -> str:
+    """Whether texts say a constant ``whole``, in ``part``, or ``no``."""
+    if form in texts.said:
+        return "whole"
+    return "no" if texts.stem_set.isdisjoint(telling_words(form)) else "part"
 
 
 class _GivenValue(NamedTuple):
@@ -259,7 +231,6 @@ class _GivenValue(NamedTuple):
     Attributes:
         place: of the call.
         ago: see ``argument_features``.
-        rank: how many calls of its tool were before it.
     """
 
     place: int
@@ -268,9 +239,7 @@ class _GivenValue(NamedTuple):
     name: str
     value: Any
     form: str
-    shape: str
     ago: int
-    rank: int
 
 
 class _Earlier:
@@ -290,7 +259,7 @@ class _Earlier:
         self.values: list[Any] = []
         self.sources: list[Source] = []
         self.forms: list[str] = []
-        tables, shares = [np.zeros((0, 7), np.int64)], [np.zeros((0, 2))]
+        tables, shares = [np.zeros((0, 6), np.int64)], [np.zeros((0, 2))]
         counts, calls = [], state.calls
         for place in range(len(calls) - 1, -1, -1):
             room = MAX_LEAVES - len(self.values)
@@ -314,8 +283,8 @@ class _Earlier:
         # Groups and records of several calls are told apart, and kinds by their age.
         numbers[:, [GROUP, RECORD]] += MOST_PARTS * self.calls[:, None]
         numbers[:, KIND] = 10 * numbers[:, KIND] + 2 * np.minimum(ago, 4)
-        self.form_ids, kinds, self.groups, self.place_in_group, *rest = numbers.T
-        self.records, lists, here = rest
+        self.form_ids, kinds, self.groups, *rest = numbers.T
+        self.place_in_group, self.records, lists = rest
         is_used = np.zeros(len(state.numbers) + 1, np.int64)
         for past in calls:
             for form in past.forms.values():
@@ -325,14 +294,9 @@ class _Earlier:
             kinds + is_used[self.form_ids], return_inverse=True
         )
         late, every = rank_in_groups(mentions[:, 0], lists), rank_in_groups(mentions[:, 1], lists)
-        self.mentions = late + 3 * every + 9 * here
+        self.mentions = late + 3 * every
         self.arguments: list[_GivenValue] = []
         self.given_to: dict[int, list[int]] = {}
-        self.calls_of: Counter[str] = Counter()
-        ranks = []
-        for past in calls:
-            ranks.append(self.calls_of[past.call.tool])
-            self.calls_of[past.call.tool] += 1
         seen: set[str] = set()
         for place in range(len(calls) - 1, -1, -1):
             past = calls[place]
@@ -343,18 +307,23 @@ class _Earlier:
                 self.given_to.setdefault(state.number(form), []).append(place)
                 if form not in seen and len(self.arguments) < MAX_ARGUMENTS:
                     seen.add(form)
-                    told = (place, call.id, call.tool, name, value, form, shape_of(value))
-                    self.arguments.append(_GivenValue(*told, age, ranks[place]))
+                    given = _GivenValue(place, call.id, call.tool, name, value, form, age)
+                    self.arguments.append(given)
 
 
 class CallCandidates:
-    """The candidates of the slots of one call; what they share is computed once."""
+    """The candidates of the slots of one call; what they share is computed once.
 
-    def __init__(self, state: RunState, tool: str, finder: CandidateFinder) -> None:
+    Args:
+        state: what is known before the call.
+        tool: that is called.
+        constants: what demonstrations show of its slots.
+    """
+
+    def __init__(self, state: RunState, tool: str, constants: Constants) -> None:
         self.state = state
         self.tool = tool
-        self._finder = finder
-        self._constants = finder.constants
+        self._constants = constants
 
     def find(self, slot: str, decided: Decided = NOTHING_DECIDED, number: int = 0) -> Candidates:
         """The candidates of a slot.
@@ -365,22 +334,21 @@ class CallCandidates:
             number: of the item of a list that the slot is, or is in.
         """
         state, texts = self.state, self.state.texts
-        key = (self._finder, self.tool, slot)
+        key = (self._constants, self.tool, slot)
         if key not in state.step_memo:
             state.step_memo[key] = self._find(slot)
         found: Candidates = state.step_memo[key]
-        last_own, last = self._last_tokens(slot, decided)
+        last = decided.spans[-1][1] if decided.spans else state.last_token
         blocks: list[Block] = []
         has_free_quotation = False
         if found.spans:
             usage, has_free_quotation = span_usage(state, self.tool, slot, decided.spans)
-            distance = last_used(len(texts.stems), last_own, last)[texts.first]
+            own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
+            origins = own[-1][1] if own else -1, last
+            distance = 10 * distances(texts.first, origins[0]) + distances(texts.first, origins[1])
             blocks += [Block(USAGE, 0, usage), Block(LAST_USED, 0, distance)]
-        is_joined = False
         if state.calls:
-            joined = self._find_joined(decided)
-            blocks += self._relate(found, decided, number, joined)
-            is_joined = not joined.issubset(decided.taken)
+            blocks += self._relate(found, decided, number)
         more = [f"decided {label}" for label in dict.fromkeys(decided.labels)]
         more += [
             f"decided last {decided.labels[-1] if decided.labels else ''}",
@@ -389,14 +357,13 @@ class CallCandidates:
         if slot.endswith(ITEM):
             following = texts.neighbour(last, 1) if number and last >= 0 else ""
             more += [f"items {min(number, 5)}", f"items then {following}"]
-            more += [f"left {self._count_left(slot, decided)}", f"joined {is_joined}"]
         return found.with_blocks(blocks, features(more))
 
     def _find(self, slot: str) -> Candidates:
         """The candidates of a slot, with the features that no decision changes."""
         state, tool, texts = self.state, self.tool, self.state.texts
-        is_spanless = (tool, slot) in self._finder.without_spans
-        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot.partition("\x00")[0]))
+        is_spanless = (tool, slot) in self._constants.without_spans
+        is_mentioned = not texts.stem_set.isdisjoint(name_stems(slot))
         mentioned = features([f"mentioned {is_mentioned}"])
         kind = self._constants.types.get((tool, slot), "")
         nothing = slice(0, 0)
@@ -422,7 +389,7 @@ class CallCandidates:
         self._add_plain(result)
         self._add_constants(result)
         if state.calls:
-            if (tool, slot) not in self._finder.without_outputs:
+            if (tool, slot) not in self._constants.without_outputs:
                 self._add_outputs(result)
             self._add_arguments(result)
             self._add_leaves(result)
@@ -435,9 +402,6 @@ class CallCandidates:
         forms = [UNKNOWN, OMITTED]
         forms += [LIST] * (key in constants.lists) + [OBJECT] * (key in constants.fields)
         kinds, codes = [form[1:] for form in forms], [*map(_PLAIN.index, forms)]
-        made = [TEMPLATE + template_form(one) for one in constants.templates.get(key, ())]
-        forms, kinds = forms + made, kinds + made
-        codes += [_PLAIN.index(TEMPLATE)] * len(made)
         nothing, sources = [None] * len(forms), [Source("unknown"), Source("omitted")]
         sources += [Source("unknown")] * (len(forms) - 2)
         found.add(
@@ -459,8 +423,8 @@ class CallCandidates:
         for place, (form, _) in enumerate(items):
             is_own = place < len(own)
             rank = min(place if is_own else place - len(own), 4)
-            mention = find_mention(self.state.texts, form, self._used_tokens)
-            parts.append(constant_features(mention, rank, is_own, min(given[form], 2)))
+            said = _find_mention(self.state.texts, form)
+            parts.append(constant_features(said, rank, is_own, min(given[form], 2)))
         forms, every = [form for form, _ in items], np.arange(len(items))
         values, sources = [value for _, value in items], [Source("constant")] * len(items)
         kinds = [f"constant {form}" for form in forms]
@@ -468,16 +432,19 @@ class CallCandidates:
 
     def _add_outputs(self, found: Candidates) -> None:
         """Whole outputs, and texts to be written around them."""
-        values, forms, sources, names, kind, parts = self._references
-        every = np.arange(len(values))
-        kinds = [f"output {name}" for name in names]
-        found.outputs = found.add(values, forms, sources, kinds, kind, Rows.of(parts), every)
+        calls = [past.call for past in self.state.calls[-MAX_OUTPUTS:]]
+        values = [{"$ref": call.id} for call in calls]
+        forms = list(map(canonical, values))
+        sources = [Source("output", call.id) for call in calls]
+        names = list(dict.fromkeys(call.tool for call in calls))
+        kind = np.array([names.index(call.tool) for call in calls])
+        found.outputs = found.add(
+            values, forms, sources, [f"output {name}" for name in names], kind
+        )
         if (self.tool, found.slot) in self._constants.composed:
             forms = [AROUND + form for form in forms]
             kinds = [f"around {name}" for name in names]
-            rows = Rows.of([part ^ _AROUND_SALT for part in parts])
-            nothing = [None] * len(values)
-            found.around = found.add(nothing, forms, sources, kinds, kind, rows, every)
+            found.around = found.add([None] * len(calls), forms, sources, kinds, kind)
 
     def _add_arguments(self, found: Candidates) -> None:
         """What earlier calls were given."""
@@ -485,13 +452,8 @@ class CallCandidates:
         given = Counter(self.state.values.get((tool, slot), ()))
         parts = []
         for one in earlier.arguments:
-            lag = one.rank - earlier.calls_of[tool]
-            lag = lag if abs(lag) < 4 else 9
-            uses = min(given[one.form], 2)
-            is_same = one.tool == tool
-            parts.append(
-                argument_features(one.tool, one.name, one.ago, lag, uses, is_same, slot, one.shape)
-            )
+            uses, is_same = min(given[one.form], 2), one.tool == tool
+            parts.append(argument_features(one.tool, one.name, one.ago, uses, is_same, slot))
         found.arguments = found.add(
             [one.value for one in earlier.arguments],
             [one.form for one in earlier.arguments],
@@ -513,18 +475,16 @@ class CallCandidates:
         told = earlier.values, earlier.forms, earlier.sources, ["leaf"]
         found.leaves = found.add(*told, kind, Rows.of(parts), earlier.kind_row)
 
-    def _relate(
-        self, found: Candidates, decided: Decided, number: int, joined: frozenset[str]
-    ) -> Iterator[Block]:
+    def _relate(self, found: Candidates, decided: Decided, number: int) -> Iterator[Block]:
         """How outputs, their parts and earlier arguments stand to what was decided."""
         state, earlier = self.state, self._earlier
         if found.outputs.stop:
             calls = [past.call for past in state.calls[-MAX_OUTPUTS:]]
-            uses = use_features(state, calls, self.tool, found.slot, decided.taken, joined)
+            parts = output_features(state, calls, self.tool, found.slot, decided.taken)
             every = np.arange(len(calls))
-            yield Block(Rows.of(uses), found.spans + found.outputs.start, every)
+            yield Block(Rows.of(parts), found.spans + found.outputs.start, every)
             if found.around.stop:
-                around = Rows.of([use ^ _AROUND_SALT for use in uses])
+                around = Rows.of([part ^ _AROUND_SALT for part in parts])
                 yield Block(around, found.spans + found.around.start, every)
         first = found.spans + found.leaves.start
         if earlier.values:
@@ -536,16 +496,6 @@ class CallCandidates:
             yield Block(rows, first, of_leaves)
             places = [one.place for one in earlier.arguments]
             yield Block(rows, found.spans + found.arguments.start, of_calls[places])
-
-    def _last_tokens(self, slot: str, decided: Decided) -> tuple[int, int]:
-        """The last tokens of the spans that the slot, and any slot, took last; -1 without one."""
-        state = self.state
-        own = state.spans.get((self.tool, slot)) or state.spans.get(("", slot), ())
-        last_own = own[-1][1] if own else -1
-        last = decided.spans[-1][1] if decided.spans else state.last_token
-        if slot.endswith(ITEM) and decided.spans and decided.values[-1][0] == slot:
-            last_own = last
-        return last_own, last
 
     def _flags(self, slot: str, decided: Decided) -> npt.NDArray[np.int64]:
         """Feature codes of each part of an output, see ``FLAGS``; shape (n,)."""
@@ -568,59 +518,14 @@ class CallCandidates:
         codes: npt.NDArray[np.int64] = is_given + 2 * is_first + 4 * follows + 8 * earlier.mentions
         return codes
 
-    def _find_joined(self, decided: Decided) -> frozenset[str]:
-        """The calls whose names follow that of the one taken last after commas and ``and``."""
-        anchors = {past.call.id: past.anchor for past in self.state.calls}
-        last = anchors.get(decided.taken[-1]) if decided.taken else None
-        if last is None:
-            return frozenset()
-        texts, end = self.state.texts, last[1] + 1
-        while end < len(texts.stems) and texts.word_at(end) in _JOINING:
-            end += 1
-        return frozenset(
-            name for name, place in anchors.items() if place and last[1] < place[0] <= end
-        )
-
-    def _count_left(self, slot: str, decided: Decided) -> str:
-        """How many parts are left of the list that the last item came from."""
-        own = [form for name, _, form in decided.values if name.startswith(slot)]
-        if not own or not self.state.calls:
-            return ""
-        earlier = self._earlier
-        same = np.flatnonzero(earlier.form_ids == self.state.number(own[-1]))
-        if not len(same):
-            return "none"
-        place = same[0]
-        size = int((earlier.groups == earlier.groups[place]).sum())
-        return str(min(size - 1 - int(earlier.place_in_group[place]), 3))
-
-    @cached_property
-    def _used_tokens(self) -> frozenset[int]:
-        """Tokens that arguments took."""
-        spans = self.state.spans.get(("", ""), ())
-        return frozenset(token for first, last in spans for token in range(first, last + 1))
-
     @cached_property
     def _earlier(self) -> _Earlier:
         memo = self.state.step_memo
-        key = (_Earlier, self._finder)
+        key = (_Earlier, self._constants)
         if key not in memo:
             memo[key] = _Earlier(self.state, self._constants.paths)
         earlier: _Earlier = memo[key]
         return earlier
-
-    @cached_property
-    def _references(
-        self,
-    ) -> tuple[list[Any], list[str], list[Source], list[str], npt.NDArray[np.int64], list[Hashes]]:
-        """Whole outputs: values, forms, sources, names of tools, of each its name, features."""
-        calls = [past.call for past in self.state.calls[-MAX_OUTPUTS:]]
-        values = [{"$ref": call.id} for call in calls]
-        names = list(dict.fromkeys(call.tool for call in calls))
-        kind = np.array([names.index(call.tool) for call in calls])
-        sources = [Source("output", call.id) for call in calls]
-        parts = output_features(self.state, MAX_OUTPUTS)
-        return values, list(map(canonical, values)), sources, names, kind, parts
 
     @cached_property
     def _called(self) -> Hashes:

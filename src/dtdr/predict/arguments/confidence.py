@@ -56,29 +56,20 @@ class CallScorer:
         right = np.array(exact, np.bool_)
         if len(right) < _LEAST_CALLS or min(right.sum(), (~right).sum()) < 2 * _FOLDS:
             return None
+        from sklearn.feature_extraction import DictVectorizer
         from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import PredefinedSplit, cross_val_predict
+        from sklearn.pipeline import make_pipeline
 
-        names = sorted({name for call in calls for name in call})
-        column = {name: place for place, name in enumerate(names)}
-        table = np.zeros((len(calls), len(names)))
-        for row, call in enumerate(calls):
-            for name, value in call.items():
-                table[row, column[name]] = value
-
-        def learn(rows: npt.NDArray[np.bool_]) -> CallScorer:
-            fitted = LogisticRegression(C=_STRENGTH, max_iter=1000).fit(table[rows], right[rows])
-            weights = dict(zip(names, fitted.coef_[0].tolist(), strict=True))
-            return cls({**weights, "": float(fitted.intercept_[0])})
-
-        fold = np.array(groups) % _FOLDS
-        scores = np.zeros(len(calls))
-        for number in range(_FOLDS):
-            out = fold == number
-            if len(set(right[~out].tolist())) < 2:
-                return None
-            scorer = learn(~out)
-            scores[out] = [scorer.score(calls[row]) for row in np.flatnonzero(out).tolist()]
-        return learn(np.ones(len(calls), np.bool_)), scores.tolist()
+        folds = PredefinedSplit(np.array(groups) % _FOLDS)
+        sides = (set(right[side].tolist()) for side, _ in folds.split())
+        if any(len(seen) < 2 for seen in sides):
+            return None
+        model = make_pipeline(DictVectorizer(), LogisticRegression(C=_STRENGTH, max_iter=1000))
+        scores = cross_val_predict(model, calls, right, cv=folds, method="predict_proba")[:, 1]
+        vectors, fitted = (step for _, step in model.fit(calls, right).steps)
+        weights = dict(zip(vectors.get_feature_names_out(), fitted.coef_[0].tolist(), strict=True))
+        return cls({**weights, "": float(fitted.intercept_[0])}), scores.tolist()
 
     def score(self, call: Description) -> float:
         """How sure a call is, from 0 to 1; not calibrated."""

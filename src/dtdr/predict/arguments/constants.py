@@ -1,4 +1,4 @@
-"""What demonstrations show of slots: values that many runs share, fields, learned words, paths."""
+"""What demonstrations show of slots: values that many runs share, fields, types, paths."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import ModelError
-from dtdr.predict.arguments.state import ITEM
-from dtdr.predict.arguments.templates import (
-    Template,
-    find_templates,
-    split_join,
-    template_form,
-)
+from dtdr.predict.arguments.state import ITEM, iter_parts
 from dtdr.predict.arguments.values import canonical, output_leaves, says, type_of
 
 Parameter = tuple[str, str]
@@ -32,11 +26,6 @@ MAX_CONSTANTS = 12
 """Of one slot, the most frequent."""
 MAX_PATHS = 40
 """Of one tool's outputs, the parts that arguments were most often."""
-MAX_TEMPLATES = 8
-"""Of one slot, the most frequent."""
-_TEMPLATE_TIMES = 2
-"""So many more runs have words around values than a constant: with those of three, 7 of 80 calls of
-an inner fold of TinyAgent that were given such a text were exact."""
 MAX_CONSTANT_LENGTH = 200
 """Characters of a constant as JSON; longer values repeat by chance only."""
 _LEAST_SHARE = 0.3
@@ -53,9 +42,11 @@ _PATH = "\x00path"
 """In place of a slot where parts of outputs are counted: names in them may be values too."""
 _ANY = "\x00any"
 """In place of a value where all that a slot took are counted."""
-_FIELD, _TEMPLATE = "\x00field ", "\x00template "
-"""Before what is counted of a slot besides its values."""
+_FIELD = "\x00field "
+"""Before the names of fields, which are counted beside values."""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
+_ENOUGH = 10
+"""Times that a slot is seen before what it never takes is left out."""
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers stand everywhere by chance."""
 _DAMAGED = "its record of parameters is damaged; fit it again"
@@ -104,7 +95,7 @@ class SeenValues:
         return self.counts.get(_value_hash(key, form), 0)
 
     def most_frequent(
-        self, key: Parameter, forms: Iterable[str], known: Collection[str] = (), times: int = 1
+        self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
     ) -> list[str]:
         """Those that stood in enough runs and groups, or are known, the most frequent first.
 
@@ -112,13 +103,12 @@ class SeenValues:
             key: their slot.
             forms: canonical.
             known: of the forms, those that were frequent before.
-            times: how often as many runs are enough.
         """
         frequent = []
         for form in forms:
             value = _value_hash(key, form)
             runs, groups = self.counts.get(value, 0), self.groups.get(value, ())
-            is_enough = runs >= times * self.min_runs and len(groups) >= self.min_groups
+            is_enough = runs >= self.min_runs and len(groups) >= self.min_groups
             if is_enough or form in known:
                 frequent.append((-runs, form))
         return [form for _, form in sorted(frequent)]
@@ -162,7 +152,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constants:
     """Values that a slot took in several runs, whatever the query, and the forms of its values.
 
@@ -179,10 +169,11 @@ class Constants:
         lists: the tools and slots that took a list.
         composed: those that took a text or object with outputs in it.
         fields: of each tool and slot that took an object, the names in it.
-        templates: of each tool and slot, words around values, the most frequent first.
         paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
             frequent first.
         seen: how often each value stood where; None where no values are kept.
+        without_spans: the tools and slots that never take what a text says.
+        without_outputs: those that never take, or hold, a whole output.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -191,9 +182,10 @@ class Constants:
     lists: frozenset[Parameter] = frozenset()
     composed: frozenset[Parameter] = frozenset()
     fields: Mapping[Parameter, tuple[str, ...]] = field(default_factory=dict)
-    templates: Mapping[Parameter, tuple[Template, ...]] = field(default_factory=dict)
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seen: SeenValues | None = None
+    without_spans: frozenset[Parameter] = frozenset()
+    without_outputs: frozenset[Parameter] = frozenset()
 
     @classmethod
     def fit(
@@ -216,12 +208,16 @@ class Constants:
             tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters(tool))))
             for tool in (*self.parameters, *counts.given)
         }
+        often = {key for key, times in counts.times.items() if times >= _ENOUGH}
+        often -= set(self.types)  # what is known of a slot only grows
         result = replace(
             self,
             parameters=parameters,
             types=common | dict(self.types),
             lists=self.lists | counts.lists,
             composed=self.composed | counts.composed,
+            without_spans=(self.without_spans | often) - counts.said,
+            without_outputs=(self.without_outputs | often) - counts.referred,
         )
         if self.seen is None:
             return result
@@ -247,20 +243,13 @@ class Constants:
             kept = self.fields.get(key, ())
             known_names = [_FIELD + name for name in kept]
             named = dict.fromkeys([*known_names, *(_FIELD + name for name in names)])
-            often = seen.most_frequent(key, named, known_names)
-            fields[key] = tuple(name.removeprefix(_FIELD) for name in named if name in often)
-        templates = dict(self.templates)
-        for key, made in counts.templates(values).items():
-            before = {_template_key(one): one for one in self.templates.get(key, ())}
-            all_forms = {**made, **before}
-            often = seen.most_frequent(key, all_forms, before, _TEMPLATE_TIMES)[:MAX_TEMPLATES]
-            templates[key] = tuple(all_forms[form] for form in often)
+            kept_names = seen.most_frequent(key, named, known_names)
+            fields[key] = tuple(name.removeprefix(_FIELD) for name in named if name in kept_names)
         return replace(
             result,
             values=values,
             paths=paths,
             fields={key: names for key, names in fields.items() if names},
-            templates={key: items for key, items in templates.items() if items},
             seen=seen,
         )
 
@@ -283,9 +272,10 @@ class Constants:
             frozenset(key for key in self.lists if key[0] not in tools),
             frozenset(key for key in self.composed if key[0] not in tools),
             rest(self.fields),
-            rest(self.templates),
             {tool: paths for tool, paths in self.paths.items() if tool not in tools},
             self.seen,
+            self.without_spans,
+            self.without_outputs,
         )
 
     def _slots(self, tool: str) -> list[str]:
@@ -312,7 +302,8 @@ class Constants:
                     "composed": (tool, name) in self.composed,
                     "type": self.types.get((tool, name), ""),
                     "fields": list(self.fields.get((tool, name), ())),
-                    "templates": [list(one) for one in self.templates.get((tool, name), ())],
+                    "texts": (tool, name) not in self.without_spans,
+                    "outputs": (tool, name) not in self.without_outputs,
                     "inside": name not in self.parameters.get(tool, ()),
                 }
                 for name in names
@@ -342,7 +333,7 @@ class Constants:
                     if item[name]
                 }
 
-            result = cls(
+            return cls(
                 {
                     tool: tuple(name for name, item in names.items() if not item["inside"])
                     for tool, names in tools.items()
@@ -353,15 +344,13 @@ class Constants:
                 frozenset(key for key, item in slots.items() if item["list"]),
                 frozenset(key for key, item in slots.items() if item["composed"]),
                 read("fields", str),
-                read("templates", lambda words: tuple(map(str, words))),
                 paths,
                 seen,
+                frozenset(key for key, item in slots.items() if not item.get("texts", True)),
+                frozenset(key for key, item in slots.items() if not item.get("outputs", True)),
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelError(_DAMAGED) from error
-        if any(len(one) < 2 for items in result.templates.values() for one in items):
-            raise ModelError(_DAMAGED)
-        return result
 
 
 class _Counts:
@@ -376,7 +365,9 @@ class _Counts:
         self.types: dict[Parameter, Counter[str]] = defaultdict(Counter)
         self.raw: dict[Parameter, dict[str, Any]] = defaultdict(dict)
         self.fields: dict[Parameter, dict[str, None]] = defaultdict(dict)
-        self._texts: list[tuple[Note, Parameter, Any, str]] = []
+        self.times: Counter[Parameter] = Counter()
+        self.said: set[Parameter] = set()
+        self.referred: set[Parameter] = set()
 
     def parameters(self, tool: str) -> list[str]:
         """Names, in the order in which calls give them; a value often follows from those before."""
@@ -388,6 +379,7 @@ class _Counts:
         note = self._seen.of_run(item)
         tool_of = {call.id: call.tool for call in (*item.plan.earlier, *item.plan.calls)}
         known = _Known(item)
+        said = known.text
         for call in item.plan.calls:
             for one in find_references(call.arguments):
                 if one.path and one.call in tool_of:
@@ -395,8 +387,24 @@ class _Counts:
                     note((tool_of[one.call], _PATH), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
+                self._note_origins((call.tool, parameter), value, said)
                 self._add_value(note, (call.tool, parameter), value, known)
+            for slot, value in iter_parts(call.arguments):
+                self._note_origins((call.tool, slot), value, said)
             known.add(call)
+
+    def _note_origins(self, key: Parameter, value: Any, said: str) -> None:
+        """Whether a slot took a whole output, or what a text says, at least once."""
+        self.times[key] += 1
+        if any(not one.path for one in find_references(value)):
+            self.referred.add(key)
+        if isinstance(value, (list, Mapping)) or key in self.said:
+            return
+        is_date = isinstance(value, str) and type_of(value) == "date"
+        # A number may be written in another way.
+        is_free = is_date or not isinstance(value, (str, bool))
+        if is_free or says(said, str(value).strip().casefold()):
+            self.said.add(key)
 
     def _add_value(
         self, note: Note, key: Parameter, value: Any, known: _Known, depth: int = 0
@@ -415,9 +423,7 @@ class _Counts:
                 if not is_bound:
                     self.raw[one].setdefault(compared, value)
                     note(one, compared)
-        if isinstance(value, str) or (isinstance(value, Mapping) and split_join(value)):
-            self._texts.append((note, key, value, known.text))
-        elif is_filled_object(value) and depth < _MAX_DEPTH:
+        if is_filled_object(value) and depth < _MAX_DEPTH:
             for name, part in value.items():
                 self.fields[key][name] = None
                 note(key, _FIELD + name)
@@ -425,30 +431,6 @@ class _Counts:
         elif isinstance(value, list) and depth < _MAX_DEPTH:
             for item in value[:_MOST_ITEMS]:
                 self._add_value(note, (key[0], f"{key[1]}/{ITEM}"), item, known, depth + 1)
-
-    def templates(
-        self, kept: Mapping[Parameter, Sequence[tuple[str, Any]]]
-    ) -> dict[Parameter, dict[str, Template]]:
-        """The templates of texts that are neither constants nor said as they are."""
-        by_parameter: dict[Parameter, dict[str, Template]] = defaultdict(dict)
-        constants = {key: {form for form, _ in items} for key, items in kept.items()}
-        for note, key, value, said in self._texts:
-            if isinstance(value, str):
-                if canonical(value) in constants.get(key, ()):
-                    continue
-                made = find_templates(value, said)
-            else:
-                parts = split_join(value)
-                made = [] if parts is None else [parts[0]]
-            for template in made:
-                form = _template_key(template)
-                by_parameter[key].setdefault(form, template)
-                note(key, form)
-        return by_parameter
-
-
-def _template_key(template: Template) -> str:
-    return _TEMPLATE + template_form(template)
 
 
 class _Known:

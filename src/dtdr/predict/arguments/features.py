@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -12,11 +11,10 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature_table, features
 from dtdr.predict.arguments.state import LeafKind, RunState
-from dtdr.predict.arguments.texts import RunTexts, name_stems, stem
-from dtdr.predict.arguments.values import fold_text
+from dtdr.predict.arguments.texts import name_stems
 
 LAST_USED = Rows.of_table(feature_table("last used", 10, 10).reshape(-1, 1))
-"""Of a token, by how far it is from the span that the parameter used last, and any."""
+"""Of a span, by how far it is from the span that the slot took last, times 10, and any slot."""
 USAGE = Rows.of_table(
     np.column_stack(
         [np.repeat(feature_table("used", 16), 10), feature_table("used by length", 16, 10).ravel()]
@@ -25,32 +23,15 @@ USAGE = Rows.of_table(
 """Of a span, by whether it was used, times 10, plus its length; shape (160, 2)."""
 
 
-def last_used(count: int, last_own: int, last: int) -> npt.NDArray[np.uint8]:
-    """Positions in ``LAST_USED``; shape (tokens,).
-
-    Args:
-        count: tokens.
-        last_own: the last token of the span that the parameter took last, -1 where there is none.
-        last: the same for any parameter.
-    """
-    if last_own < 0 and last < 0:
-        return np.zeros(count, np.uint8)
-    return 10 * _distances(count, last_own) + _distances(count, last)
+_DISTANCES = (-7, -3, -1, 0, 1, 2, 4, 8)
 
 
-_FAR = 16
-_SIGNED = np.array(
-    [5 + min(4, (-gap).bit_length()) for gap in range(-_FAR, 0)]
-    + [1 + min(4, gap.bit_length()) for gap in range(_FAR)],
-    np.uint8,
-)
-
-
-def _distances(count: int, origin: int) -> npt.NDArray[np.uint8]:
-    """Rounded distances from an origin: 0 without one, 1 to 5 from there on, 6 to 9 before it."""
+def distances(first: npt.NDArray[np.int64], origin: int) -> npt.NDArray[np.int64]:
+    """Rounded distances of tokens from an origin: 1 to 4 before it, 5 to 9 after, 0 without one."""
     if origin < 0:
-        return np.zeros(count, np.uint8)
-    return _SIGNED[np.clip(np.arange(count) - origin, -_FAR, _FAR - 1) + _FAR]
+        return np.zeros_like(first)
+    result: npt.NDArray[np.int64] = 1 + np.digitize(first - origin, _DISTANCES)
+    return result
 
 
 def span_usage(
@@ -73,7 +54,7 @@ def span_usage(
     length = np.minimum(texts.last - texts.first, 9)
     if not state.spans and not spans:
         return length.astype(np.uint8), bool(texts.is_quoted.any())
-    used = np.zeros((4, len(texts.stems) + 1), np.int32)
+    used = np.zeros((4, len(texts.is_quoted) + 1), np.int32)
     earlier = [state.spans.get(key, ()) for key in (("", ""), ("", slot), (tool, slot))]
     for row, taken in enumerate((*earlier, spans)):
         for first, last in taken:
@@ -87,115 +68,30 @@ def span_usage(
 
 
 @lru_cache(maxsize=1 << 14)
-def _fold_constant(form: str) -> tuple[str, frozenset[str]]:
-    """A canonical form as it is looked for in texts, and the stems of its words."""
-    text = form.removesuffix(".0")
-    words = re.findall(r"[^\W_]{3,}", text)
-    return fold_text(text), frozenset(map(stem, words))
-
-
-def find_mention(texts: RunTexts, form: str, used: Collection[int]) -> tuple[str, bool]:
-    """How the texts of a run say a constant.
-
-    Args:
-        texts: of the run.
-        form: of the constant, canonical.
-        used: tokens that arguments took.
-
-    Returns:
-        ``whole``, ``part``, or ``no``; and whether arguments took all its places.
-    """
-    folded, stems = _fold_constant(form)
-    places = texts.folded.find(folded)
-    if not places:
-        is_part = not texts.stem_set.isdisjoint(stems)
-        return ("part" if is_part else "no"), False
-    return "whole", all(place[0] in used for place in places)
-
-
-@lru_cache(maxsize=1 << 14)
-def constant_features(mention: tuple[str, bool], rank: int, is_own: bool, given: int) -> Hashes:
+def constant_features(said: str, rank: int, is_own: bool, given: int) -> Hashes:
     """Features of a constant; shape (features,).
 
     Args:
-        mention: see ``find_mention``.
+        said: whether the texts say it ``whole``, in ``part``, or ``no``.
         rank: among the parameter's constants, at most 4.
         is_own: whether this tool took it in enough runs, not only others.
         given: how often this parameter took it in this run, at most 2.
     """
-    said, is_used = mention
     return features(
         [
             "c",
             f"c0 {is_own} {rank}",
             f"c1 {said} {is_own}",
-            f"c4 {said} {is_used}",
+            f"c4 {said}",
             f"c5 {given} {said}",
-            f"c6 {said} {is_used} {given}",
         ]
     )
 
 
-def output_features(state: RunState, most: int) -> list[Hashes]:
-    """Features of the last calls, each of whose outputs may be the value, or in a list.
-
-    Args:
-        state: what is known before the call.
-        most: calls that are looked at, the last ones.
-
-    Returns:
-        One array of features a call, oldest first.
-    """
-    texts, calls = state.texts, state.calls
-    by_tool: dict[str, list[str]] = {}
-    for past in calls:
-        by_tool.setdefault(past.call.tool, []).append(past.call.id)
-    left = {name: [one for one in ids if not state.uses.get(one)] for name, ids in by_tool.items()}
-    last_tool = calls[-1].call.tool if calls else ""
-    rows: list[Hashes] = []
-    for place in range(max(0, len(calls) - most), len(calls)):
-        past = calls[place]
-        call = past.call
-        name = call.tool
-        ago = len(calls) - place
-        uses = min(state.uses.get(call.id, 0), 2)
-        same, unused = by_tool[name], left[name]
-        names = [
-            f"r0 {name}",
-            f"r1 {name} {min(ago, 4)}",
-            f"r2 {name} {uses}",
-            f"r3 {min(ago, 6)}",
-            f"r5 {name} {min(same.index(call.id), 3)} {min(len(same), 4)}",
-            f"r6 {name} {min(len(unused), 4)} {bool(uses)}",
-            f"r7 {name} {last_tool == name} {ago == 1}",
-        ]
-        if past.anchor is None:
-            names.append(f"rz {name}")
-        else:
-            first, last = past.anchor
-            one, two = texts.neighbour(first, -1), texts.neighbour(first, -2)
-            names += [
-                f"rb {name} {one}",
-                f"rc {name} {texts.neighbour(last, 1)}",
-                f"rd {name} {one} {two}",
-                f"re {one}",
-                f"rg {name} {_round_distance(first - state.last_token)}",
-                f"rh {name} {two}",
-                f"ri {name} {texts.neighbour(first, -3)}",
-            ]
-        rows.append(features(names))
-    return rows
-
-
-def use_features(
-    state: RunState,
-    calls: Sequence[ToolCall],
-    tool: str,
-    slot: str,
-    taken: Sequence[str],
-    joined: Collection[str],
+def output_features(
+    state: RunState, calls: Sequence[ToolCall], tool: str, slot: str, taken: Sequence[str]
 ) -> list[Hashes]:
-    """How often each output was used, by this slot, and in this very call.
+    """Features of calls, each of whose outputs may be the value, or in a list.
 
     Args:
         state: what is known before the call.
@@ -203,73 +99,46 @@ def use_features(
         tool: that is called.
         slot: to be filled.
         taken: the calls whose outputs this call uses already.
-        joined: the calls that the texts join with the one taken last.
+
+    Returns:
+        One array of features a call.
     """
     by_same = state.uses_by.get((tool, slot), ())
+    every: dict[str, list[str]] = {}
     left: dict[str, list[str]] = {}
     for call in calls:
+        every.setdefault(call.tool, []).append(call.id)
         if not state.uses.get(call.id) and call.id not in taken:
             left.setdefault(call.tool, []).append(call.id)
-    last = taken[-1] if taken else ""
     rows, previous = [], ""
-    for call in calls:
-        unused = left.get(call.tool, [""])
-        rows.append(
-            _use_features(
-                call.tool,
-                min(state.uses.get(call.id, 0), 2),
-                call.id in by_same,
-                call.id in taken,
-                unused[0] == call.id,
-                unused[-1] == call.id,
-                bool(last) and previous == last,
-                call.id in joined,
-            )
-        )
+    for place, call in enumerate(calls):
+        name, ago = call.tool, len(calls) - place
+        uses = min(state.uses.get(call.id, 0), 2)
+        same, unused = every[name], left.get(name, [""])
+        is_taken, is_next = call.id in taken, (unused[0] == call.id, unused[-1] == call.id)
+        names = [
+            f"r0 {name}",
+            f"r1 {name} {min(ago, 4)}",
+            f"r2 {name} {uses}",
+            f"r3 {min(ago, 6)}",
+            f"r4 {uses} {call.id in by_same} {is_taken}",
+            f"r5 {name} {min(same.index(call.id), 3)} {min(len(same), 4)}",
+            f"r6 {name} {min(len(unused), 4)} {bool(uses)}",
+            f"r7 {name} {calls[-1].tool == name} {ago == 1}",
+            f"r8 {name} {is_next} {is_taken}",
+            f"r9 {name} {uses} {call.id in by_same} {is_taken}",
+            f"ra {is_next}",
+            f"rb {name} {is_taken}",
+            f"rc {name} {bool(taken) and previous == taken[-1]}",
+        ]
+        rows.append(features(names))
         previous = call.id
     return rows
 
 
-@lru_cache(maxsize=1 << 12)
-def _use_features(
-    producer: str,
-    uses: int,
-    by_same: bool,
-    is_taken: bool,
-    is_first: bool,
-    is_last: bool,
-    follows: bool,
-    is_joined: bool,
-) -> Hashes:
-    return features(
-        [
-            f"r4 {uses} {by_same} {is_taken}",
-            f"r9 {producer} {uses} {by_same} {is_taken}",
-            f"ry {producer} {is_taken}",
-            f"r8 {producer} {is_first} {is_last} {is_taken}",
-            f"rx {is_first} {is_last}",
-            f"rw {producer} {follows}",
-            f"rs {producer} {is_joined} {is_taken}",
-            f"ro {is_joined} {is_taken}",
-        ]
-    )
-
-
-def _round_distance(distance: int) -> str:
-    sign = "0" if distance == 0 else "+" if distance > 0 else "-"
-    return f"{sign}{min(4, abs(distance).bit_length())}"
-
-
 @lru_cache(maxsize=1 << 14)
 def argument_features(
-    tool: str,
-    name: str,
-    ago: int,
-    lag: int,
-    uses: int,
-    same_tool: bool,
-    parameter: str,
-    shape: str,
+    tool: str, name: str, ago: int, uses: int, same_tool: bool, parameter: str
 ) -> Hashes:
     """Features of an earlier argument; shape (features,).
 
@@ -277,11 +146,9 @@ def argument_features(
         tool: that it was given to.
         name: of the argument.
         ago: calls since then, at most 4; 5 more where it was for an earlier query.
-        lag: how many more calls its tool had by then than the tool to be called has; 9 for many.
         uses: how often earlier calls of the tool to be called repeated it, at most 2.
         same_tool: whether the tool is the one to be called.
         parameter: to be filled.
-        shape: see ``shape_of``.
     """
     place = f"{tool}.{name}"
     same = name == parameter.rpartition("/")[2]
@@ -289,14 +156,10 @@ def argument_features(
         [
             f"a0 {place}",
             f"a1 {place} {ago}",
-            f"a2 {place} {lag}",
             f"a3 {same} {same_tool} {uses}",
             f"a4 {place} {uses}",
             f"a5 {same} {ago}",
-            f"a6 {same} {lag == 0}",
-            f"a7 {place} {lag == 0} {uses > 0}",
             f"a8 {bool(name_stems(name) & name_stems(parameter))}",
-            f"shape {shape}",
         ]
     )
 
@@ -311,33 +174,32 @@ def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
         is_used: whether any argument took it.
         slot: to be filled.
     """
-    tool, pattern, key, position, said, shape, status, is_large = kind
+    tool, pattern, key, said = kind
     name = slot.removesuffix("/*").rpartition("/")[2]
     shares = name_stems(key) & name_stems(name)
     by_name = "same" if key == name else "part" if shares else "other"
-    names = [
-        f"l0 {tool} {pattern}",
-        f"l1 {pattern} {position}",
-        f"l2 {by_name}",
-        f"l3 {by_name} {said}",
-        f"l4 {said}",
-        f"l5 {key} {said}",
-        f"l6 {ago}",
-        f"l7 {by_name} {ago}",
-        f"l8 {tool} {pattern} {ago}",
-        f"l9 {is_used} {said}",
-        f"la {tool} {pattern} {said}",
-        f"lb {key}",
-        f"lc {tool} {pattern} {is_used}",
-        f"ld {position} {is_large}",
-        f"shape {shape}",
-    ]
-    return features(names + [f"le {pattern} {one}" for one in status])
+    return features(
+        [
+            f"l0 {tool} {pattern}",
+            f"l1 {pattern}",
+            f"l2 {by_name}",
+            f"l3 {by_name} {said}",
+            f"l4 {said}",
+            f"l5 {key} {said}",
+            f"l6 {ago}",
+            f"l7 {by_name} {ago}",
+            f"l8 {tool} {pattern} {ago}",
+            f"l9 {is_used} {said}",
+            f"la {tool} {pattern} {said}",
+            f"lb {key}",
+            f"lc {tool} {pattern} {is_used}",
+        ]
+    )
 
 
 def _flag_features(code: int) -> Hashes:
     given, first, follows, mentions = code & 1, code & 2, code & 4, code >> 3
-    late, all_texts, here = mentions % 3, mentions // 3 % 3, mentions // 9
+    late, all_texts = mentions % 3, mentions // 3
     return features(
         [
             f"f0 {given}",
@@ -347,18 +209,17 @@ def _flag_features(code: int) -> Hashes:
             f"f4 {mentions} {given}",
             f"f5 {given} {first} {follows}",
             f"f6 {all_texts} {late}",
-            f"f7 {here} {given}",
         ]
     )
 
 
-FLAGS = Rows.of([_flag_features(code) for code in range(8 * 27)])
+FLAGS = Rows.of([_flag_features(code) for code in range(8 * 9)])
 """Features of a part of an output in its list and record.
 
 By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not
-take, plus 4 where it follows the one taken last, plus 8 times its mentions: of how much the query
-and the last message say of its record, all texts, and all texts among the records of its output,
-each 2 where no other record has more, 1 for some, 0 for none, as digits to the base 3.
+take, plus 4 where it follows the one taken last, plus 8 times its mentions: how much the query and
+the last message say of its record, plus 3 times how much all texts do; 2 where no other record has
+more, 1 for some, 0 for none.
 """
 
 

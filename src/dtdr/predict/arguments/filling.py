@@ -7,7 +7,6 @@ of a call is the product of those of its decisions; the search keeps several cal
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall, find_references, is_reference
-from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.predict.arguments.candidates import (
     AROUND,
     LIST,
     NOTHING_DECIDED,
     OBJECT,
     OMITTED,
-    TEMPLATE,
     UNKNOWN,
     CallCandidates,
     Candidates,
@@ -32,20 +29,12 @@ from dtdr.predict.arguments.candidates import (
 from dtdr.predict.arguments.constants import Constants, is_filled_object
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
-from dtdr.predict.arguments.state import ITEM, iter_parts
-from dtdr.predict.arguments.templates import (
-    Template,
-    fill_template,
-    read_template,
-    template_form,
-)
+from dtdr.predict.arguments.state import ITEM
 from dtdr.predict.arguments.values import (
     canonical,
     convert,
     fits,
     resolve_references,
-    says,
-    type_of,
 )
 
 MAX_ITEMS = 20
@@ -61,8 +50,6 @@ _LEAST_BRANCH = 0.2
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
-_LEAST_TEXT = 0.3
-"""Of a text of learned words around values; a less probable one is not proposed."""
 _AGAINST_NONE = 0.5
 """Of a part of an output, against that no candidate is right. On an inner fold of TRAJECT-Bench
 .547 of the plans had all dependencies without it, .573 with it, and .580 with 1, which lost a call
@@ -71,8 +58,6 @@ _LEAST_PLAIN = 0.5
 """Of a whole output, against a text that is written around it."""
 _LEAST_PART = 0.5
 """Of a further output in such a text, against the most probable one."""
-_ENOUGH = 10
-"""Times that a slot is seen before what it never takes is left out."""
 _NEGLIGIBLE = 5e-3
 """Of a candidate; the probabilities of others are added up where they hold the same value."""
 
@@ -138,18 +123,6 @@ class PartialCall:
     choices: tuple[tuple[Slot, Choice], ...] = ()
 
 
-def value_slot(slot: str, template: Template, number: int) -> str:
-    """The name under which a value in a text is decided."""
-    return f"{slot}\x00{template_form(template)}\x00{number}"
-
-
-def find_template(constants: Constants, tool: str, slot: str, form: str) -> Template:
-    """The template of a form."""
-    wanted = form.removeprefix(TEMPLATE)
-    templates = constants.templates[tool, slot]
-    return next(one for one in templates if template_form(one) == wanted)
-
-
 def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> list[Slot]:
     """The slots that a decision adds: parts of what is put together, and a list's next item."""
     name, path, number, depth = slot
@@ -160,12 +133,6 @@ def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> l
         inner = [
             Slot(f"{name}/{part}", (*path, part), number, depth + 1)
             for part in constants.fields[tool, name]
-        ]
-    elif form.startswith(TEMPLATE):
-        template = find_template(constants, tool, name, form)
-        inner = [
-            Slot(value_slot(name, template, place), (*path, f"\x00{place}"), number, depth + 1)
-            for place in range(len(template) - 1)
         ]
     is_item = name.endswith(f"/{ITEM}") and form not in (OMITTED, UNKNOWN)
     if is_item and isinstance(path[-1], int) and path[-1] + 1 < MAX_ITEMS:
@@ -185,9 +152,7 @@ class CallFiller:
     def __init__(
         self, ranker: CandidateRanker, candidates: CallCandidates, constants: Constants
     ) -> None:
-        self._ranker = ranker
-        self._candidates = candidates
-        self._constants = constants
+        self._ranker, self._candidates, self._constants = ranker, candidates, constants
 
     def fill(self, parameters: Sequence[str]) -> PartialCall:
         """The most probable call that the search finds."""
@@ -261,7 +226,7 @@ def choose(
         share, place = totals[form], place_of[form]
         value, source = candidates.read(place)[1], candidates.source(place)
         against = _AGAINST_NONE * unknown if source.kind == "output" else 0.0
-        if share < max(least, against, _LEAST_TEXT if form.startswith(TEMPLATE) else 0.0):
+        if share < max(least, against):
             continue
         span: tuple[int, int] | None = None
         if source.kind in ("query", "message"):
@@ -339,61 +304,12 @@ def _build(
                 fields[name] = part[0]
                 sources += part[1]
         return (fields, sources) if fields else None
-    if choice.form.startswith(TEMPLATE):
-        template = find_template(constants, tool, slot.name, choice.form)
-        values = []
-        for number in range(len(template) - 1):
-            part = _build(constants, tool, parts, (*path, f"\x00{number}"))
-            if part is None:
-                return None
-            values.append(part[0])
-            sources += part[1]
-        text = fill_template(template, values)
-        return None if text is None else (text, [*sources, Source("constant")])
     if choice.is_unknown or choice.form == OMITTED:
         return None
     return convert(choice.value, constants.types.get((tool, slot.name), "")), list(choice.sources)
 
 
 # -- learning ------------------------------------------------------------------------------------
-
-
-Slots = frozenset[tuple[str, str]]
-"""Tools and their slots."""
-
-
-def find_untaken(
-    demonstrations: Sequence[Demonstration], known: tuple[Slots, Slots] | None = None
-) -> tuple[Slots, Slots]:
-    """The slots that never take what a text says, and those that never take a whole output.
-
-    Args:
-        demonstrations: to learn from.
-        known: those of earlier demonstrations; without any, a slot has to be seen often enough.
-    """
-    seen: Counter[tuple[str, str]] = Counter()
-    said: set[tuple[str, str]] = set()
-    referred: set[tuple[str, str]] = set()
-    for item in demonstrations:
-        contents = [one.content for one in item.before if isinstance(one, Message)]
-        text = "\n".join((item.query, *contents)).casefold()
-        for call in item.plan.calls:
-            parts = [*call.arguments.items(), *iter_parts(call.arguments)]
-            for slot, value in parts:
-                key = (call.tool, slot)
-                seen[key] += 1
-                if key not in referred and any(not one.path for one in find_references(value)):
-                    referred.add(key)
-                if isinstance(value, (list, Mapping)) or key in said:
-                    continue
-                form = str(value).strip().casefold()
-                is_date = isinstance(value, str) and type_of(value) == "date"
-                # A number may be written in another way.
-                if is_date or not isinstance(value, (str, bool)) or says(text, form):
-                    said.add(key)
-    often = frozenset(key for key, count in seen.items() if count >= _ENOUGH)
-    spans, outputs = known or (often, often)
-    return spans - said, outputs - referred
 
 
 def iter_examples(
@@ -409,12 +325,10 @@ def iter_examples(
         slot, written = given.pop(0)
         found = candidates.find(slot.name, decided, slot.number)
         value = written if written == OMITTED else resolve_references(written, state.by_id)
-        form, forms = _wanted_forms(constants, found, written, value)
+        form, forms = _wanted_forms(found, written, value)
         targets = found.targets(forms)
         yield Example.of(found, targets)
-        composed = next(
-            (one for one in sorted(forms) if one.startswith((LIST, OBJECT, TEMPLATE))), None
-        )
+        composed = next((one for one in (LIST, OBJECT) if one in forms), None)
         references = find_references(written) if written != OMITTED else []
         used = [one.call for one in references if one.path is None and one.call in state.by_id]
         if composed is not None:
@@ -424,9 +338,7 @@ def iter_examples(
         decided = decided.add(found, form, slot.number, used, span)
 
 
-def _wanted_forms(
-    constants: Constants, candidates: Candidates, written: Any, value: Any
-) -> tuple[str, set[str]]:
+def _wanted_forms(candidates: Candidates, written: Any, value: Any) -> tuple[str, set[str]]:
     """The canonical form of a demonstrated value, and all forms by which it may be reached."""
     if isinstance(written, str) and written == OMITTED:
         return OMITTED, {OMITTED}
@@ -441,12 +353,7 @@ def _wanted_forms(
             forms.add(OBJECT)
         return form, forms
     outputs = [] if is_reference(value) else find_references(value)
-    for template in constants.templates.get((candidates.tool, candidates.slot), ()):
-        parts = read_template(template, value)
-        is_made = parts is not None and all(candidates.has(canonical(part)) for part in parts)
-        if is_made and (outputs or not candidates.has(form)):
-            forms.add(TEMPLATE + template_form(template))
-    if outputs and len(forms) == 1:
+    if outputs:
         around = [AROUND + canonical({"$ref": one.call}) for one in outputs]
         return around[0], {*around}
     return form, forms
@@ -456,16 +363,11 @@ def _read_parts(
     constants: Constants, tool: str, slot: Slot, composed: str, value: Any
 ) -> Iterator[tuple[Slot, Any]]:
     """The parts of a demonstrated value, by the slots that its decision adds."""
-    values: list[Any] = []
-    if composed.startswith(TEMPLATE):
-        values = read_template(find_template(constants, tool, slot.name, composed), value) or []
-    for place, part in enumerate(following_slots(constants, tool, slot, composed)):
+    for part in following_slots(constants, tool, slot, composed):
         if part.name == slot.name:
             continue  # the next item of a list is there already
         if composed == LIST:
             for number, item in enumerate([*value, OMITTED]):
                 yield Slot(part.name, (*slot.path, number), number, part.depth), item
-        elif composed == OBJECT:
-            yield part, value.get(part.path[-1], OMITTED)
         else:
-            yield part, values[place]
+            yield part, value.get(part.path[-1], OMITTED)

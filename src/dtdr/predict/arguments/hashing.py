@@ -47,10 +47,9 @@ def parameter_keys(tool: str, parameter: str) -> Hashes:
 
     The parameter of this tool, the parameter of that name in any tool, and any parameter: a
     parameter that was never seen has weights from the last two. Of a field of an object the name
-    is that of the field, and of a value in a text that of the text's parameter.
+    is that of the field.
     """
-    base, _, template = parameter.partition("\x00")
-    name = base.rpartition("/")[2] + ("\x00" if template else "")
+    name = parameter.rpartition("/")[2]
     return features([f"tool:{tool}\x00{parameter}", f"name:{name}", "any"])
 
 

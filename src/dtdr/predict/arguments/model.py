@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,22 +13,21 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
-from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CandidateFinder
+from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
 from dtdr.predict.arguments.confidence import CallScorer, Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import (
     CallFiller,
     Choice,
     assemble,
-    find_untaken,
     iter_examples,
 )
 from dtdr.predict.arguments.hashing import BUCKETS
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
-from dtdr.predict.arguments.state import RunState, is_exact, iter_calls
+from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
 from dtdr.predict.arguments.values import convert
 
 EPOCHS = 4
@@ -77,7 +76,7 @@ class ArgumentModel:
     to it. Nothing is ever made up: a value stands in the run or in the demonstrations.
 
     Args:
-        finder: finds candidates.
+        constants: what demonstrations show of slots.
         ranker: scores them.
         tools: for parameters that no demonstration gave.
         confidence: calibrates the scores of calls.
@@ -88,14 +87,14 @@ class ArgumentModel:
 
     def __init__(
         self,
-        finder: CandidateFinder,
+        constants: Constants,
         ranker: CandidateRanker,
         tools: Sequence[Tool] = (),
         confidence: Confidence | None = None,
         names: Mapping[str, str] | None = None,
         scorer: CallScorer | None = None,
     ) -> None:
-        self.finder = finder
+        self.constants = constants
         self.ranker = ranker
         self.confidence = confidence
         self.scorer = scorer
@@ -125,8 +124,7 @@ class ArgumentModel:
         constants = Constants.fit(
             demonstrations, min_runs=options.min_runs, min_groups=options.min_groups
         )
-        finder = CandidateFinder(constants, *find_untaken(demonstrations))
-        model = cls(finder, CandidateRanker(), tools)
+        model = cls(constants, CandidateRanker(), tools)
         if len(demonstrations) > _MOST_RUNS:
             draw = np.random.default_rng(seed).choice(len(demonstrations), _MOST_RUNS, False)
             demonstrations = [demonstrations[place] for place in np.sort(draw).tolist()]
@@ -151,12 +149,10 @@ class ArgumentModel:
         runs, those of ``fit`` among them.
         """
         demonstrations = [self._with_learned_names(item) for item in demonstrations]
-        before = self.finder.without_spans, self.finder.without_outputs
-        constants = self.finder.constants.update(demonstrations)
-        finder = CandidateFinder(constants, *find_untaken(demonstrations, before))
+        constants = self.constants.update(demonstrations)
         tools = tuple(self.tools.values())
         model = ArgumentModel(
-            finder, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
+            constants, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
         )
         model._train(demonstrations, seed)
         return model
@@ -176,21 +172,15 @@ class ArgumentModel:
         # Another tool that takes a name which is free now has to be learned.
         names |= {before: f"{before}\x00" for before in renamed} | learned
         gone = {self.names.get(name, name) for name in removed}
-        before = self.finder.without_spans, self.finder.without_outputs
-        finder = CandidateFinder(self.finder.constants.without(gone), *before)
-        return ArgumentModel(finder, self.ranker, tools, self.confidence, names, self.scorer)
+        constants = self.constants.without(gone)
+        return ArgumentModel(constants, self.ranker, tools, self.confidence, names, self.scorer)
 
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
         if not self.names:
             return item
-        calls = [
-            replace(call, tool=self.names.get(call.tool, call.tool)) for call in item.plan.calls
-        ]
+        calls = [rename(call, self.names) for call in item.plan.calls]
         before = [
-            replace(one, tool=self.names.get(one.tool, one.tool))
-            if isinstance(one, ToolCall)
-            else one
-            for one in item.before
+            rename(one, self.names) if isinstance(one, ToolCall) else one for one in item.before
         ]
         return replace(item, plan=replace(item.plan, calls=tuple(calls)), before=tuple(before))
 
@@ -198,9 +188,9 @@ class ArgumentModel:
         """Learn from every decision of every call."""
         examples: list[Example] = []
         for state, call in iter_calls(demonstrations):
-            candidates = self.finder.call(state, call.tool)
-            parameters = self._parameters(call)
-            examples += iter_examples(candidates, self.finder.constants, call, parameters)
+            candidates = CallCandidates(state, call.tool, self.constants)
+            parameters = self._parameters(call.tool, call.arguments)
+            examples += iter_examples(candidates, self.constants, call, parameters)
             if len(examples) >= _MOST_DECISIONS:
                 self.ranker.train(examples, EPOCHS, seed)
                 examples.clear()
@@ -262,27 +252,27 @@ class ArgumentModel:
             raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
         return None if self.confidence is None else self.confidence.threshold(exact)
 
-    def _parameters(self, call: ToolCall) -> list[str]:
-        """Parameters in the order they are decided: those of the demonstrations, then others."""
-        return list(dict.fromkeys((*self._known_parameters(call.tool), *call.arguments)))
+    def _declared(self, tool: str) -> dict[str, Parameter]:
+        return (
+            {item.name: item for item in self.tools[tool].parameters} if tool in self.tools else {}
+        )
 
-    def _known_parameters(self, tool: str) -> list[str]:
-        seen = self.finder.constants.parameters.get(tool, ())
-        declared = self.tools[tool].parameters if tool in self.tools else ()
-        return list(dict.fromkeys((*seen, *(item.name for item in declared))))
+    def _parameters(self, tool: str, given: Iterable[str] = ()) -> list[str]:
+        """Parameters in the order they are decided: those of the demonstrations, then others."""
+        seen = self.constants.parameters.get(tool, ())
+        return list(dict.fromkeys((*seen, *self._declared(tool), *given)))
 
     def _must_be_given(self, tool: str, parameter: str) -> bool:
         """Whether the tool requires a parameter that no demonstration gave."""
-        if parameter in self.finder.constants.parameters.get(tool, ()) or tool not in self.tools:
+        if parameter in self.constants.parameters.get(tool, ()):
             return False
-        return any(item.required for item in self.tools[tool].parameters if item.name == parameter)
+        declared = self._declared(tool).get(parameter)
+        return declared is not None and declared.required
 
     def _type_of(self, tool: str, parameter: str) -> str:
         """The type of the values in demonstrations; else what the tool declares."""
-        if (tool, parameter) in self.finder.constants.types:
-            return self.finder.constants.types[tool, parameter]
-        declared = self.tools[tool].parameters if tool in self.tools else ()
-        return next((item.type for item in declared if item.name == parameter), "")
+        declared = self._declared(tool).get(parameter)
+        return self.constants.types.get((tool, parameter), declared.type if declared else "")
 
     def _fill(self, tool: str, state: RunState) -> _Filled:
         arguments: dict[str, Any] = {}
@@ -290,9 +280,9 @@ class ArgumentModel:
         contains: dict[str, tuple[Source, ...]] = {}
         unknown: list[str] = []
         shares: dict[str, float] = {}
-        constants = self.finder.constants
-        filler = CallFiller(self.ranker, self.finder.call(state, tool), constants)
-        decided = filler.fill(self._known_parameters(tool))
+        constants = self.constants
+        filler = CallFiller(self.ranker, CallCandidates(state, tool, constants), constants)
+        decided = filler.fill(self._parameters(tool))
         joint = math.exp(decided.score)
         for parameter, choice in assemble(constants, tool, decided):
             if choice.form == OMITTED and self._must_be_given(tool, parameter):
@@ -323,7 +313,7 @@ class ArgumentModel:
         """The arrays to save."""
         empty = np.zeros((4, 0))
         buckets, weights = self.ranker.arrays()
-        seen = self.finder.constants.seen or SeenValues(0, 0)
+        seen = self.constants.seen or SeenValues(0, 0)
         return {
             "buckets": buckets,
             "weights": weights.astype(np.float16),
@@ -333,12 +323,10 @@ class ArgumentModel:
 
     def config(self) -> dict[str, Any]:
         """The JSON object to save: constants, and the names that the arrays speak of."""
-        seen = self.finder.constants.seen
+        seen = self.constants.seen
         return {
-            "constants": self.finder.constants.to_dict(),
-            "paths": {tool: list(items) for tool, items in self.finder.constants.paths.items()},
-            "without_spans": sorted(map(list, self.finder.without_spans)),
-            "without_outputs": sorted(map(list, self.finder.without_outputs)),
+            "constants": self.constants.to_dict(),
+            "paths": {tool: list(items) for tool, items in self.constants.paths.items()},
             "min_runs": 0 if seen is None else seen.min_runs,
             "min_groups": 0 if seen is None else seen.min_groups,
             "names": self.names,
@@ -367,10 +355,6 @@ class ArgumentModel:
             seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
             scorer = {str(name): float(one) for name, one in config.get("scorer", {}).items()}
             paths = {str(tool): tuple(map(str, items)) for tool, items in config["paths"].items()}
-            untaken = [
-                {(str(tool), str(slot)) for tool, slot in config.get(name, ())}
-                for name in ("without_spans", "without_outputs")
-            ]
             constants = Constants.from_dict(config["constants"], seen if least[0] else None, paths)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError("its part about arguments is damaged; fit it again") from error
@@ -385,7 +369,7 @@ class ArgumentModel:
         if not fits:
             raise ModelError("its part about arguments is damaged; fit it again")
         return cls(
-            CandidateFinder(constants, *untaken),
+            constants,
             CandidateRanker(buckets, weights),
             tools,
             Confidence(confidence) if confidence.shape[1] else None,

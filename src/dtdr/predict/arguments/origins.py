@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 from dtdr.data.calls import ToolCall, is_reference
@@ -44,34 +45,32 @@ def iter_origins(
     text = "\n".join(said).casefold()
     earlier = [item for item in before if isinstance(item, ToolCall)] + list(calls)
     tools = {item.id: item.tool for item in earlier}
-    outputs: list[tuple[str, str]] | None = None
-    given: set[str] | None = None
-    for name, value in _iter_values(call):
+
+    @cache
+    def outputs() -> list[tuple[str, str]]:
+        return [(one.tool, _text(one.output)) for one in reversed(earlier)]
+
+    @cache
+    def given() -> set[str]:
+        values = (value for one in earlier for _, value in _iter_values(one))
+        return {_text(value) for value in values if not is_reference(value)}
+
+    def origin(value: Any) -> str:
         if is_reference(value):
-            yield name, f"{OUTPUT}{tools.get(str(value['$ref']), '')}"
-            continue
+            return f"{OUTPUT}{tools.get(str(value['$ref']), '')}"
         wanted = _text(value)
         if isinstance(value, bool) or not wanted:
-            yield name, OTHER
-            continue
+            return OTHER
         if wanted in text:
-            yield name, USER
-            continue
-        if outputs is None:
-            outputs = [(one.tool, _text(one.output)) for one in reversed(earlier)]
-        origin = OTHER
+            return USER
         if len(wanted) >= SHORTEST:
-            origin = next((f"{OUTPUT}{tool}" for tool, said_ in outputs if wanted in said_), "")
-        if not origin or origin == OTHER:
-            if given is None:
-                given = {
-                    _text(leaf)
-                    for one in earlier
-                    for _, leaf in _iter_values(one)
-                    if not is_reference(leaf)
-                }
-            origin = ARGUMENT if wanted in given else OTHER
-        yield name, origin
+            for tool, returned in outputs():
+                if wanted in returned:
+                    return f"{OUTPUT}{tool}"
+        return ARGUMENT if wanted in given() else OTHER
+
+    for name, value in _iter_values(call):
+        yield name, origin(value)
 
 
 def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:

@@ -23,7 +23,6 @@ from dtdr.predict.arguments.values import (
     canonical,
     output_leaves,
     resolve_references,
-    shape_of,
 )
 
 ITEM = "*"
@@ -34,14 +33,11 @@ MAX_USED = 200
 """Spans that were used, the last ones, as far as they are remembered of a parameter."""
 _VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
 """Keys that name one record of many: positions, and identifiers such as ``credit_card_4421486``."""
-_STATUS_KEYS = frozenset(("status", "state", "available", "active", "type", "kind"))
-_LONGEST_STATUS = 16
 _LONGEST_TELLING = 60
 """Characters of a value whose words are looked for in the texts."""
-_LARGE = 20
 MOST_PARTS = MAX_LEAVES + 1
 """More than the patterns and records of an output."""
-FORM, KIND, GROUP, PLACE, RECORD, LIST, HERE = range(7)
+FORM, KIND, GROUP, PLACE, RECORD, LIST = range(6)
 """Columns of ``OutputParts.numbers``."""
 _FADING = 0.7
 """What a word of an earlier message counts for, message by message."""
@@ -54,21 +50,13 @@ class LeafKind(NamedTuple):
         tool: whose output it is.
         pattern: the JSON Pointer with ``*`` for positions and keys that name one record.
         key: its last name; empty where that is a variable.
-        position: its first position, at most 4; -1 where it has none.
         said: who said the value, ``no`` where it was not said.
-        shape: what the value looks like.
-        status: truth values and states of its record, as ``key=value``.
-        is_large: whether the output has many parts.
     """
 
     tool: str
     pattern: str
     key: str
-    position: int
     said: str
-    shape: str
-    status: tuple[str, ...]
-    is_large: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,10 +70,10 @@ class OutputParts:
         sources: where they stand.
         values: as they stand there.
         forms: canonical.
-        numbers: seven columns, shape (n, 7): the numbers of their forms and of their ``LeafKind``;
+        numbers: six columns, shape (n, 6): the numbers of their forms and of their ``LeafKind``;
             the numbers of their patterns, and the places among those of the pattern; the numbers of
-            their records; those of the lists that the records are in, whichever call returned them;
-            and how much was said of the record among those of its list, see ``rank_in_groups``.
+            their records; and those of the lists that the records are in, whichever call returned
+            them.
         mentions: how much of the record the query and the last message say, and all texts;
             shape (n, 2).
     """
@@ -106,7 +94,6 @@ class PastCall:
         forms: their canonical forms.
         plain: names of those that a later call may repeat: no truth values, nothing empty, and
             nothing with a reference in it.
-        anchor: first and last token of the span that its first argument stands in, or None.
         parts: of its output; None where the output is not known.
         is_earlier: whether it was made for an earlier query.
     """
@@ -115,7 +102,6 @@ class PastCall:
     arguments: Mapping[str, Any]
     forms: Mapping[str, str]
     plain: tuple[str, ...]
-    anchor: tuple[int, int] | None
     parts: OutputParts | None
     is_earlier: bool
 
@@ -177,8 +163,7 @@ class RunState:
         result.texts = self.texts
         result._clear()
         for past in self.calls:
-            call = replace(past.call, tool=names.get(past.call.tool, past.call.tool))
-            result.add(call, is_earlier=past.is_earlier)
+            result.add(rename(past.call, names), is_earlier=past.is_earlier)
         return result
 
     def add_calls_of(self, run: Run) -> None:
@@ -213,12 +198,12 @@ class RunState:
                 key = (call.tool, parameter)
                 self.uses_by[key] = self.uses_by.get(key, frozenset()).union(referred)
         forms = {name: canonical(value) for name, value in arguments.items()}
-        anchor = self._note_values(call.tool, arguments)
+        self._note_values(call.tool, arguments)
         parts = None
         if call.output is not None:
             parts = self.read_parts(call, list(output_leaves(call.output)))
         plain = tuple(name for name, value in arguments.items() if _is_plain(value))
-        self.calls.append(PastCall(call, arguments, forms, plain, anchor, parts, is_earlier))
+        self.calls.append(PastCall(call, arguments, forms, plain, parts, is_earlier))
         self.by_id[call.id] = call
         self.step_memo.clear()
 
@@ -233,9 +218,8 @@ class RunState:
         spans = [(int(texts.first[place]), int(texts.last[place])) for place in places]
         return next((span for span in spans if span not in used), spans[0] if spans else None)
 
-    def _note_values(self, tool: str, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Take note of the values and the spans they stand in; the first of these spans."""
-        anchor = None
+    def _note_values(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Take note of the values and the spans they stand in."""
         for slot, value in iter_parts(arguments):
             form = canonical(value)
             self.values[tool, slot] = (*self.values.get((tool, slot), ())[-MAX_USED:], form)
@@ -245,39 +229,24 @@ class RunState:
             if span is not None:
                 for key in ((tool, slot), ("", slot), ("", "")):
                     self.spans[key] = (*self.spans.get(key, ())[-MAX_USED:], span)
-                anchor = anchor or span
-        if anchor is not None:
-            self.last_token = self.spans["", ""][-1][1]
-        return anchor
+                self.last_token = span[1]
 
     def read_parts(self, call: ToolCall, found: Sequence[tuple[str, Any]]) -> OutputParts:
         """The parts of what a call returned, by their JSON Pointers."""
         tool, said = call.tool, self.texts.said
-        statuses: dict[str, list[str]] = {}
         words: dict[str, set[str]] = {}
-        rows: list[tuple[str, Any, str, str, str, str, int]] = []
-        for pointer, value in found:
-            pattern, key, record, position = _read_pointer(pointer)
-            form = canonical(value)
-            if isinstance(value, bool) or (
-                key.casefold() in _STATUS_KEYS and len(form) <= _LONGEST_STATUS
-            ):
-                statuses.setdefault(record, []).append(f"{key}={form}")
-            if isinstance(value, bool):
-                continue
-            if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
-                words.setdefault(record, set()).update(telling_words(value))
-            rows.append((pointer, value, form, pattern, key, record, position))
-        scores = self._score_mentions(words)
-        is_large = len(rows) > _LARGE
         groups: Counter[str] = Counter()
-        numbers, mentions = [], []
         group_of: dict[str, int] = {}
         record_of: dict[str, int] = {}
-        for _, value, form, pattern, key, record, position in rows:
-            status = tuple(statuses.get(record, ())[:3])
-            teller = said.get(form, "no")
-            kind = LeafKind(tool, pattern, key, position, teller, shape_of(value), status, is_large)
+        sources, values, forms, records, rows = [], [], [], [], []
+        for pointer, value in found:
+            if isinstance(value, bool):
+                continue
+            pattern, key, record = _read_pointer(pointer)
+            form = canonical(value)
+            if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
+                words.setdefault(record, set()).update(telling_words(value))
+            kind = LeafKind(tool, pattern, key, said.get(form, "no"))
             row = (
                 self.number(form),
                 self.kinds.setdefault(kind, len(self.kinds)),
@@ -285,20 +254,18 @@ class RunState:
                 groups[pattern],
                 record_of.setdefault(record, len(record_of)),
                 self.number(("of", tool, _read_pointer(f"/{record}")[0])),
-                0,
             )
             groups[pattern] += 1
-            numbers.append(row)
-            mentions.append(scores.get(record, (0.0, 0.0)))
-        table, shares = np.array(numbers, np.int64).reshape(-1, 7), np.array(mentions)
-        shares = shares.reshape(-1, 2)
-        table[:, HERE] = rank_in_groups(shares[:, 1], table[:, LIST])
+            sources.append(Source("output", call.id, pointer))
+            values.append(value)
+            forms.append(form)
+            records.append(record)
+            rows.append(row)
+        scores = self._score_mentions(words)
+        mentions = np.array([scores.get(record, (0.0, 0.0)) for record in records])
+        table = np.array(rows, np.int64).reshape(-1, 6)
         return OutputParts(
-            tuple(Source("output", call.id, row[0]) for row in rows),
-            tuple(row[1] for row in rows),
-            tuple(row[2] for row in rows),
-            table,
-            shares,
+            tuple(sources), tuple(values), tuple(forms), table, mentions.reshape(-1, 2)
         )
 
     def _score_mentions(self, words: Mapping[str, set[str]]) -> dict[str, tuple[float, float]]:
@@ -330,6 +297,11 @@ def _is_plain(value: Any) -> bool:
     return next(iter_references(value), None) is None
 
 
+def rename(call: ToolCall, names: Mapping[str, str]) -> ToolCall:
+    """A call by another name of its tool; the same where none is given."""
+    return replace(call, tool=names.get(call.tool, call.tool))
+
+
 def rank_in_groups(
     scores: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
@@ -341,8 +313,8 @@ def rank_in_groups(
 
 
 @lru_cache(maxsize=1 << 14)
-def _read_pointer(pointer: str) -> tuple[str, str, str, int]:
-    """The pattern of a JSON Pointer, its last name, its record, and its first position."""
+def _read_pointer(pointer: str) -> tuple[str, str, str]:
+    """The pattern of a JSON Pointer, its last name, and its record."""
     keys = pointer.split("/")[1:]
     variable = [_VARIABLE.fullmatch(key) is not None for key in keys]
     depth = max((place + 1 for place in range(len(keys) - 1) if variable[place]), default=0)
@@ -350,8 +322,7 @@ def _read_pointer(pointer: str) -> tuple[str, str, str, int]:
         ITEM if is_variable else name for name, is_variable in zip(keys, variable, strict=True)
     )
     key = "" if not keys or variable[-1] else keys[-1]
-    position = next((min(int(name[:9]), 4) for name in keys if name.isdecimal()), -1)
-    return pattern, key, "/".join(keys[:depth]), position
+    return pattern, key, "/".join(keys[:depth])
 
 
 def iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

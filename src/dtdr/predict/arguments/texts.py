@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature, features
-from dtdr.predict.arguments.values import FoldedText, canonical, letters_of
+from dtdr.predict.arguments.values import canonical, letters_of
 
 MAX_TOKENS = 400
 """Of one text; a longer one is read from its start."""
@@ -29,9 +29,6 @@ _TOKEN = re.compile(
     r"(?:[/~#](?=\w)|(?<![\w)])-(?=\d))?\w+(?:[.@\-_/:&+]\w+|['’](?!s\b)\w+)*|['’]s\b|\S"
 )
 """Words with what joins their parts, paths, numbers with a minus sign, and single marks."""
-_IRREGULAR_SPACE = re.compile(r"\s\s|[^\S ]")
-_NUMERIC = frozenset("0123456789+-.")
-"""What a number begins with."""
 _OPENING = {'"': '"', "“": "”", "'": "'", "‘": "’", "`": "`"}
 _NEVER_LAST = frozenset(
     ["and", "or", "the", "a", "an", "of", "to", "in", "with", ",", ".", ";", ":", "!", "?", "("]
@@ -50,7 +47,6 @@ class TokenizedText:
         text: as it was given.
         tokens: n of them.
         lower: the tokens in lower case.
-        stems: the first letters of the tokens, by which words are compared.
         is_quoted: whether each token stands between quotation marks; shape (n,).
         start_features: features of each token as the first of a span; shape (n, k).
         end_features: features of each token as the last of a span; shape (n, l).
@@ -67,7 +63,6 @@ class TokenizedText:
     text: str
     tokens: tuple[str, ...]
     lower: tuple[str, ...]
-    stems: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
     start_features: Hashes
     end_features: Hashes
@@ -99,55 +94,29 @@ def tokenize(text: str) -> TokenizedText:
     starts = [match.start() for match in matches]
     ends = [match.end() for match in matches]
     quotation, quotations = _quotations(tokens, starts, ends)
-    shapes = tuple(map(_shape, tokens))
-    spans = _spans(tokens, lower, quotation, quotations)
-    first, last, span_type, type_features, stands_out, is_named = spans
-    values = tuple(
-        text[starts[a] : ends[b]] for a, b in zip(first.tolist(), last.tolist(), strict=True)
-    )
-    start_features, end_features = _token_features(lower, shapes, quotation)
+    spans = list(_iter_spans(tokens, lower, quotation, quotations))
+    kinds = list(dict.fromkeys(span.kind for span in spans))
+    row_of = {kind: row for row, kind in enumerate(kinds)}
+    values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
+    start_features, end_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     return TokenizedText(
         text,
         tokens,
         lower,
-        tuple(map(stem, lower)),
         np.array([number >= 0 for number in quotation], np.bool_),
         start_features,
         end_features,
-        first,
-        last,
-        span_type,
-        type_features,
+        np.array([span.first for span in spans], np.int32),
+        np.array([span.last for span in spans], np.int32),
+        np.array([row_of[span.kind] for span in spans], np.int32),
+        np.array([_kind_features(*kind) for kind in kinds], np.uint32).reshape(len(kinds), 3),
         values,
-        _canonical_spans(text, starts, ends, first, last),
+        tuple(map(canonical, values)),
         tuple(starts),
         tuple(ends),
-        stands_out,
-        is_named,
+        np.array([span.stands_out for span in spans], np.bool_),
+        np.array([span.is_named for span in spans], np.bool_),
     )
-
-
-def _canonical_spans(
-    text: str,
-    starts: list[int],
-    ends: list[int],
-    first: npt.NDArray[np.int32],
-    last: npt.NDArray[np.int32],
-) -> tuple[str, ...]:
-    """What ``canonical`` gives for each span; most are pieces of the text in lower case."""
-    folded = text.casefold()
-    is_plain = len(folded) == len(text) and not _IRREGULAR_SPACE.search(text)
-    return tuple(
-        folded[starts[a] : ends[b]]
-        if is_plain and text[starts[a]] not in _NUMERIC
-        else canonical(text[starts[a] : ends[b]])
-        for a, b in zip(first.tolist(), last.tolist(), strict=True)
-    )
-
-
-def split_tokens(text: str) -> list[tuple[int, int]]:
-    """First and last (exclusive) character of each token that ``tokenize`` gives."""
-    return [match.span() for match in islice(_TOKEN.finditer(text), MAX_TOKENS)]
 
 
 def read_stems(text: str) -> list[str]:
@@ -297,27 +266,30 @@ def _token_features(
     )
 
 
-def _spans(
+class _Span(NamedTuple):
+    """A span, and what its features say: its length, quotation, names, and what joins them."""
+
+    first: int
+    last: int
+    kind: tuple[int, bool, bool, bool, bool, str]
+    stands_out: bool
+    is_named: bool
+
+
+def _iter_spans(
     tokens: tuple[str, ...],
     lower: tuple[str, ...],
     quotation: list[int],
     quotations: dict[int, tuple[int, ...]],
-) -> tuple[
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int32],
-    Hashes,
-    npt.NDArray[np.bool_],
-    npt.NDArray[np.bool_],
-]:
+) -> Iterator[_Span]:
     count = len(tokens)
     is_name = [token[0].isupper() or token[:2].lstrip("-").isdigit() for token in tokens]
-    first: list[int] = []
-    last: list[int] = []
-    types: dict[tuple[int, bool, bool, bool, bool, str], int] = {}
-    span_type: list[int] = []
-    outstanding: list[bool] = []
-    named: list[bool] = []
+
+    def goes_on(beside: int, token: int) -> bool:
+        """Whether a run of names goes on at the token beside."""
+        is_inside = 0 <= beside < count and is_name[beside]
+        return is_inside and quotation[beside] == quotation[token]
+
     for start in range(count):
         opening = tokens[start]
         can_begin = opening[0].isalnum() or (opening[0] in "/~#-" and len(opening) > 1)
@@ -326,8 +298,7 @@ def _spans(
         whole_ends = quotations.get(start, ())
         ends = [*range(start, min(count, start + MAX_SPAN))]
         ends += [end for end in whole_ends if end >= start + MAX_SPAN]
-        crosses = False
-        all_names, joined = True, "-"
+        crosses, all_names, joined = False, True, "-"
         read = start
         for end in ends:
             if quotation[end] != quotation[start]:
@@ -335,7 +306,7 @@ def _spans(
             for token in range(read, end + 1):
                 all_names = all_names and is_name[token]
                 joined = "a" if lower[token] == "and" else "," if tokens[token] == "," else joined
-            crosses = crosses or any(token in ".;?!" for token in tokens[read : end + 1])
+                crosses = crosses or tokens[token] in ".;?!"
             read = end + 1
             is_whole = end in whole_ends
             if crosses and not is_whole:
@@ -344,27 +315,12 @@ def _spans(
                 break
             if lower[end] in _NEVER_LAST and end > start and not is_whole:
                 continue
-            length = end - start + 1
-            is_run = all_names and not (
-                _continues(is_name, quotation, start - 1, start)
-                or _continues(is_name, quotation, end + 1, end)
-            )
-            first.append(start)
-            last.append(end)
-            quoted = quotation[start] >= 0
+            is_run = all_names and not (goes_on(start - 1, start) or goes_on(end + 1, end))
             is_title = is_whole and end == whole_ends[0]
-            outstanding.append(is_title or is_run or (start == end and "@" in tokens[start]))
-            named.append(outstanding[-1] or all(map(_is_named, tokens[start : end + 1])))
-            kind = (length, quoted, is_whole, all_names, is_run, joined)
-            span_type.append(types.setdefault(kind, len(types)))
-    return (
-        np.array(first, np.int32),
-        np.array(last, np.int32),
-        np.array(span_type, np.int32),
-        np.array([_type_features(*kind) for kind in types], np.uint32).reshape(len(types), 3),
-        np.array(outstanding, np.bool_),
-        np.array(named, np.bool_),
-    )
+            stands_out = is_title or is_run or (start == end and "@" in tokens[start])
+            is_named = stands_out or all(map(_is_named, tokens[start : end + 1]))
+            kind = (end - start + 1, quotation[start] >= 0, is_whole, all_names, is_run, joined)
+            yield _Span(start, end, kind, stands_out, is_named)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -372,7 +328,7 @@ def _is_named(token: str) -> bool:
     return token[0].isupper() or not token.isalpha()
 
 
-def _type_features(
+def _kind_features(
     length: int, quoted: bool, is_whole: bool, all_names: bool, is_run: bool, joined: str
 ) -> list[int]:
     return [
@@ -380,11 +336,6 @@ def _type_features(
         feature(f"p1 {length} {quoted} {is_whole}"),
         feature(f"p2 {is_run} {quoted} {joined}"),
     ]
-
-
-def _continues(is_name: list[bool], quotation: list[int], beside: int, token: int) -> bool:
-    """Whether a run of names goes on at the token beside."""
-    return 0 <= beside < len(is_name) and is_name[beside] and quotation[beside] == quotation[token]
 
 
 MAX_MESSAGES = 6
@@ -409,8 +360,7 @@ class RunTexts:
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
-        folded: finds what the texts say in another form.
-        stem_set: of ``stems``.
+        stem_set: of the words.
         part_words: of each part, the stems of its words and the canonical forms of its numbers.
     """
 
@@ -427,12 +377,10 @@ class RunTexts:
     offsets: tuple[int, ...]
     span_values: tuple[str, ...]
     span_canonical: tuple[str, ...]
-    stems: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
     places: Mapping[str, Sequence[int]]
     said: Mapping[str, str]
     word_features: Hashes
-    folded: FoldedText
     stem_set: frozenset[str]
     part_words: tuple[frozenset[str], ...]
 
@@ -442,10 +390,6 @@ class RunTexts:
         while self.offsets[part + 1] <= token:
             part += 1
         return self.parts[part].word(token - self.offsets[part] + distance)
-
-    def word_at(self, token: int) -> str:
-        """A token in lower case."""
-        return self.neighbour(token, 0)
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:
@@ -495,7 +439,6 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     for place, (form, number) in enumerate(zip(compared, span_part.tolist(), strict=True)):
         places[form].append(place)
         said.setdefault(form, roles[number] if number < 3 else f"{roles[number]} earlier")
-    stems = tuple(stem for part in parts for stem in part.stems)
     words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
     return RunTexts(
         Rows.of_table(start[start_tokens]),
@@ -511,13 +454,11 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
         tuple(offsets.tolist()),
         tuple(values),
         tuple(compared),
-        stems,
         np.concatenate([part.is_quoted for part in parts]),
         dict(places),
         said,
         features([f"w {word}" for word in words]),
-        FoldedText(token for part in parts for token in part.tokens),
-        frozenset(stems),
+        frozenset(stem(word) for part in parts for word in part.lower),
         tuple(frozenset().union(*map(telling_words, part.tokens)) for part in parts),
     )
 

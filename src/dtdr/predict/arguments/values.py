@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -74,14 +73,6 @@ def type_of(value: Any) -> str:
         if isinstance(value, kind):
             return name
     return "null"
-
-
-def shape_of(value: Any) -> str:
-    """What a value looks like: kinds of letters, digits and marks, and how many at its start."""
-    if not isinstance(value, str):
-        return type(value).__name__
-    shape = letters_of(value[:24])
-    return f"{shape} {len(value)}" if len(value) < 7 else shape
 
 
 @lru_cache(maxsize=1 << 12)
@@ -258,43 +249,3 @@ def says(said: str, piece: str) -> bool:
             return True
         at = said.find(piece, at + 1)
     return False
-
-
-@lru_cache(maxsize=1 << 14)
-def fold_text(text: str) -> str:
-    """Letters and digits alone, without case and accents: ``New-York`` and ``new york`` agree."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKD", text)
-    return "".join(filter(str.isalnum, text)).casefold()
-
-
-class FoldedText:
-    """Finds what tokens say where neither case, accents, spaces nor marks count.
-
-    Args:
-        tokens: as written.
-    """
-
-    def __init__(self, tokens: Iterable[str]) -> None:
-        self._token_at: dict[int, int] = {}
-        length, parts = 0, []
-        for number, token in enumerate(tokens):
-            part = fold_text(token)
-            if part:
-                self._token_at[length] = number
-            parts.append(part)
-            length += len(part)
-        self._text = "".join(parts)
-        # The end of a token that says something is the start of the next such, or of nothing.
-        self._token_at[length] = number + 1 if parts else 0
-
-    def find(self, folded: str) -> list[tuple[int, int]]:
-        """First and last token of each place that says a folded text, marks at its end aside."""
-        spans: list[tuple[int, int]] = []
-        at = self._text.find(folded) if folded else -1
-        while at >= 0:
-            first, following = self._token_at.get(at), self._token_at.get(at + len(folded))
-            if first is not None and following is not None:
-                spans.append((first, following - 1))
-            at = self._text.find(folded, at + 1)
-        return spans

@@ -42,7 +42,6 @@ _COMMANDS = {
     "import": ("import_", "import_traces"),
     "erase": ("erase", "erase"),
     "advise": ("advise", "advise"),
-    "prompt": ("prompt", "prompt"),
     "plan": ("plan", "plan"),
     "tune": ("tune", "tune"),
     "mcp": ("mcp", "mcp"),

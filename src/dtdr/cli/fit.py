@@ -44,7 +44,6 @@ def fit(
     split: options.SPLIT = None,
     settings: options.SETTINGS = None,
     seed: options.SEED = 0,
-    llm_command: options.LLM_COMMAND = None,
     skip_bad: options.SKIP_BAD = False,
     arguments: bool = True,
     value_runs: int = 3,
@@ -82,13 +81,7 @@ def fit(
         keep_counts: Keep the counts of each shard in MODEL.counts, so that the next fit counts only
             what has changed.  [default: if that folder exists]
     """
-    chosen = options.create_retriever(
-        retriever,
-        encoder=encoder,
-        seed=seed,
-        llm_command=llm_command,
-        settings=settings,
-    )
+    chosen = options.create_retriever(retriever, encoder=encoder, seed=seed, settings=settings)
     check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     if log_format is not None and (dataset is not None or not data):
@@ -129,7 +122,6 @@ def fit(
     learned: ArgumentOptions | Literal[False] = False
     if arguments:
         learned = ArgumentOptions(min_runs=value_runs)
-    plans = plans and "llm" not in chosen.get_params()  # it would be asked for each held-out query
     chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
     if drawn is not None:
         counts = drawn.counts

@@ -115,15 +115,7 @@ ALLOW_ENDPOINT = Annotated[
     ),
 ]
 """The callback does it all, so that a command need not pass it on."""
-LLM_COMMAND = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-command",
-        metavar="COMMAND",
-        help="For less-is-more: a shell command that reads a prompt and prints the answer.",
-    ),
-]
-
+LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -191,11 +183,9 @@ def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -
     return chosen
 
 
-def missing_llm(name: str, llm_command: str | None) -> str:
-    """Why a retriever cannot run without ``--llm-command``, or an empty text."""
-    if llm_command is None and "llm" in _parameters_of(name):
-        return "it needs an LLM (--llm-command COMMAND)"
-    return ""
+def needs_llm(name: str) -> bool:
+    """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
+    return "llm" in _parameters_of(name)
 
 
 def _parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
@@ -209,7 +199,6 @@ def create_retriever(
     *,
     seed: int,
     encoder: str | None = None,
-    llm_command: str | None = None,
     settings: Sequence[str] | None = None,
 ) -> Model:
     """The one retriever that a user named, not fitted yet.
@@ -223,7 +212,6 @@ def create_retriever(
         name,
         encoder=encoder,
         seed=seed,
-        llm_command=llm_command,
         settings=settings_for(name, parse_settings(settings), [name]),
     )
     if encoder is not None and "encoder" not in parameters:
@@ -236,28 +224,23 @@ def retriever_parameters(
     *,
     encoder: str | None,
     seed: int,
-    llm_command: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The keywords of ``retrievers.create`` that a retriever takes, of those that a user gave.
 
-    Seed, encoder and LLM are left out where a retriever has no use for them.
+    Seed and encoder are left out if the retriever does not use them.
 
     Raises:
         InputError: no retriever has that name, or it does not take one of the settings.
     """
     accepted = _parameters_of(name)
-    if reason := missing_llm(name, llm_command):
-        raise InputError(f"retriever {name!r} cannot run: {reason}")
+    if needs_llm(name):
+        raise InputError(f"retriever {name!r} {LLM_REMEDY}")
     given: dict[str, Any] = {"seed": seed}
     if encoder is not None:
         if encoder.partition(":")[0] not in encoders.NAMES:
             raise unknown_choice("encoder", encoder, encoders.NAMES)
         given["encoder"] = encoder
-    if llm_command is not None:
-        from dtdr.cli.llm_command import LLMCommand
-
-        given["llm"] = LLMCommand(llm_command)
     chosen = {key: value for key, value in given.items() if key in accepted}
     for key, value in settings.items():
         if key not in accepted:

@@ -34,7 +34,6 @@ def rank(
     why: bool = False,
     tool: str | None = None,
     search: str | None = None,
-    llm_command: options.LLM_COMMAND = None,
     skip_bad: bool = False,
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
@@ -73,22 +72,15 @@ def rank(
     check_query(query)
     from dtdr.api import load
 
-    def open_model() -> Model:
-        if llm_command is None:
-            return load(model)
-        from dtdr.cli.llm_command import LLMCommand
-
-        return load(model, llm=LLMCommand(llm_command))
-
     if reads_lines:
-        _rank_lines(open_model(), sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
+        _rank_lines(load(model), sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
         return
     if run_file is None:
-        retriever = open_model()
+        retriever = load(model)
         run = as_run(str(query), split_history(history, retriever))
     else:
         run = read_run_alone(run_file, query, history)
-        retriever = open_model()
+        retriever = load(model)
         if not retriever.uses_calls and (run.before or any(map(_is_told, run.calls))):
             note(
                 f"{retriever.name} reads the query and the names of the calls; it ignores their "

@@ -69,20 +69,19 @@ def evaluate(
     A model: dtdr evaluate new-runs.jsonl --model model
 
     Args:
-        data (DATA): Demonstrations or an agent's logs; or run logs (.npz), which are shown again.
+        data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
         model (MODEL): Test this model folder; nothing is fitted.
-        folds (N): Instead of a split, hold out every demonstration once, in N folds that share no
-            group (a task, a template, a user).
-        retriever (NAME): What to evaluate; repeatable, or 'all' for every one that can run
-            (default).
-        metric (NAME): mrr, f1, top1, recall@k or hit@k by what is acceptable, log_top1 or log_mrr
-            by what the log called next; repeatable (default: all but hit@k, k = 5).
+        folds (N): Hold out each demonstration once, in N folds, instead of a split. A group (task,
+            template, user) is in one fold.
+        retriever (NAME): Retriever to evaluate; repeatable. Default: all that can run.
+        metric (NAME): mrr, f1, top1, recall@k or hit@k by acceptable tools, log_top1 or log_mrr by
+            the next call of the log; repeatable. Default: all but hit@k, with k = 5.
         by: Also show the first metric by step or plan length.
         calibration: Also show the calibration error and the coverage of tool sets.
         calls: Also show how many calls are filled exactly, given the right tool.
         plans: Also show how many whole plans are right, given only the query; --by plan-length
             shows them by length, --calibration by probability.
-        runs (FOLDER): Write the run logs there, for dtdr compare.
+        runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the table as markdown.
     """
     from dtdr.evaluate import metrics

@@ -68,18 +68,18 @@ def fit(
         output (MODEL): The model folder to write.
         data (DATA): Demonstrations or an agent's logs, as dtdr import takes them: files, plain or
             gzipped, or - for standard input.
-        log_format (FORMAT): The format of DATA, as dtdr import names it; the default finds it.
+        log_format (FORMAT): Format of DATA, as in dtdr import; by default dtdr detects it.
         retriever (NAME): The retriever to fit.
-        arguments: Also learn which value each argument takes, for dtdr predict.
-        value_runs (N): Keep a value that an argument took in at least N runs of two groups; 0 keeps
+        arguments: Also learn the values of arguments, for dtdr predict.
+        value_runs (N): Keep values that an argument had in at least N runs and two groups; 0 keeps
             none. dtdr inspect lists them.
-        plans: Also learn which whole plans are right, for dtdr predict --plans.
-        sample (N): Count all demonstrations, but learn from a sample of N; 0 learns from all.
+        plans: Also learn to predict whole plans, for dtdr predict --plans.
+        sample (N): Count all demonstrations, and learn from a sample of N; 0 learns from all.
             [default: 100000]
         memory (SIZE): Memory limit, such as 4GB: fewer workers and a smaller sample.
         workers (N): Processes that count.  [default: one per core]
-        keep_counts: Keep the counts of each shard in MODEL.counts, so that the next fit counts only
-            what has changed.  [default: if that folder exists]
+        keep_counts: Keep the counts of each file in MODEL.counts, so that the next fit counts only
+            changed files.  [default: if that folder exists]
     """
     chosen = options.create_retriever(retriever, encoder=encoder, seed=seed, settings=settings)
     check_target(output, force=force)  # known before the long work, not after it

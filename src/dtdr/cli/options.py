@@ -28,7 +28,7 @@ ENGINE = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What runs the workers: processes of this machine, ray on this machine, or the "
+        help="Where workers run: processes of this machine, ray on this machine, or the "
         "address of a Ray cluster, such as ray:auto or ray://HOST:10001.",
     ),
 ]
@@ -46,14 +46,12 @@ RUN = Annotated[
     ),
 ]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
-SKIP_BAD = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out bad records, and count them.")
-]
+SKIP_BAD = Annotated[bool, typer.Option("--skip-bad", help="Skip bad records and count them.")]
 ONLY_KNOWN_TOOLS = Annotated[
     bool,
     typer.Option(
         "--only-known-tools",
-        help="Leave out plans that call a tool without a description in the set.",
+        help="Leave out plans that call a tool without a description.",
     ),
 ]
 DATASET = Annotated[
@@ -65,7 +63,7 @@ TOOLS = Annotated[
     typer.Option(
         "--tools",
         metavar="FILE",
-        help="Tools and their descriptions; default: tools.json in the folder of the data.",
+        help="Descriptions of the tools; default: tools.json in the folder of the data.",
     ),
 ]
 SPLIT = Annotated[
@@ -73,8 +71,7 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="What to hold out: a split file, default, paper, group, or a variant such as "
-        "by-sequence.",
+        help="Test side: a split file, default, paper, group, or a variant such as by-sequence.",
     ),
 ]
 ENCODER = Annotated[
@@ -156,7 +153,7 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[s
 
 
 def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The settings that are about one of several retrievers.
+    """The settings of one of several retrievers.
 
     ``order=2`` goes to every retriever that has that parameter, ``dtdr-c.order=2`` to that one.
 

@@ -51,8 +51,8 @@ def rank(
         threshold (P): Show only tools above this probability, at least one.
         why: Explain why the best tool comes before the next best.
         tool (NAME): With --why, explain this tool instead.
-        search (TEXT): Answer an agent's search instead: the tools that match this text.
-        skip_bad: Answer a bad input line with an error line, and go on.
+        search (TEXT): Show the tools that match this text instead.
+        skip_bad: Answer a bad input line with an error line, and continue.
     """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
@@ -244,5 +244,5 @@ def _request(line: bytes) -> _Request:
 
 
 def _is_told(call: ToolCall) -> bool:
-    """Whether more of a call is known than the name of its tool."""
+    """Whether more than the tool's name is known of a call."""
     return call != ToolCall(call.id, call.tool)

@@ -7,6 +7,7 @@ Each set is divided into five folds, whole groups together. The reciprocal rank 
 log made next is averaged over each plan, and the plans are compared in pairs: dtdr-f is behind if
 it is worse by more than two standard errors of the difference. Then the program ends with code 1.
 ``chain-K-N`` is made up: N runs without a telling query whose next call hangs on the last K.
+``NAME-silent`` is a set without its queries and messages, as logs of MCP servers are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +32,12 @@ from dtdr.rankers.folds import assign_folds
 RIVALS: tuple[str, ...] = ("random", "markov-1", "markov-2", "dr", "dtdr-c", "dtdr-l", "lr", "bm25")
 SETS = (
     *("tinyagent", "t_eval", "traject_bench", "tau_airline", "tau_retail", "livemcp"),
+    *("tau_airline-silent", "tau_retail-silent", "livemcp-silent"),
     *("chain-1-50", "chain-1-200", "chain-2-50", "chain-2-200"),
 )
 _ERRORS = 2.0
 _TOOLS, _LONGEST = 12, 25
+_SILENT = "-silent"
 
 
 def chain(order: int, runs: int, seed: int = 0) -> list[Demonstration]:
@@ -60,8 +64,10 @@ def load(name: str, data_dir: Path | None) -> tuple[list[Demonstration], tuple[T
     if name.startswith("chain-"):
         _, order, runs = name.split("-")
         return chain(int(order), int(runs)), ()
-    dataset = datasets.load(name, data_dir=data_dir)
+    dataset = datasets.load(name.removesuffix(_SILENT), data_dir=data_dir)
     kept = [item for item in dataset.demonstrations if item.outcome != "failure"]
+    if name.endswith(_SILENT):
+        kept = [replace(item, query="-", before=()) for item in kept]
     return kept, dataset.tools
 
 

@@ -10,9 +10,8 @@ means the tools of the run, each as often.
 
 ``nearest`` is what semantic caches do: the plan of the most similar query so far, above a threshold
 of cosine or BM25 (a share of the score of the query with itself). Its threshold is the one that
-saves most requests in the replay of the training side. ``templates`` gives the most probable of the
-nearest plans at its calibrated probability, ``PlanCache`` any plan. ``believed`` is the mean
-probability of the hits.
+saves most requests in the replay of the training side. ``PlanCache`` gives plans by their
+calibrated probability; ``believed`` is the mean probability of the hits.
 
 Requests: an agent that goes step by step asks its LLM once a call and once for the end. A hit asks
 once where something has to be written, else never; a wrong one costs that beside all steps.
@@ -128,19 +127,13 @@ def bm25(texts: Sequence[str]) -> Scores:
     return shares
 
 
-def replay_cache(
-    cache: PlanCache, replayed: Sequence[Demonstration]
-) -> tuple[list[Answer], list[Answer]]:
-    """The most probable of the nearest plans, and what the cache has, at whatever probability."""
-    nearest, answers = [], []
+def replay_cache(cache: PlanCache, replayed: Sequence[Demonstration]) -> list[Answer]:
+    """What the cache has, at whatever probability."""
+    answers = []
     for item in track(replayed, "plan cache", len(replayed)):
-        run = Run(item.query, item.before)
-        templates = cache.retriever.templates(run, k=8)
-        best = max(templates, key=lambda one: one.plan.probability, default=None)
-        nearest.append(_answer(None if best is None else best.plan, item))
-        answers.append(_answer(cache.get(run), item))
+        answers.append(_answer(cache.get(Run(item.query, item.before)), item))
         cache.put(item)
-    return nearest, answers
+    return answers
 
 
 def _answer(plan: PlanPrediction | None, item: Demonstration) -> Answer:
@@ -196,10 +189,10 @@ def replay(
     known, held = sides(dataset, split, test=given.test)
     retriever = create("dtdr-f", seed=given.seed)
     retriever.fit(known, dataset.tools, arguments=True, plans=True)
-    templates, answers = replay_cache(PlanCache(retriever, 0.0), held)
+    answers = replay_cache(PlanCache(retriever, 0.0), held)
     needs = {item.id: _needs(retriever, item) for item in held}
     nearest = nearest_answers(known, held, given, lambda item: needs[item.id])
-    return nearest, {"templates": templates, "PlanCache": answers}
+    return nearest, {"PlanCache": answers}
 
 
 def nearest_answers(
@@ -228,7 +221,7 @@ def _needs(retriever: Model, item: Demonstration) -> int:
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One line a set, method and threshold."""
-    for dataset, split in load_sets(given):
+    for dataset, split in load_sets(given, smoke=40):
         # What a plan asks for is not known without a model: once, says the choice.
         chosen = nearest_answers(*sides(dataset, split, test=False), given, lambda _: 1)
         shown, calibrated = replay(dataset, split, given)

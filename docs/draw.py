@@ -9,15 +9,17 @@ import math
 import re
 from pathlib import Path
 
+import pictures
+
 import dtdr
 import dtdr.logs
-from dtdr.evaluate import charts, plot
+from dtdr.evaluate import charts
 
 HERE = Path(__file__).parent
 LOG = HERE.parent / "examples" / "hotel" / "openai-chat.jsonl"
 
 
-def draw_growth() -> plot.Figure:
+def draw_growth() -> str:
     """Processor time by the number of plans, as measured."""
     text = (HERE / "scale.md").read_text(encoding="utf-8")
     series = []
@@ -36,19 +38,23 @@ def draw_growth() -> plot.Figure:
         charts.Axis("CPU seconds", log=True),
         label="CPU seconds by number of plans",
     )
-    return plot.figure_of(chart, "Growth of processor time")
+    return pictures.figure_of(chart, "Growth of processor time")
+
+
+def _save(name: str, svg: str) -> None:
+    (HERE / "_static" / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
 def main() -> None:
     """Write ``docs/_static/*.svg``."""
     runs = list(dtdr.logs.open_demonstrations([LOG]))
-    plot.tool_graph(runs).save(HERE / "_static" / "tool-graph.svg", force=True)
-    draw_growth().save(HERE / "_static" / "growth.svg", force=True)
+    _save("tool-graph", pictures.tool_graph(runs))
+    _save("growth", draw_growth())
     retriever = dtdr.fit(LOG)
     asked = "Move the stay of Emi Patel to Friday."
     calls = ["find_guest", "search_bookings", "check_availability", "change_booking", "send_email"]
     run = dtdr.Run.from_dict({"query": asked, "calls": calls})
-    plot.rankings(retriever, run, tools=3).save(HERE / "_static" / "rankings.svg", force=True)
+    _save("rankings", pictures.rankings(retriever, run, tools=3))
     for state in ("clean", "dirty"):
         status = {"tool": "get_room_status", "output": {"room": "214", "is": state}, "step": 3}
         before = [

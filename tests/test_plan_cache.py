@@ -1,19 +1,15 @@
-"""Templates of demonstrated plans, and a cache of plans that knows how often it is right."""
+"""A cache of plans that knows how often it is right."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 import dtdr
 from dtdr import Run
-from dtdr.cli import run as run_command
 from dtdr.data.calls import ToolCall
 from dtdr.data.plan import Plan
 from dtdr.errors import InputError
 from dtdr.llm.planning import PlanCache, Planner
-from tests.command_line import is_one_sentence
-from tests.helpers import smoke_rows
 from tests.scripted_llm import ScriptedLLM
 from tests.whole_calls import DEMONSTRATIONS, TOOLS
 
@@ -38,26 +34,6 @@ def given(cache, query):
     return plan
 
 
-# -- templates -----------------------------------------------------------------------------------
-
-
-def test_a_template_is_a_demonstrated_plan_filled_for_the_query(retriever):
-    first, *others = retriever.templates(MAIL.query, k=2)
-    assert first.plan.tools == ("find_user", "send_mail")
-    assert first.plan.calls[0].arguments == {"name": MAIL.plan.calls[0].arguments["name"]}
-    assert 0 < first.similarity <= 1
-    assert first.demonstrations >= 1
-    assert first.plan.probability == pytest.approx(retriever.plans(MAIL.query, k=1)[0].probability)
-    assert all(other.similarity <= first.similarity for other in others)
-    assert all(other.plan.tools != first.plan.tools for other in others)
-
-
-def test_a_demonstrated_query_is_its_own_nearest(retriever):
-    first = retriever.templates(DEMONSTRATIONS[3].query)[0]
-    assert first.similarity == pytest.approx(1, abs=1e-3)
-    assert sorted(first.plan.tools) == sorted(DEMONSTRATIONS[3].plan.tools)
-
-
 def test_a_slot_that_no_value_is_known_for_is_named():
     calls = ToolCall("1", "find_user", {"name": "Ann"}), ToolCall("2", "note", {"text": "a b c"})
     items = [
@@ -68,40 +44,10 @@ def test_a_slot_that_no_value_is_known_for_is_named():
         )
     ]
     model = dtdr.fit(items, retriever="dr", arguments=True, plans=True)
-    (template,) = model.templates("Look up Ann and note it", k=1)
-    assert template.plan.unknown == (("2", "text"),)
-    assert not template.plan.is_complete
-    assert template.to_dict()["calls"][1]["unknown"] == ["text"]
-
-
-def test_templates_of_a_run_are_what_is_left_of_plans_with_its_calls(retriever):
-    run = Run(EVENT.query)
-    run.call("get_contact", {"name": "Ann"})
-    assert [sorted(one.plan.tools) for one in retriever.templates(run)] == [
-        ["create_event", "get_contact"]
-    ]
-    run.call("find_user")
-    assert retriever.templates(run) == []
-
-
-def test_templates_need_plans_and_at_least_one():
-    with pytest.raises(InputError, match="plans"):
-        dtdr.fit(DEMONSTRATIONS[:8], retriever="dr", plans=False).templates("x")
-
-
-def test_the_command_shows_templates(retriever, tmp_path, capsys):
-    retriever.save(tmp_path / "model")
-    given = ["predict", str(tmp_path / "model"), MAIL.query, "--templates"]
-    assert run_command([*given, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["templates"]
-    assert [call["tool"] for call in shown[0]["calls"]] == ["find_user", "send_mail"]
-    assert shown[0]["similarity"] > 0
-    assert run_command(given) == 0
-    out = capsys.readouterr().out
-    assert "Similar" in out
-    assert max(map(len, out.splitlines())) <= 100
-    assert run_command([*given, "--plans"]) == 2
-    assert is_one_sentence(capsys.readouterr().err)
+    (plan,) = model.plans("Look up Ann and note it", k=1)
+    assert plan.unknown == (("2", "text"),)
+    assert not plan.is_complete
+    assert plan.to_dict()["calls"][1]["unknown"] == ["text"]
 
 
 # -- the cache -----------------------------------------------------------------------------------
@@ -209,12 +155,3 @@ def test_the_planner_follows_a_cached_plan_and_asks_the_llm_for_the_others(retri
     miss = Planner(retriever, llm, cache=PlanCache(retriever, 1.0)).plan(MAIL.query)
     assert llm.prompts or {step.selected.outcome for step in miss.steps} == {"single"}
     assert not any(step.selected.outcome == "plan" for step in miss.steps)
-
-
-@pytest.mark.slow
-def test_the_benchmark_runs():
-    rows = smoke_rows("plan_cache")
-    assert {row["method"] for row in rows} >= {"nearest, BM25", "templates", "PlanCache"}
-    assert all(0 <= row["hit_rate"] <= 1 for row in rows)
-    (queries,) = {row["queries"] for row in rows}
-    assert queries > 0

@@ -192,22 +192,6 @@ def test_header_of_other_types_is_refused(path, change):
         read_run_log(path)
 
 
-def test_a_log_with_the_former_name_of_the_threshold_is_read(path):
-    edit_header(
-        path,
-        lambda header: {
-            "familiarity_floor" if key == "familiarity_threshold" else key: value
-            for key, value in header.items()
-        },
-    )
-    assert read_run_log(path).header.familiarity_threshold == 0.5
-
-
-def test_a_log_that_does_not_say_what_was_parallel_has_the_tool_called_alone(log, path):
-    rewrite(path, in_log=None)
-    assert is_same(read_run_log(path), log)
-
-
 @pytest.mark.parametrize("key", ["split", "coverage_cuts"])
 def test_header_without_a_key_is_refused(path, key):
     edit_header(path, lambda header: {name: header[name] for name in header if name != key})

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 import pytest
@@ -21,6 +22,8 @@ from dtdr.evaluate.datasets.splits import (
     paper_split,
     read_split,
     save_split,
+    time_order,
+    time_split,
 )
 
 
@@ -236,3 +239,16 @@ def test_fixed_split_of_another_size_is_refused(tmp_path):
     assert fixed_split("mine", tmp_path, records=2).test == (1,)
     with pytest.raises(InputError, match="not a position below 1"):
         fixed_split("mine", tmp_path, records=1)
+
+
+def test_a_split_by_time_tests_the_latest():
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    items = [
+        Demonstration(str(day), "q", Plan(()), time=first + timedelta(days=day))
+        for day in (3, 0, 2, 1)
+    ]
+    assert time_order(items) == [1, 3, 2, 0]
+    assert time_split(items) == Split("time", (1, 2, 3), (0,))
+    unknown = [Demonstration("9", "q", Plan(())), *items[1:]]
+    assert time_split(unknown) == Split("time", (0, 1, 2), (3,))
+    assert time_split(items[:2]).train == (1,)

@@ -4,7 +4,7 @@ from dtdr.errors import InputError
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
-from dtdr.evaluate.lab.train_test import SHIFTS, TrainTest, sample, shift
+from dtdr.evaluate.lab.train_test import TrainTest, sample
 from dtdr.predict import create
 
 DEMONSTRATIONS = list(generate(60))
@@ -87,7 +87,7 @@ def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):
         return real(spec, *arguments)
 
     monkeypatch.setattr(fitting, "make_retriever", counted)
-    for more in ({}, {"history": 2}, {"queries": "other"}, {"kind": "prompts", "icl": "hard"}):
+    for more in ({}, {"history": 2}, {"kind": "prompts", "icl": "hard"}):
         fit_retriever({**SPEC, **more}, DATA)
     assert len(fits) == 1
     fit_retriever({**SPEC, "seed": 4}, DATA)
@@ -104,39 +104,3 @@ def test_more_demonstrations_of_one_seed_contain_the_fewer():
     few, more = (sample(DATA.train, {**SPEC, "demonstrations": n}) for n in (5, 12))
     assert more[:5] == few
     assert sample(DATA.train, {**SPEC, "demonstrations": 400}) == DATA.train
-
-
-@pytest.mark.parametrize("name", SHIFTS)
-def test_a_shift_repeats_and_leaves_something_on_both_sides(name):
-    first, second = (shift(DATA, name, 1) for _ in range(2))
-    assert first == second
-    assert first.train
-    assert first.test
-    assert first != DATA
-
-
-def test_opaque_names_keep_plans_and_descriptions():
-    found = shift(DATA, "opaque-names", 0)
-    names = {name for item in found.train + found.test for name in item.plan.tools}
-    assert all(name.startswith("tool_") for name in names)
-    assert [tool.description for tool in found.tools] == [tool.description for tool in DATA.tools]
-    assert [len(item.plan) for item in found.test] == [len(item.plan) for item in DATA.test]
-
-
-def test_unseen_tools_are_in_the_catalogue_but_in_no_demonstration():
-    found = shift(DATA, "unseen-tools", 0)
-    learned = {name for item in found.train for name in item.plan.tools}
-    tested = {name for item in found.test for name in item.plan.tools}
-    assert not learned & tested
-    assert tested <= {tool.name for tool in found.tools}
-
-
-def test_long_plans_are_tested_after_short_ones():
-    found = shift(DATA, "short-to-long", 0)
-    assert max(len(item.plan) for item in found.train) < min(len(item.plan) for item in found.test)
-
-
-def test_an_unknown_shift_names_the_choices():
-    with pytest.raises(InputError) as caught:
-        shift(DATA, "sideways", 0)
-    assert "opaque-names, rare-tools" in str(caught.value)

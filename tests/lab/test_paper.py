@@ -178,7 +178,7 @@ def test_records_that_cannot_be_used_end_a_lab_unless_they_are_skipped(small_hub
 def test_the_whole_paper_runs_from_download_to_report(nothing_here, monkeypatch):
     pytest.importorskip("huggingface_hub", reason="the extra dtdr[hub] is not installed")
     pytest.importorskip("pyarrow", reason="the extra dtdr[parquet] is not installed")
-    write_hub(nothing_here / "hub", 100)
+    write_hub(nothing_here / "hub", 400)
     with hub_server(nothing_here / "hub") as hub, fake_server() as server:
         server.context, server.script = 10**6, scripted
         monkeypatch.setenv("HF_ENDPOINT", hub.url)

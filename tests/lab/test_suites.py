@@ -27,7 +27,7 @@ def test_quick_suites_need_no_published_data(name):
 
 
 def test_suites_without_an_llm_have_five_splits():
-    for name in ("retrieval", "plan-length", "ablations", "thresholds", "shifts", "encoders"):
+    for name in ("retrieval", "plan-length", "ablations", "thresholds", "encoders"):
         seeds = {spec["seed"] for spec in read_suite(name).specs() if spec["kind"] == "rank"}
         assert seeds == {0, 1, 2, 3, 4}
 
@@ -94,5 +94,5 @@ def test_the_suite_of_the_documentation_can_be_read(tmp_path):
 
 def test_the_documentation_names_every_key_of_a_suite():
     page = (PROJECT / "docs" / "lab.md").read_text("utf-8")
-    for key in _GRID.keys() - {"llm", "peer"}:
+    for key in _GRID.keys() - {"llm"}:
         assert f"`{key}`" in page or f"\n{key} = " in page, key

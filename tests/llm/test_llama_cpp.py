@@ -1,5 +1,5 @@
-import asyncio
 import math
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -69,12 +69,11 @@ def test_its_openai_side_passes_the_battery_without_scores(served):
 def test_two_hundred_concurrent_selections_lose_none(served):
     with connect(served, concurrency=16) as llm:
         pairs = [(f"send_mail_{number}", f"end_{number}") for number in range(200)]
-
-        async def ask() -> list[str]:
-            asked = (llm.acomplete(PROMPT, max_tokens=1, choices=pair) for pair in pairs)
-            return [answer.text for answer in await asyncio.gather(*asked)]
-
-        answers = asyncio.run(ask())
+        with ThreadPoolExecutor(32) as threads:
+            asked = [
+                threads.submit(llm.complete, PROMPT, max_tokens=1, choices=pair) for pair in pairs
+            ]
+        answers = [one.result().text for one in asked]
         assert all(answer in pair for answer, pair in zip(answers, pairs, strict=True))
         assert len(answers) == 200
 

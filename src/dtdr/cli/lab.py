@@ -100,7 +100,7 @@ def run(
         suites (SUITE): Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper:
             its tables and figures with its own settings.
         quick: Run a small version of each suite on synthetic data.
-        data (FILE): Use your own demonstrations.jsonl.
+        data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Only these sets; repeatable.
         retriever (NAME): Only these retrievers, or your own as module:Class; repeatable.
         encoder (NAME): Encoder of the retrievers that use one; repeatable.
@@ -248,21 +248,21 @@ def _command() -> str:
 
 
 def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
-    from dtdr.evaluate.lab.report.page import Text
-    from dtdr.evaluate.tables import Table
+    from dtdr.evaluate.lab.report.page import Text, tables_of
 
     out = console()
     for section in page.sections:
-        if section.id not in ("summary", "advice"):
+        if section.id not in ("summary", "advice", "runs"):
             continue
         for block in section.blocks:
             if isinstance(block, Text) and block.strong:
                 out.print(f"\n{block.text}", style="bold", markup=False)
             elif isinstance(block, Text):
                 out.print(block.text, markup=False)
-            elif isinstance(block, Table):
-                out.print()
-                out.print(block.to_rich(cut=True))
+            else:
+                for table in tables_of(block):
+                    out.print()
+                    out.print(table.to_rich(cut=True))
     out.print(
         f"{summary.cells:,} runs: {summary.cached:,} kept already, {summary.computed:,} computed, "
         f"{len(summary.failed):,} failed; {summary.seconds:.0f} s"

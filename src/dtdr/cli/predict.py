@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dtdr.evaluate.tables import Column
     from dtdr.predict.arguments.prediction import CallPrediction, Source
     from dtdr.predict.model import Model
-    from dtdr.predict.plans.prediction import PlanPrediction, PlanTemplate
+    from dtdr.predict.plans.prediction import PlanPrediction
 
 _WIDTH = 46
 
@@ -31,7 +31,6 @@ def predict(
     run_file: options.RUN = None,
     tool: str | None = None,
     plans: bool = False,
-    templates: bool = False,
     judge: str | None = None,
     top: int = 3,
     as_json: options.JSON = False,
@@ -46,7 +45,6 @@ def predict(
         query (QUERY): The user's request.
         tool (NAME): Fill the arguments of this tool only.
         plans: Predict whole plans, or the rest of a run.
-        templates: Show the plans of the nearest demonstrations, filled for this query.
         judge (CALL): Print how unusual this call is instead: a tool's name, or JSON
             {"tool": …, "arguments": {…}}.
         top (K): Number of calls or plans to predict.
@@ -54,13 +52,10 @@ def predict(
     if query is None and run_file is None:
         raise InputError("give a query, or --run FILE")
     check_query(query)
-    if plans and templates:
-        raise InputError("--plans predicts plans, --templates shows demonstrated ones; choose one")
-    if (plans or templates) and tool is not None:
-        option = "--plans predicts" if plans else "--templates shows"
-        raise InputError(f"{option} all calls, --tool one; leave one of them out")
-    if judge is not None and (plans or templates or tool is not None):
-        raise InputError("--judge is about one call; leave --plans, --templates and --tool out")
+    if plans and tool is not None:
+        raise InputError("--plans predicts all calls, --tool one; leave one of them out")
+    if judge is not None and (plans or tool is not None):
+        raise InputError("--judge is about one call; leave --plans and --tool out")
     run = None if run_file is None else read_run_alone(run_file, query, history)
     from dtdr.api import load
 
@@ -76,11 +71,8 @@ def predict(
         else:
             console().print(printable(str(surprise)), markup=False)
         return
-    items: Sequence[CallPrediction | PlanPrediction | PlanTemplate]
-    if templates:
-        kind, items = "templates", retriever.templates(run, k=top)
-        nothing = "no template: no demonstration that shares a word with the query has these calls"
-    elif plans:
+    items: Sequence[CallPrediction | PlanPrediction]
+    if plans:
         kind, items = "plans", retriever.plans(run, k=top)
         nothing = "no plan: none that the model tried comes to an end"
     else:
@@ -99,11 +91,8 @@ def predict(
         note(nothing)
     elif kind == "calls":
         _print_calls(run, cast("list[CallPrediction]", items))
-    elif kind == "plans":
-        _print_plans(cast("list[PlanPrediction]", items))
     else:
-        shown = cast("list[PlanTemplate]", items)
-        _print_plans([item.plan for item in shown], [item.similarity for item in shown])
+        _print_plans(cast("list[PlanPrediction]", items))
 
 
 def _predict_calls(
@@ -144,16 +133,13 @@ def _print_calls(run: Run, calls: list[CallPrediction]) -> None:
     console().print(Table(columns, rows, caption=caption).to_rich())
 
 
-def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = None) -> None:
-    """A table of plans; of templates, with how similar their queries are."""
+def _print_plans(predicted: list[PlanPrediction]) -> None:
     from dtdr.evaluate.tables import Column, Table
 
     # A call that the first plan has too is not said twice: of the others their tools are shown.
     rows: list[dict[str, Any]] = []
     for number, plan in enumerate(predicted, start=1):
         first = {"plan": number, "probability": plan.probability}
-        if similar is not None:
-            first["similarity"] = similar[number - 1]
         if number > 1 or not plan.calls:
             tools = ",\n".join(map(printable, plan.tools)) or "nothing is left to do"
             blank = {"filled": "", "argument": "", "value": "", "source": ""}
@@ -168,8 +154,6 @@ def _print_plans(predicted: list[PlanPrediction], similar: list[float] | None = 
         Column("Probability", "probability", _share_or_nothing, numeric=True),
         Column("Call", "call", is_whole=True),
     ]
-    if similar is not None:
-        columns.insert(1, Column("Similar", "similarity", _share_or_nothing, numeric=True))
     if predicted[0].has_arguments:
         columns += [Column("Arguments", "filled", _share_or_nothing, numeric=True)]
         columns += _argument_columns()

@@ -22,9 +22,6 @@ one of 1600 px."""
 
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 46
 
-LONGEST_NAME = 26
-"""Characters of a row's name; more would leave less than half of the width to the dots."""
-
 SERIES = {
     "dtdr-f": 0,
     "dtdr-l": 1,
@@ -42,9 +39,6 @@ COLOURS = 9
 
 FEW = 10
 """Bins of fewer steps say next to nothing: they are pale, and the line passes them by."""
-
-_PITCH = 26
-"""From one row of a dot chart to the next."""
 
 Scale = Callable[[float], float]
 
@@ -123,18 +117,6 @@ SHARE = Axis("", lambda value: f"{value:.1f}", low=0.0, high=1.0, ticks=(0, 0.2,
 """From 0 to 1, without a title."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A value in a row of a dot chart; hollow for a published figure."""
-
-    series: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    hollow: bool = False
-    hover: str = ""
-
-
 def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str:
     """Lines with markers and error bars."""
     points = [point for one in series for point in one.points]
@@ -162,34 +144,6 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str
             marks.append(_marker(number, across(point.x), up(point.y), hover))
         parts.append(_group("series", one.name, marks))
     return _chart(parts, label, HEIGHT)
-
-
-def dot_chart(rows: Sequence[tuple[str, Sequence[Dot]]], x: Axis, *, label: str) -> str:
-    """One row a name, dots with intervals along a common axis."""
-    values = [
-        v for _, dots in rows for d in dots for v in (d.value, d.low, d.high) if v is not None
-    ]
-    shown = [_cut(name) for name, _ in rows]
-    left = LEFT + 7 * max(map(len, shown), default=0) - 30
-    height = TOP + _PITCH * len(rows) + BOTTOM
-    bottom, right = height - BOTTOM, WIDTH - RIGHT
-    across, ticks = x.scale(values, left, right - 6)
-    parts = []
-    for tick in ticks:
-        parts.append(_line("grid", across(tick), TOP, across(tick), bottom))
-        parts.append(_text("tick", across(tick), bottom + 17, x.show(tick)))
-    parts.append(_text("title", (left + right) / 2, height - 8, x.title))
-    for number, (name, dots) in enumerate(rows):
-        v = TOP + _PITCH * number + _PITCH / 2
-        parts.append(_text("label", left - 8, v + 3, shown[number], name))
-        for dot in dots:
-            marks = []
-            if dot.low is not None and dot.high is not None:
-                marks.append(_line("bar", across(dot.low), v, across(dot.high), v))
-            hover = dot.hover or _with_interval(f"{name}: {dot.value:.3f}", dot.low, dot.high)
-            marks.append(_marker(1 if dot.hollow else 0, across(dot.value), v, hover))
-            parts.append(_group("series hollow" if dot.hollow else "series", dot.series, marks))
-    return _chart(parts, label, height)
 
 
 _PLOT, _GAP, _COUNTS, _ABREAST = 240, 14, 46, 3
@@ -275,10 +229,6 @@ def _panel(name: str, bins: Sequence[Bin], error: float) -> list[str]:
         _write_upright("title", 16, top + _PLOT / 2, "Best tool acceptable (share)"),
         _write_upright("title", 16, floor - _COUNTS / 2, "Steps"),
     ]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def _chart(parts: Sequence[str], label: str, height: float) -> str:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dtdr.errors import InputError, unknown_choice
+from dtdr.evaluate.plugins import METRICS, find_plugin
 from dtdr.evaluate.run_log import Floats, Ints, RunLog
 
 Metric: TypeAlias = Callable[[RunLog], Floats]
@@ -124,15 +125,17 @@ often the ranking agrees with the log."""
 
 
 def metric(name: str) -> Metric:
-    """The metric behind a name such as ``"mrr"`` or ``"recall@5"``.
+    """The metric behind a name such as ``"mrr"``, ``"recall@5"`` or ``"my_module:late"``.
 
     Raises:
-        InputError: no metric has that name, or k is not a whole number from 1.
+        InputError: no metric has that name or entry point, or k is not a whole number from 1.
     """
     if name in _METRICS:
         return _METRICS[name]
     base, at, k = name.partition("@")
     if base not in _METRICS_AT or not at:
+        if (own := find_plugin(METRICS, name)) is not None:
+            return own
         raise unknown_choice("metric", name, NAMES)
     if not (k.isascii() and k.isdigit()) or int(k) < 1:
         raise InputError(f"metric {name!r} needs a whole number from 1 after the @: {base}@5")

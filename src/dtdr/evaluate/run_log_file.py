@@ -18,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.calls import END
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import InputError, other_version
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, Floats, RunHeader, RunLog
@@ -80,24 +79,11 @@ def read_run_log(path: str | Path) -> RunLog:
         with np.load(io.BytesIO(content), allow_pickle=False) as members:
             described = json.loads(members["header"].tobytes())
             header = _header(path, described)
-            arrays = {
-                column.name: column.read(members[column.name])
-                for column in _COLUMNS
-                if column.name not in _LATER or column.name in members.files
-            }
+            arrays = {column.name: column.read(members[column.name]) for column in _COLUMNS}
     except InputError:
         raise
     except Exception as error:  # bytes of anybody: zipfile and numpy have a dozen ways to refuse
         raise InputError(f"{path}: the run log is damaged or cut; {_DAMAGED}") from error
-    if "in_log" not in arrays:  # logs written before it was kept say what was called alone
-        is_called = arrays["acceptable"] == arrays["called"].reshape(-1, 1)
-        arrays["in_log"] = is_called.astype(np.int64)
-    if "end_rank" not in arrays:  # what the head says, and nothing of new tools
-        tools = header.tools
-        is_end = arrays["head"] == (tools.index(END) if END in tools else len(tools))
-        arrays["end_rank"] = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, 0)
-        arrays["end_probability"] = (arrays["head_probabilities"] * is_end).sum(axis=1)
-        arrays["is_new"] = np.zeros_like(arrays["end_rank"])
     plans, others = described.get("plan_ids"), described.get("other_names")
     if not _is_texts(plans) or not _is_texts(others):
         raise InputError(f"{path}: the header is damaged; {_DAMAGED}")
@@ -156,10 +142,6 @@ _COLUMNS = (
 )
 
 
-_LATER = ("in_log", "end_rank", "end_probability", "is_new")
-"""Columns that older logs lack."""
-
-
 def _not_a_log(path: str | Path, content: bytes) -> InputError:
     try:
         first = json.loads(content.partition(b"\n")[0])
@@ -179,8 +161,6 @@ def _header(path: str | Path, record: Any) -> RunHeader:
     if record.get("format_version") != FORMAT_VERSION:
         version = record.get("format_version")
         raise other_version(f"{path}: this run log", version, FORMAT_VERSION, _DAMAGED)
-    if "familiarity_floor" in record:  # the key of logs written before it was renamed
-        record["familiarity_threshold"] = record.pop("familiarity_floor")
     missing = [item.name for item in fields(RunHeader) if item.name not in record]
     if missing:
         raise InputError(f"{path}: the header lacks {missing[0]!r}; {_DAMAGED}")

@@ -28,7 +28,7 @@ from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.notebook import fitted_html, not_fitted_html
 from dtdr.predict.plans.model import PlanModel
-from dtdr.predict.plans.prediction import PlanPrediction, PlanTemplate
+from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.session import NO_ARGUMENTS, Fitted, Session
 from dtdr.predict.steps import Prepared, RunRanker
@@ -402,7 +402,7 @@ class Model:
         if self.arguments_ is not None:
             self.arguments_ = self.arguments_.update(usable, seed=self.seed)
         if self.plans_ is not None:
-            self.plans_ = self.plans_.update(usable, seed=self.seed)
+            self.plans_ = self.plans_.update(usable)
         ranker = self.ranker = copy.copy(self.ranker)
         assert isinstance(ranker, SupportsUpdates)
         ranker.update(usable, self.training_, record)
@@ -700,29 +700,6 @@ class Model:
             DtdrError: the model is not fitted.
         """
         return self.session(query, before=before).plans(k)
-
-    def templates(
-        self, query: str | Run, *, before: Sequence[BeforeLike] = (), k: int = 3
-    ) -> list[PlanTemplate]:
-        """Plans of the nearest demonstrations, most similar first, their slots filled anew.
-
-        Args:
-            query: what the user asked for, or a ``Run``: what is left of the plans that contain
-                its calls then.
-            before: messages and calls of the conversation before the query, oldest first, or
-                their JSON objects.
-            k: how many at most, at least 1; of eight demonstrations, those with one plan joined.
-
-        Returns:
-            Plans as demonstrations have them, each with its similarity and its probability, which
-            that of ``plans`` is; none where no demonstration shares a word with the query.
-
-        Raises:
-            InputError: the model was fitted without plans, k is below 1, the query is not text, or
-                something is not a message.
-            DtdrError: the model is not fitted.
-        """
-        return self.session(query, before=before).templates(k)
 
     # -- saving --------------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.plans.model import PlanModel
-from dtdr.predict.plans.prediction import PlanPrediction, PlanTemplate
+from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
 from dtdr.predict.steps import RunRanker
-from dtdr.rankers.base import UNKNOWN, StepState
+from dtdr.rankers.base import UNKNOWN
 from dtdr.rankers.ranking import Ranking
 
 NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
@@ -189,28 +189,14 @@ class Session:
         """
         check_at_least(1, k=k)
         with self._lock:
-            return self._plans().predict(*self._asked(), k, **self._options())
-
-    def templates(self, k: int = 3) -> list[PlanTemplate]:
-        """What is left of the plans of the nearest demonstrations; see ``Model.templates``.
-
-        Raises:
-            InputError: the model was fitted without plans, or k is below 1.
-        """
-        check_at_least(1, k=k)
-        with self._lock:
-            return self._plans().templates(*self._asked(), k, **self._options())
-
-    def _plans(self) -> PlanModel:
-        if self._fitted.plans is None:
-            raise InputError(NO_PLANS)
-        return self._fitted.plans
-
-    def _asked(self) -> tuple[Run, StepState, tuple[str, ...]]:
-        return self._run, self._state, self._steps.names
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            "arguments": self._fitted.arguments,
-            "may_be_empty": self._steps.may_end_at_once,
-        }
+            if self._fitted.plans is None:
+                raise InputError(NO_PLANS)
+            return self._fitted.plans.predict(
+                self._run,
+                self._state,
+                self._steps.names,
+                k,
+                arguments=self._fitted.arguments,
+                may_be_empty=self._steps.may_end_at_once,
+                start=lambda query: self._steps.state_of(Run(query, self._run.before)),
+            )

@@ -7,7 +7,7 @@ from itertools import compress
 from pathlib import Path
 
 from dtdr.data.jsonl import BadRecords
-from dtdr.errors import unknown_choice
+from dtdr.errors import InputError, unknown_choice
 from dtdr.evaluate.datasets import (
     agent_runs,
     t_eval,
@@ -17,6 +17,7 @@ from dtdr.evaluate.datasets import (
     ultratool,
 )
 from dtdr.evaluate.datasets.source import Dataset, Source, canonical_name, find_file
+from dtdr.evaluate.plugins import DATASETS, find_plugin
 
 BUNDLED = "bundled"
 
@@ -43,7 +44,8 @@ def load(
     """A set of demonstrations with its tools.
 
     Args:
-        name: one of ``NAMES``; ``bundled`` is generated on the spot and needs no file.
+        name: one of ``NAMES``; ``bundled`` is generated on the spot and needs no file. Or of an
+            entry point in the group ``dtdr.datasets``, or ``module:function``.
         data_dir: the folder that holds published sets; without it, ``DTDR_DATA_DIR``, or else
             ``../shared/data``; then the download cache.
         bad: given, records that cannot be used are counted there and left out. Fixed splits refer
@@ -52,6 +54,8 @@ def load(
     Raises:
         InputError: no set has that name, its file is nowhere, or a record cannot be used.
     """
+    if has_plugin(name):
+        return _load_plugin(name)
     name = canonical_name(name)
     if name == BUNDLED:
         from dtdr.evaluate.datasets.synthetic import bundled_dataset
@@ -85,6 +89,23 @@ def load(
         test_from=test_from,
         remarks=remarks(seen),
     )
+
+
+def has_plugin(name: str) -> bool:
+    """Whether a set comes from another package.
+
+    Raises:
+        InputError: it does, but cannot be imported.
+    """
+    return canonical_name(name) not in NAMES and find_plugin(DATASETS, name) is not None
+
+
+def _load_plugin(name: str) -> Dataset:
+    function = find_plugin(DATASETS, name)
+    dataset = None if function is None else function()
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"dataset {name!r} is not a dtdr.evaluate.datasets.Dataset")
+    return replace(dataset, name=name)
 
 
 def remarks(seen: BadRecords) -> tuple[str, ...]:
@@ -136,6 +157,7 @@ __all__ = [
     "Dataset",
     "Source",
     "find_source",
+    "has_plugin",
     "keep_known_tools",
     "load",
     "remarks",

@@ -251,6 +251,26 @@ def group_split(
     return Split(f"group-{seed}", tuple(sorted(sides[0])), tuple(sorted(sides[1])))
 
 
+def time_order(demonstrations: Sequence[Demonstration]) -> list[int]:
+    """Positions from the earliest to the latest; as they are where one has no time."""
+    order = range(len(demonstrations))
+    times = [item.time for item in demonstrations]
+    known = [time for time in times if time is not None]
+    return sorted(order, key=known.__getitem__) if len(known) == len(times) else list(order)
+
+
+def time_split(demonstrations: Sequence[Demonstration], test: float = TEST_SHARE) -> Split:
+    """The earliest demonstrations train, the latest test; see ``time_order``.
+
+    Raises:
+        InputError: fewer than two demonstrations, or ``test`` outside (0, 1).
+    """
+    _check(demonstrations, test)
+    order = time_order(demonstrations)
+    cut = min(max(1, round(len(order) * (1 - test))), len(order) - 1)
+    return Split("time", tuple(sorted(order[:cut])), tuple(sorted(order[cut:])))
+
+
 def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int = 0) -> list[Split]:
     """Splits that hold out each demonstration once, and no group on both sides.
 

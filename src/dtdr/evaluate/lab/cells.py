@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from dtdr.evaluate.lab.code_version import code_version
-from dtdr.evaluate.lab.kinds import KINDS
+from dtdr.rankers import retriever_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,8 @@ class Cell:
     def of(cls, spec: Mapping[str, Any]) -> Cell:
         """A cell; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
-        return cls(kept, code_version(*_modules(kept)))
+        own = retriever_class(str(kept["retriever"])).__module__ if "retriever" in kept else ""
+        return cls(kept, code_version(own))
 
     @property
     def kind(self) -> str:
@@ -48,12 +49,12 @@ class Cell:
         """A short text for people: what is run on what."""
         spec = self.spec
         parts = [
-            spec.get("retriever") or spec.get("encoder") or spec.get("peer") or spec["kind"],
+            spec.get("retriever") or spec["kind"],
             *(f"{key}={value}" for key, value in spec.get("parameters", {}).items()),
         ]
         if spec.get("retriever") and spec.get("encoder"):
             parts.append(f"({spec['encoder']})")
-        for key in ("history", "demonstrations", "icl", "llm", "shift"):
+        for key in ("history", "demonstrations", "share", "icl", "llm"):
             if key in spec:
                 parts.append(f"{key}={spec[key]}")
         data = f"{spec.get('dataset', '')} {spec.get('split', '')}-{spec.get('seed', '')}"
@@ -63,20 +64,3 @@ class Cell:
 def unique(cells: Iterable[Cell]) -> list[Cell]:
     """The cells without repeats, in their order."""
     return list({cell.key: cell for cell in cells}.values())
-
-
-def _modules(spec: Mapping[str, Any]) -> list[str]:
-    """Where the code is that a cell's result depends on."""
-    from dtdr.rankers import retriever_class
-    from dtdr.text.encoders import DEFAULT, encoder_class
-
-    modules = [KINDS[str(spec["kind"])].partition(":")[0]]
-    encoder = spec.get("encoder")
-    if "retriever" in spec:
-        chosen = retriever_class(str(spec["retriever"]))
-        modules.append(chosen.__module__)
-        if chosen.uses_encoder and encoder is None:
-            encoder = DEFAULT
-    if encoder is not None:
-        modules.append(encoder_class(str(encoder)).__module__)
-    return modules

@@ -25,7 +25,7 @@ from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
-from dtdr.evaluate.lab.kinds import KINDS, MEASURES_TIME, Context, short_name
+from dtdr.evaluate.lab.kinds import KINDS, Context, short_name
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.train_test import split_of
@@ -214,19 +214,15 @@ def _group(cells: Iterable[Cell]) -> list[list[Cell]]:
 def _compute(
     groups: Sequence[Sequence[Cell]], workers: int, engine: str, context: Context
 ) -> Iterator[Done]:
-    """In parallel what can be, then what holds an LLM in memory, then what measures time."""
-    alone = [[cell for cell in group if _runs_alone(cell)] for group in groups]
-    parallel = [[cell for cell in group if not _runs_alone(cell)] for group in groups]
+    """In parallel what can be, then what holds an LLM in memory."""
+    alone = [[cell for cell in group if "llm" in cell.spec] for group in groups]
+    parallel = [[cell for cell in group if "llm" not in cell.spec] for group in groups]
     yield from _compute_in_parallel(
         [group for group in parallel if group], workers, engine, context
     )
-    last = [cell for group in alone for cell in group]
-    for cell in sorted(last, key=lambda cell: cell.kind in MEASURES_TIME):
-        yield from compute_cells([cell], context, os.getpid())
-
-
-def _runs_alone(cell: Cell) -> bool:
-    return cell.kind in MEASURES_TIME or "llm" in cell.spec
+    for group in alone:
+        for cell in group:
+            yield from compute_cells([cell], context, os.getpid())
 
 
 def _compute_in_parallel(
@@ -313,10 +309,7 @@ def _keep_manifest(
     library: DataLibrary,
 ) -> None:
     described = {}
-    for name in dict.fromkeys(
-        str(cell.spec[key]) for cell in item.cells for key in ("dataset", "queries")
-        if key in cell.spec
-    ):  # fmt: skip
+    for name in dict.fromkeys(str(cell.spec["dataset"]) for cell in item.cells):
         dataset, sha256 = data.load(library.locations[name]), library.sha256(name)
         described[name] = data.describe(dataset, sha256)
         if not store.has_dataset_summary(sha256):

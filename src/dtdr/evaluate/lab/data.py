@@ -17,6 +17,9 @@ from dtdr.logs import open_demonstrations
 from dtdr.predict.model import END_TOOL
 from dtdr.rankers.selection import count_tokens
 
+LOGS = (".jsonl", ".json", ".ndjson")
+"""How the files of a folder end that are read as logs, gzipped or not."""
+
 
 @dataclass(frozen=True)
 class DataLocation:
@@ -46,7 +49,7 @@ def _read(location: DataLocation) -> Dataset:
     if location.file is None:
         return datasets.load(location.name, data_dir=location.data_dir, bad=bad)
     path = Path(location.file)
-    stream = open_demonstrations([path], bad=bad)
+    stream = open_demonstrations(_files(path), bad=bad)
     demonstrations = list(stream)
     return Dataset(
         name=location.name,
@@ -58,6 +61,14 @@ def _read(location: DataLocation) -> Dataset:
         licence="",
         remarks=datasets.remarks(bad) if bad is not None else (),
     )
+
+
+def _files(path: Path) -> list[Path]:
+    """The logs in a folder; a folder without any, and anything else, as it is."""
+    if not path.is_dir():
+        return [path]
+    names = (file for file in path.iterdir() if file.name != "tools.json")
+    return sorted(file for file in names if file.name.removesuffix(".gz").endswith(LOGS)) or [path]
 
 
 def content_sha256(dataset: Dataset) -> str:

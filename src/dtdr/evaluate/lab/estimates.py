@@ -10,7 +10,6 @@ from statistics import median
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import OutputError
 from dtdr.evaluate.lab.cells import Cell
-from dtdr.evaluate.lab.kinds import MEASURES_TIME
 from dtdr.evaluate.lab.store import Store
 
 RETRIEVERS = {"dtdr-f": (16.0, 0.2), "dtdr-l": (2.2, 0.5), "dtdr-c": (1.2, 0.0), "lr": (0.35, 0.85)}
@@ -77,7 +76,7 @@ class Estimates:
         for group in groups:
             for index, cell in enumerate(group):
                 seconds = self.seconds(cell, shared=index > 0)
-                if cell.kind in MEASURES_TIME or "llm" in cell.spec:
+                if "llm" in cell.spec:
                     alone += seconds
                 else:
                     parallel += seconds
@@ -102,6 +101,7 @@ class Estimates:
         plans, tools = self._sizes.get(str(spec["dataset"]), (1000, FEW_TOOLS))
         plans = min(plans, int(spec.get("plans", plans)))
         share = min(1.0, spec.get("demonstrations", plans) / max(1, 0.7 * plans))
+        share *= spec.get("share", 1.0)
         rate, power = RETRIEVERS.get(str(spec.get("retriever")), OTHERS)
         expected: float = rate * plans / 1000 * share * max(1.0, tools / FEW_TOOLS) ** power
         expected *= SHARED if shared else 1.0
@@ -109,12 +109,22 @@ class Estimates:
         if "llm" in spec:
             steps = spec.get("size", 0.3 * plans) * (4 if cell.kind == "plans" else 1)
             expected += LLM_STEP * steps
-        return round(0.1 + expected + (2 * START if cell.kind in MEASURES_TIME else 0.0), 3)
+        return round(0.1 + expected, 3)
 
 
 def _name(cell: Cell, shared: bool) -> str:
     """A cell but for its seed and what changes its time little; the general parts come first."""
-    keys = ("kind", "retriever", "llm", "dataset", "encoder", "demonstrations", "plans", "icl")
+    keys = (
+        "kind",
+        "retriever",
+        "llm",
+        "dataset",
+        "encoder",
+        "demonstrations",
+        "share",
+        "plans",
+        "icl",
+    )
     return "|".join([str(shared), *(str(cell.spec.get(key, "")) for key in keys)])
 
 

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 _RANKING_ONLY = frozenset(
     {
-        *("kind", "queries", "queries_data", "icl", "select", "top", "steps", "size", "llm"),
+        *("kind", "icl", "select", "top", "steps", "size", "llm"),
         *("threshold", "mask", "loop", "layout", "fill"),
     }
 )

@@ -16,7 +16,6 @@ from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.data import DataLocation
 from dtdr.evaluate.lab.kinds import NEEDS_LLM, short_name
-from dtdr.evaluate.lab.kinds.peer import adapter_sha256
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
 from dtdr.rankers import retriever_class
 from dtdr.text import encoders
@@ -94,7 +93,8 @@ class DataLibrary:
         Raises:
             InputError: the set was asked for by name, or cannot be read.
         """
-        name = canonical_name(name)
+        is_own = datasets.has_plugin(name)
+        name = dataset_name(name)
         if name in self.missing:
             return None
         options = self._options
@@ -103,7 +103,7 @@ class DataLibrary:
         if options.file is not None and name == own_name(options.file):
             tools = None if options.tools is None else str(options.tools)
             location = DataLocation(name, str(options.file), tools)
-        elif name not in datasets.NAMES:
+        elif not is_own and name not in datasets.NAMES:
             raise unknown_choice("dataset", name, datasets.NAMES)
         location = replace(
             location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
@@ -129,10 +129,15 @@ class DataLibrary:
 
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` gave."""
-        name = canonical_name(name)
+        name = dataset_name(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
         return self._hashes[name]
+
+
+def dataset_name(name: str) -> str:
+    """A set's name as runs have it; those of other packages as they are."""
+    return name if datasets.has_plugin(name) else canonical_name(name)
 
 
 def own_name(file: Path) -> str:
@@ -163,7 +168,7 @@ def resolve_suites(
     resolved = []
     for name in names:
         suite = read_suite(name, quick=options.quick)
-        if everything and (suite.is_optional or (suite.needs_llm and not options.llms)):
+        if everything and suite.needs_llm and not options.llms:
             continue
         if suite.needs_llm and not options.llms and not (of_paper and name in PAPER_ORDER):
             raise InputError(
@@ -239,14 +244,12 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
         left_out["the runs that ask an LLM: name one with --llm"] = None
     cells: list[Cell] = []
     for spec in _with_models(suite, options):
-        sets = [spec["dataset"], *([spec["queries"]] if "queries" in spec else [])]
-        missing = [name for name in sets if library.get(name) is None]
-        dataset = None if missing else library.get(spec["dataset"])
+        dataset = library.get(spec["dataset"])
         if dataset is None:
-            left_out[library.missing[canonical_name(missing[0])]] = None
+            left_out[library.missing[dataset_name(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
-        elif spec.get("queries") != spec["dataset"] and _has_split(spec, dataset):
+        elif _has_split(spec, dataset):
             cells.append(Cell.of(_complete(spec, library)))
     return ResolvedSuite(suite, unique(cells), list(left_out))
 
@@ -281,10 +284,8 @@ def _has_split(spec: Mapping[str, Any], dataset: Dataset) -> bool:
 
 def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
-    complete = {**spec, "dataset": canonical_name(spec["dataset"])}
+    complete = {**spec, "dataset": dataset_name(spec["dataset"])}
     complete["data"] = library.sha256(spec["dataset"])
-    if "queries" in spec:
-        complete["queries_data"] = library.sha256(spec["queries"])
     if "retriever" in spec and "encoder" in spec:
         chosen = retriever_class(spec["retriever"])
         if not chosen.uses_encoder or spec["encoder"] == encoders.DEFAULT:
@@ -292,8 +293,6 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
             del complete["encoder"]
     if not complete.get("parameters"):
         complete.pop("parameters", None)
-    if spec["kind"] == "peer":
-        complete["adapter"] = adapter_sha256(str(spec["peer"]))
     if spec["kind"] == "statistics":
         complete.pop("split", None)
         complete.pop("seed", None)

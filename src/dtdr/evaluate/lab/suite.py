@@ -21,15 +21,13 @@ ORDER = (
     "ablations",
     "thresholds",
     "encoders",
-    "shifts",
     "arguments",
     "prompts",
+    "runs",
     "datasets",
-    "efficiency",
     "downstream",
     "icl",
     "weights",
-    "peers",
 )
 """The suites that come with the package, in the order of the report."""
 
@@ -55,9 +53,8 @@ _GRID = {
     "encoder": str,
     "parameters": dict,
     "demonstrations": int,
+    "share": float,
     "history": int,
-    "shift": str,
-    "queries": str,
     "icl": str,
     "select": str,
     "top": int,
@@ -69,11 +66,10 @@ _GRID = {
     "steps": int,
     "size": int,
     "plans": int,
-    "peer": str,
 }
 """Keys of a ``[[runs]]`` table and of what type each value, or each member of its list, is."""
 
-SPLITS = ("paper", "group")
+SPLITS = ("paper", "group", "time")
 
 MASKS = ("paper",)
 """Which tools count as retrieved where neither ``top`` nor ``threshold`` says so. ``paper``: for
@@ -123,12 +119,7 @@ class Suite:
         """What the suite needs apart from the package; empty where nothing."""
         if self.needs_llm:
             return "an LLM"
-        return "an LLM in part" if self.asks_llm else "the registry" if self.is_optional else ""
-
-    @property
-    def is_optional(self) -> bool:
-        """Whether the suite installs packages of others; it is run when named only."""
-        return any("peer" in grid["kind"] for grid in self.runs)
+        return "an LLM in part" if self.asks_llm else ""
 
     def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
         """The suite with other choices for keys that a grid has; None leaves them.

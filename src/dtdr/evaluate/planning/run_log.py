@@ -6,8 +6,6 @@ The first line is the header; each further line is one selection, or one whole p
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -18,9 +16,6 @@ from dtdr.errors import InputError, OutputError, other_version
 
 FORMAT = "dtdr-planning-run"
 FORMAT_VERSION = 1
-
-SYNC_SECONDS = 1.0
-"""Between two times that a log is forced to the disk, which takes 5 to 20 ms."""
 
 Kind = Literal["selections", "plans"]
 
@@ -90,7 +85,6 @@ class PlanningLogWriter:
 
     def __init__(self, path: str | Path, header: PlanningHeader) -> None:
         self._path = Path(path)
-        self._synced = time.monotonic()
         self.records: dict[tuple[str, int], Mapping[str, Any]] = {}
         try:
             is_new = not has_content(self._path, FORMAT)
@@ -116,10 +110,7 @@ class PlanningLogWriter:
         self.header = header
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Write one record, so that an interruption loses at most the one being written.
-
-        A machine that dies loses those of ``SYNC_SECONDS``.
-        """
+        """Write one record, so that an interruption loses at most the one being written."""
         self._write(record)
         self.records[_key(record)] = record
 
@@ -128,11 +119,8 @@ class PlanningLogWriter:
         return PlanningLog(self.header, self.records)
 
     def close(self) -> None:
-        """Close the file, which is then on the disk."""
-        try:
-            self._sync()
-        finally:
-            self._stream.close()
+        """Close the file."""
+        self._stream.close()
 
     def _write(self, record: Mapping[str, Any]) -> None:
         try:
@@ -140,15 +128,6 @@ class PlanningLogWriter:
             self._stream.flush()
         except OSError as error:
             raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
-        if time.monotonic() - self._synced > SYNC_SECONDS:
-            self._sync()
-
-    def _sync(self) -> None:
-        try:
-            os.fsync(self._stream.fileno())
-        except OSError as error:
-            raise OutputError(f"cannot write {self._path}: {error.strerror or error}") from error
-        self._synced = time.monotonic()
 
 
 def read_planning_log(path: str | Path) -> PlanningLog:
@@ -173,8 +152,6 @@ def read_planning_log(path: str | Path) -> PlanningLog:
     ]
     if missing:
         raise InputError(f"{path}:1: the header lacks {missing[0]!r}; run it again")
-    if isinstance(header.get("fills"), bool):  # logs from before arguments were learned
-        header["fill"] = "llm" if header["fills"] else "none"
     records: dict[tuple[str, int], Mapping[str, Any]] = {}
     number = 1
     for number, record in lines:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import ClassVar, Self
 
 from dtdr.errors import DtdrError, InputError
 from dtdr.llm.prompting import AnswerForm, Prompt
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 class LLMError(DtdrError):
@@ -70,21 +64,6 @@ class Decoding:
             raise InputError("an LLM needs at least one choice, and none that is empty")
 
 
-def _in_pool(
-    method: Callable[Concatenate[Any, Arguments], Result],
-) -> Callable[Concatenate[Any, Arguments], Awaitable[Result]]:
-    """The method of the same name, run in the backend's threads."""
-
-    async def run(self: LLM, /, *args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="dtdr-llm")
-        work = functools.partial(getattr(self, method.__name__), *args, **keywords)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-    run.__doc__ = f"As ``{method.__name__}``, without blocking the event loop."
-    return run
-
-
 class LLM(ABC):
     """Base of every backend; thread-safe. Use it as a context manager, or call ``close``.
 
@@ -92,14 +71,11 @@ class LLM(ABC):
         kind: the part of the name before the colon.
         name: the name that users type.
         counts_exactly: whether ``count_tokens`` uses the model's own tokenizer.
-        concurrency: how many calls run at a time; more wait their turn.
     """
 
     kind: ClassVar[str]
     name: str
     counts_exactly: bool = True
-    concurrency: int = 1
-    _pool: ThreadPoolExecutor | None = None
 
     def complete(
         self,
@@ -149,13 +125,8 @@ class LLM(ABC):
     def forget(self) -> None:  # noqa: B027  # a backend without a cache has nothing to forget
         """Drop what is cached of earlier prompts, to time a step cold."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # a backend may hold nothing
         """Free what the backend holds."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-
-    acomplete = _in_pool(complete)
 
     def __enter__(self) -> Self:
         return self

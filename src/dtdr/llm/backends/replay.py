@@ -118,7 +118,6 @@ class Recorder(_Recording):
 
     def __init__(self, llm: LLM, path: str | Path) -> None:
         self.name = llm.name
-        self.concurrency = llm.concurrency
         self._llm = llm
         self._path = Path(path)
         self._lock = threading.Lock()

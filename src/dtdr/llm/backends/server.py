@@ -64,7 +64,6 @@ class OpenAIServer(LLM):
             raise InputError("concurrency and tries must be at least 1, and timeout above 0")
         self.name = f"openai:{model}@{url}"
         self.model = model
-        self.concurrency = concurrency
         self._client = JsonClient(url, key=key, timeout=timeout, tries=tries, pause=pause)
         self._root = self._client.url.removesuffix("/v1")
         self._dialect: bool | None = None

@@ -15,7 +15,7 @@ from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demons
 from dtdr.data.run import Run
 from dtdr.errors import InputError
 from dtdr.predict.model import Model
-from dtdr.predict.plans.prediction import PlanPrediction
+from dtdr.predict.plans.prediction import PlanPrediction, PlanWriter
 from dtdr.predict.session import NO_PLANS
 
 Value = TypeVar("Value")
@@ -30,8 +30,6 @@ _SAME_QUERY = (4, 1)
 """Runs of a repeated query that count as seen before any was: with the same plan, with another."""
 _MOST_QUERIES = 10_000
 """Queries whose plans, or predicted plans, are remembered: the last ones."""
-_REMEMBERED = 8
-"""Templates among which a repeated query finds its own plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +182,12 @@ class PlanCache:
 
     def _guess(self, run: Run) -> _Guess | None:
         """The most probable plan; None of an unfamiliar query, or where no plan comes to an end."""
-        key = _key(run)
-        if key in self._plans:
-            wanted = sorted(self._plans[key])
-            for template in self.retriever.templates(run, k=_REMEMBERED):
-                if sorted(template.plan.tools) == wanted:
-                    share = self._same / (self._same + self._other)
-                    return _Guess(template.plan, share, share, True, False)
+        tools = self._plans.get(_key(run), ())
+        known = self.retriever
+        if tools and known.plans_ is not None and all(known.index(tool) >= 0 for tool in tools):
+            share = self._same / (self._same + self._other)
+            writer = PlanWriter(run, known.arguments_, known.plans_.links)
+            return _Guess(writer.predict(tools, share), share, share, True, False)
         session = self.retriever.session(run)
         if not session.rank().is_familiar:
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,20 +32,15 @@ MOST_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan that the beam found, or another way to do what was asked.
+    """A plan that the search found.
 
     Attributes:
         tools: of the calls still to be made, in their most probable order.
-        log_probability: of that order.
-        total: logarithm of the sum over the orders that were found.
-        is_from_beam: whether the beam found it; others are of demonstrations, or found plans with
-            calls more or less.
+        total: logarithm of the probability, summed over the orders that were found.
     """
 
     tools: tuple[int, ...]
-    log_probability: float
     total: float
-    is_from_beam: bool = True
 
 
 @dataclass(slots=True)
@@ -94,7 +88,7 @@ class BeamSearch:
                 logs = self._logs(state)
                 end = float(logs[-1])
                 if end > _LEAST_LOG and (key or self._may_be_empty):
-                    done[key] = Candidate(partial.tools, partial.best + end, partial.total + end)
+                    done[key] = Candidate(partial.tools, partial.total + end)
                 if depth < self._longest:
                     _extend(following, key, partial, state, logs)
             width = WIDTH if depth < _LONG else 3 if depth < _VERY_LONG else 1
@@ -109,16 +103,6 @@ class BeamSearch:
         kept = sorted(done.items(), key=lambda item: -item[1].total)[:KEPT]
         return dict(kept)
 
-    def score(self, tools: Sequence[int]) -> Candidate:
-        """A plan of a demonstration, in its order."""
-        state = self._state.copy()
-        total = 0.0
-        for tool in tools:
-            total += float(self._logs(state)[tool])
-            state.call(tool)
-        total += float(self._logs(state)[-1])
-        return Candidate(tuple(tools), total, total, is_from_beam=False)
-
     def follow_best(self) -> Candidate | None:
         """The best tool of each step until the end; None where that does not come."""
         state, tools, total = self._state.copy(), list[int](), 0.0
@@ -128,7 +112,7 @@ class BeamSearch:
             total += float(logs[best])
             if best == len(logs) - 1:
                 is_allowed = tools or self._may_be_empty
-                return Candidate(tuple(tools), total, total) if is_allowed else None
+                return Candidate(tuple(tools), total) if is_allowed else None
             if len(tools) == self._longest:
                 return None
             tools.append(best)

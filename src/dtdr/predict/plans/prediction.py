@@ -150,31 +150,6 @@ class PlanPrediction:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTemplate:
-    """A demonstrated plan, its slots filled for another query.
-
-    Attributes:
-        plan: the calls. An argument is a slot: filled with a value of this query, of an earlier
-            call or of demonstrations, or named in ``plan.unknown``.
-        similarity: cosine of the query with the most similar demonstrated query of this plan, by
-            words and pairs of words; in (0, 1].
-        demonstrations: how many of the eight nearest have this plan.
-    """
-
-    plan: PlanPrediction
-    similarity: float
-    demonstrations: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            **self.plan.to_dict(),
-            "similarity": round(self.similarity, 6),
-            "demonstrations": self.demonstrations,
-        }
-
-
 class PlanWriter:
     """Writes the calls of several plans of one run; calls that begin two plans are filled once.
 
@@ -182,20 +157,12 @@ class PlanWriter:
         run: the query and the calls made so far; it may change later.
         arguments: fills the calls; None leaves them empty.
         dependencies: of calls where no argument tells, and the order of calls.
-        index: the numbers of tools in them.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        arguments: ArgumentModel | None,
-        dependencies: Links,
-        index: Mapping[str, int],
-    ) -> None:
-        self._run, self._arguments = run.copy(), arguments
-        self._dependencies, self._index = dependencies, index
+    def __init__(self, run: Run, arguments: ArgumentModel | None, dependencies: Links) -> None:
+        self._run, self._arguments, self._dependencies = run.copy(), arguments, dependencies
         self._by_pairs = arguments is None or dependencies.by_reference < 0.5
-        self._made = [index.get(name, -1) for name in run.history]
+        self._made = list(run.history)
         taken = {call.id for call in (*run.earlier, *run.calls)}
         first = len(run.calls) + 1
         free = (str(number) for number in range(first, first + MOST_CALLS + len(taken) + 1))
@@ -206,8 +173,7 @@ class PlanWriter:
 
     def predict(self, tools: Sequence[str], probability: float) -> PlanPrediction:
         """A plan of these tools, which are in their most probable order."""
-        order = self._dependencies.order([self._index.get(name, -1) for name in tools])
-        names = tuple(tools[place] for place in order)
+        names = tuple(self._dependencies.order(tools))
         return PlanPrediction(
             names,
             self._ids[: len(names)],
@@ -219,7 +185,7 @@ class PlanWriter:
     def _write(self, names: tuple[str, ...]) -> Written:
         """The calls of a plan, and which of them depend on which."""
         made = len(self._made)
-        tools = [*self._made, *(self._index.get(name, -1) for name in names)]
+        tools = [*self._made, *names]
         links = set(self._dependencies.of(tools)) if self._by_pairs else set()
         if self._arguments is None:
             calls = [CallPrediction(name, {}, {}, 1.0) for name in names]

@@ -7,16 +7,18 @@ tool, the probability that some call of it is given this span.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import ModelError
-from dtdr.predict.arguments.hashing import Hashes, feature
+from dtdr.predict.arguments.hashing import Hashes, features
 from dtdr.predict.arguments.texts import TokenizedText, tokenize
 from dtdr.predict.arguments.values import canonical
 
@@ -24,154 +26,97 @@ Floats = npt.NDArray[np.float64]
 
 MAX_SPANS = 48
 """Spans of a query that are looked at, the first ones."""
-_LEFT, _RIGHT = 8, 6
-"""Words beside a span that are read."""
+_NEAR = 3
+"""Words on each side of a span whose places count."""
 _SENTENCE = 25
 """Words of its sentence before a span that are read."""
 _LEAST_FEATURE = 2
 """A feature that fewer spans have is not kept."""
 _LEAST_SPANS = 5
 """A tool that fewer spans are meant for is not learned."""
-_EPOCHS, _BATCH, _RATE = 6, 32, 0.1
-_PAUSES = frozenset(".,;:!?") | {"and", "then"}
+MOST_COUNTED = 8
+"""More spans that a tool is given count as this many."""
+_LITTLE = 1e-3
+_PENALTY = 1.0
+_ITERATIONS = 40
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SpanTagger:
-    """Log-linear probabilities that a tool is given a span; AdaGrad, one output a tool.
+    """Logistic regressions of whether a tool is given a span, one for each tool.
 
-    Args:
+    Attributes:
         tools: names of the tools that are known.
         hashes: shape (features,), sorted.
-        weights: shape (features + 1, tools); the last row is zero, for features not known.
-        squares: sums of squared gradients, of the same shape.
+        weights: shape (features, tools).
     """
 
-    def __init__(
-        self,
-        tools: Sequence[str],
-        hashes: Hashes,
-        weights: npt.NDArray[np.float32],
-        squares: npt.NDArray[np.float32],
-    ) -> None:
-        self.tools = tuple(tools)
-        self._index = {name: number for number, name in enumerate(self.tools)}
-        self._hashes, self._weights, self._squares = hashes, weights, squares
+    tools: tuple[str, ...]
+    hashes: Hashes
+    weights: Floats
 
     @classmethod
-    def fit(cls, examples: Sequence[SpanExample], *, seed: int = 0) -> Self:
+    def fit(cls, examples: Sequence[SpanExample]) -> Self:
         """Learn from the arguments of demonstrations; without any, nothing is known."""
-        meant: dict[str, int] = {}
-        for example in examples:
-            for form in example.texts.forms:
-                for tool in example.tools.get(form, ()):
-                    meant[tool] = meant.get(tool, 0) + 1
-        tools = sorted(tool for tool, count in meant.items() if count >= _LEAST_SPANS)
-        rows = [row for one in examples for row in one.texts.features] if tools else []
-        hashes, counts = np.unique(
-            np.concatenate(rows) if rows else np.empty(0, np.uint32), return_counts=True
-        )
-        hashes = hashes[counts >= _LEAST_FEATURE]
-        shape = (len(hashes) + 1, len(tools))
-        model = cls(tools, hashes, np.zeros(shape, np.float32), np.full(shape, 1e-2, np.float32))
-        model._train(examples, seed)
-        return model
+        from scipy.optimize import minimize
 
-    def update(self, examples: Sequence[SpanExample], *, seed: int = 0) -> SpanTagger:
-        """A tagger that learned from further demonstrations too; no tools and features are new."""
-        model = SpanTagger(
-            self.tools, self._hashes, self._weights.copy(), np.maximum(self._squares, 1.0)
-        )
-        model._train(examples, seed)
-        return model
+        given = [one.tools.get(form, set()) for one in examples for form in one.texts.forms]
+        meant = Counter(tool for tools in given for tool in tools)
+        tools = tuple(sorted(tool for tool, count in meant.items() if count >= _LEAST_SPANS))
+        if not tools:
+            return cls((), np.empty(0, np.uint32), np.empty((0, 0)))
+        spans = [row for one in examples for row in one.texts.features]
+        hashes, counts = np.unique(np.concatenate(spans), return_counts=True)
+        hashes = hashes[counts >= _LEAST_FEATURE]
+        rows = _encode(spans, hashes)
+        columns = csr_array(rows.T)
+        targets = np.array([[tool in one for tool in tools] for one in given], float)
+        shape = (len(hashes), len(tools))
+
+        def loss(flat: Floats) -> tuple[float, Floats]:
+            weights = flat.reshape(shape)
+            scores = rows @ weights
+            value = np.logaddexp(0, scores).sum() - (scores * targets).sum()
+            gradient = columns @ (_sigmoid(scores) - targets) + _PENALTY * weights
+            return float(value + 0.5 * _PENALTY * flat @ flat), gradient.ravel()
+
+        options = {"maxiter": _ITERATIONS}
+        start = np.zeros(len(hashes) * len(tools))
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        return cls(tools, hashes, found.x.reshape(shape))
 
     def rename_tool(self, old: str, new: str) -> SpanTagger:
         """With another name for a tool."""
-        tools = [new if name == old else name for name in self.tools]
-        return SpanTagger(tools, self._hashes, self._weights, self._squares)
+        tools = tuple(new if name == old else name for name in self.tools)
+        return SpanTagger(tools, self.hashes, self.weights)
 
-    def _train(self, examples: Iterable[SpanExample], seed: int) -> None:
-        rows: list[npt.NDArray[np.intp]] = []
-        places: list[tuple[int, int]] = []
-        for example in examples if self.tools else ():
-            texts = example.texts
-            for columns, form in zip(self._columns(texts), texts.forms, strict=True):
-                places += [
-                    (len(rows), self._index[tool])
-                    for tool in sorted(example.tools.get(form, ()))
-                    if tool in self._index
-                ]
-                rows.append(columns)
-        if not rows:
-            return
-        targets = np.zeros((len(rows), len(self.tools)), np.float32)
-        for row, tool in places:
-            targets[row, tool] = 1
-        width = max(map(len, rows))
-        padded = np.full((len(rows), width), len(self._hashes), np.intp)
-        for number, columns in enumerate(rows):
-            padded[number, : len(columns)] = columns
-        rng = np.random.default_rng(seed)
-        for _ in range(_EPOCHS):
-            order = rng.permutation(len(rows))
-            for start in range(0, len(order), _BATCH):
-                self._step(
-                    padded[order[start : start + _BATCH]], targets[order[start : start + _BATCH]]
-                )
-
-    def _step(self, columns: npt.NDArray[np.intp], targets: npt.NDArray[np.float32]) -> None:
-        error = _sigmoid(self._weights[columns].sum(axis=1)) - targets
-        used, inverse = np.unique(columns, return_inverse=True)
-        share = np.zeros((len(used), len(columns)), np.float32)
-        np.add.at(share, (inverse.reshape(columns.shape), np.arange(len(columns))[:, None]), 1)
-        gradient = share @ error
-        if used[-1] == len(self._hashes):
-            gradient[-1] = 0
-        squares = self._squares[used] + gradient**2
-        self._squares[used] = squares
-        self._weights[used] -= np.float32(_RATE) * gradient / np.sqrt(squares)
-
-    def _columns(self, texts: SpanTexts) -> list[npt.NDArray[np.intp]]:
-        """Of each span, the rows of the weights that its features have."""
-        result = []
-        for features in texts.features:
-            places = np.searchsorted(self._hashes, features)
-            places = np.minimum(places, len(self._hashes) - 1)
-            result.append(
-                places[self._hashes[places] == features] if len(self._hashes) else places[:0]
-            )
-        return result
-
-    def probabilities(self, texts: SpanTexts) -> Floats:
-        """How likely each tool is given each span of a query.
+    def count_scores(self, texts: SpanTexts, names: Sequence[str]) -> Floats:
+        """Log odds of how many spans of a query each tool is given, against none.
 
         A value that is said twice counts once, with the higher probability.
 
-        Returns:
-            Shape (values, tools).
-        """
-        if not self.tools or not texts.forms:
-            return np.zeros((0, len(self.tools)))
-        scores = np.stack([self._weights[columns].sum(axis=0) for columns in self._columns(texts)])
-        every = _sigmoid(scores).astype(np.float64)
-        numbers: dict[str, int] = {}
-        result: list[Floats] = []
-        for form, row in zip(texts.forms, every, strict=True):
-            if form in numbers:
-                np.maximum(result[numbers[form]], row, out=result[numbers[form]])
-            else:
-                numbers[form] = len(result)
-                result.append(row)
-        return np.stack(result)
+        Args:
+            texts: of the query.
+            names: of the tools.
 
-    # -- saving --------------------------------------------------------------------------------
+        Returns:
+            Shape (MOST_COUNTED + 1, tools); 0 for tools of which nothing is known.
+        """
+        by_form: dict[str, Floats] = {}
+        if self.tools and texts.forms:
+            shares = _sigmoid(_encode(texts.features, self.hashes) @ self.weights)
+            for form, row in zip(texts.forms, shares, strict=True):
+                by_form[form] = np.maximum(by_form.get(form, 0), row)
+        given = np.array([*by_form.values()]).reshape(len(by_form), len(self.tools))
+        scores = np.log(count_probabilities(given, MOST_COUNTED) + _LITTLE)
+        scores = np.hstack([scores - scores[0], np.zeros((MOST_COUNTED + 1, 1))])
+        place = {name: number for number, name in enumerate(self.tools)}
+        every: Floats = scores[:, [place.get(name, -1) for name in names]]
+        return every
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        return {
-            "hashes": self._hashes,
-            "weights": self._weights.astype(np.float16),
-            "squares": self._squares.astype(np.float16),
-        }
+        return {"hashes": self.hashes, "weights": self.weights.astype(np.float16)}
 
     @classmethod
     def restore(cls, tools: Sequence[str], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
@@ -182,11 +127,10 @@ class SpanTagger:
             ModelError: the arrays do not fit together.
         """
         hashes = arrays["hashes"].astype(np.uint32)
-        weights = arrays["weights"].astype(np.float32)
-        squares = arrays["squares"].astype(np.float32)
-        if weights.shape != (len(hashes) + 1, len(tools)) or squares.shape != weights.shape:
+        weights = arrays["weights"].astype(np.float64)
+        if weights.shape != (len(hashes), len(tools)):
             raise ModelError("what the model knows of spans does not fit together; fit it again")
-        return cls(tools, hashes, weights, squares)
+        return cls(tuple(tools), hashes, weights)
 
 
 class SpanTexts:
@@ -196,30 +140,23 @@ class SpanTexts:
         query: what the user asked for.
 
     Attributes:
-        text: the query.
         forms: the value of each span, as values are compared.
-        kinds: of each: ``quoted``, ``name``, ``number`` or ``address``.
         features: the features of each; shape (k,), sorted.
     """
 
-    __slots__ = ("features", "forms", "kinds", "text")
+    __slots__ = ("features", "forms")
 
     def __init__(self, query: str) -> None:
-        self.text = text = tokenize(query)
+        text = tokenize(query)
         chosen = np.flatnonzero(text.stands_out)[:MAX_SPANS].tolist()
         spans = [_without_verb(text, int(text.first[one]), int(text.last[one])) for one in chosen]
         self.forms = [
             canonical(text.text[text.starts[first] : text.ends[last]]) for first, last in spans
         ]
-        self.kinds = kinds = [_kind(text, first) for first, _ in spans]
-        marks = dict[int, str]()
-        for (first, last), kind in zip(spans, kinds, strict=True):
-            marks.update(dict.fromkeys(range(first, last + 1), f"<{kind}>"))
-        words = [marks.get(number, word) for number, word in enumerate(text.lower)]
-        self.features = [
-            _features(text, words, first, last, kind)
-            for (first, last), kind in zip(spans, kinds, strict=True)
-        ]
+        words = list(text.lower)
+        for first, last in spans:
+            words[first : last + 1] = [_kind(text, first)] * (last + 1 - first)
+        self.features = [_features(words, first, last) for first, last in spans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,56 +190,42 @@ def _without_verb(text: TokenizedText, first: int, last: int) -> tuple[int, int]
 
 
 def _kind(text: TokenizedText, first: int) -> str:
+    """What a span is; other spans see this word where it stands."""
     if text.is_quoted[first]:
-        return "quoted"
+        return "<quoted>"
     token = text.tokens[first]
     if "@" in token:
-        return "address"
-    return "number" if token[0].isdigit() else "name"
+        return "<address>"
+    return "<number>" if token[0].isdigit() else "<name>"
 
 
-def _features(
-    text: TokenizedText, words: Sequence[str], first: int, last: int, kind: str
-) -> Hashes:
-    left = first - 1 - (first > 0 and text.lower[first - 1] in "\"'“‘`")
+def _features(words: Sequence[str], first: int, last: int) -> Hashes:
+    """The kind of a span, the words around it, and those of its sentence before it."""
+    left = first - 1 - (first > 0 and words[first - 1] in "\"'“‘`")
     right = last + 1
-    while right < len(words) and text.lower[right] in "\"'”’`":
+    while right < len(words) and words[right] in "\"'”’`":
         right += 1
-    before = words[max(0, left - _LEFT + 1) : left + 1][::-1]
-    after = words[right : right + _RIGHT]
-    length = last - first + 1
-    value = " ".join(text.lower[first : last + 1])
-    starts = left < 0 or words[left] in ".!?"
-    lead = ""
-    sentence: list[str] = []
-    for place in range(left, max(-1, left - _SENTENCE), -1):
-        if words[place] in ".!?":
-            break
-        sentence.append(words[place])
-    for place in range(left, -1, -1):
-        if place == 0 or words[place - 1] in _PAUSES:
-            lead = words[place]
-            if lead not in _PAUSES and not lead.startswith("<"):
-                break
+    before = words[max(0, left - _SENTENCE + 1) : left + 1][::-1]
+    end = next((place for place, word in enumerate(before) if word in ".!?"), len(before))
     names = [
-        "bias",
-        f"kind {kind}",
-        f"kind {kind} {min(length, 3)}",
-        f"kind {kind} {starts}",
-        f"value {value}",
-        f"lead {lead}",
-        f"lead {lead} {before[0] if before else '^'}",
-        f"around {before[0] if before else '^'} {after[0] if after else '$'}",
-        f"before {' '.join(before[:2])}",
-        *(f"left {place} {word}" for place, word in enumerate(before[:3])),
-        *(f"right {place} {word}" for place, word in enumerate(after[:3])),
-        *(f"near left {word}" for word in before),
-        *(f"near right {word}" for word in after),
-        *(f"sentence {word}" for word in sentence),
+        f"kind {words[first]}",
+        f"length {min(last - first + 1, 3)}",
+        *(f"left {place} {word}" for place, word in enumerate(before[:_NEAR])),
+        *(f"right {place} {word}" for place, word in enumerate(words[right : right + _NEAR])),
+        *(f"sentence {word}" for word in before[:end]),
     ]
-    if "." in value:
-        names.append(f"suffix {value.rpartition('.')[2]}")
-    return np.unique(np.fromiter(map(feature, names), np.uint32, len(names)))
+    return np.unique(features(names))
+
+
+def _encode(spans: Sequence[Hashes], hashes: Hashes) -> csr_array:
+    """Spans as rows of ones where they have a feature; shape (spans, features)."""
+    lengths = [len(row) for row in spans]
+    every = np.concatenate(spans)
+    places = np.minimum(np.searchsorted(hashes, every), max(0, len(hashes) - 1))
+    known = hashes[places] == every if len(hashes) else np.zeros(len(every), bool)
+    owner = np.repeat(np.arange(len(spans)), lengths)[known]
+    shape = (len(spans), len(hashes))
+    return csr_array((np.ones(len(owner)), (owner, places[known])), shape=shape)
 
 
 def count_probabilities(probabilities: Floats, most: int) -> Floats:
@@ -325,6 +248,6 @@ def count_probabilities(probabilities: Floats, most: int) -> Floats:
     return result
 
 
-def _sigmoid(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    result = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
-    return result.astype(np.float32)
+def _sigmoid(scores: Floats) -> Floats:
+    shares: Floats = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
+    return shares

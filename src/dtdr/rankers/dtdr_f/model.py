@@ -34,6 +34,12 @@ _ENOUGH = 0.25
 """Share of known words from which the query is trusted; below, counts of what comes next are mixed
 in. Without any, what the ranker learned of words ranks rare tools first."""
 
+_TRUST = 0.98
+"""The most that a query is trusted if tools without demonstrations are in view. At a sure step
+these share more than tools that are often called. Counts then decide which of the others is likely:
+of five tools shown by a CI assistant that offers 20 tools nobody called, 0.6 to 1.5 are such tools
+(1.7 to 2.4 without counts)."""
+
 
 @dataclass(frozen=True, slots=True)
 class FactoredQuery:
@@ -113,9 +119,9 @@ class FactoredModel:
             tools = view.new if view.tools is None else view.tools[view.new]
             described = table[np.ix_(step.layout.text_rows, view.new)]
             mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
-        features, counts = step.query.features, step.layout.counts
-        if counts is not None and (told := features.told / _ENOUGH) < 1:
-            mixed = told * mixed + (1 - told) * ranker.softmax(table[counts])
+        trust = min(step.query.features.told / _ENOUGH, _TRUST if len(view.new) else 1.0)
+        if step.layout.counts is not None and trust < 1:
+            mixed = trust * mixed + (1 - trust) * ranker.softmax(table[step.layout.counts])
         rest = step.query.rest
         if view.tools is not None and rest is not None:
             # Tools out of view share less than the least likely tool in view.

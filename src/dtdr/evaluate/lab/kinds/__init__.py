@@ -20,24 +20,11 @@ KINDS = {
     "prompts": "dtdr.evaluate.lab.kinds.llm:measure_prompts",
     "selections": "dtdr.evaluate.lab.kinds.llm:select_steps",
     "plans": "dtdr.evaluate.lab.kinds.llm:make_plans",
-    "efficiency": "dtdr.evaluate.lab.subprocess_timing:measure_retriever",
-    "encoder": "dtdr.evaluate.lab.subprocess_timing:measure_encoder",
-    "peer": "dtdr.evaluate.lab.kinds.peer:rank_with_peer",
 }
-"""Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it.
+"""Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it."""
 
-A run's name in the cache depends on the code of the function's module and what that imports, so
-what does not share code is in another module.
-"""
-
-MEASURES_TIME = frozenset({"efficiency", "encoder", "peer"})
-"""Kinds that measure time or memory: they run one at a time, with nothing beside them."""
-
-RANKS = frozenset({"rank", "rank-with-llm", "peer"})
-"""Kinds that keep a run log."""
-
-OWN_RANKS = {"rank": "rank", "rank-with-llm": "rank"}
-"""Those of retrievers of this project, which tables show alike."""
+RANKS = frozenset({"rank", "rank-with-llm"})
+"""Kinds that keep a run log; tables show them alike."""
 
 NEEDS_LLM = frozenset({"selections", "plans", "rank-with-llm"})
 
@@ -48,7 +35,7 @@ class Context:
 
     Attributes:
         locations: where each set lies, by name.
-        folder: of the cache; planning logs are continued and environments of peers kept there.
+        folder: of the cache; planning logs are continued there.
         models: where each LLM is, by the name that cells use.
     """
 

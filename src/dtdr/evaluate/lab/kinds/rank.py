@@ -15,12 +15,10 @@ from dtdr.evaluate.datasets.splits import Split
 from dtdr.evaluate.datasets.statistics import measure
 from dtdr.evaluate.lab.fitting import fit_retriever
 from dtdr.evaluate.lab.kinds import Context
-from dtdr.evaluate.lab.train_test import TrainTest, split_of, train_test
+from dtdr.evaluate.lab.train_test import train_test
+from dtdr.evaluate.next_calls import agreement
 from dtdr.evaluate.run_log import RunLog
-from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import versions
-
-DIGITS = 5
 
 
 def rank(
@@ -46,30 +44,11 @@ def rank(
         Split("lab", tuple(range(len(data.train))), tuple(range(len(data.train), len(both)))),
         fit_seconds=fit_seconds,
     )
-    details = {"first_steps": _first_steps(retriever, data, spec, context)}
+    if spec.get("split") != "group":
+        return log
+    other = agreement(log, dataset.demonstrations)
+    details = {} if other is None else {"another_run": other.to_dict()}
     return replace(log, header=replace(log.header, details=details))
-
-
-def _first_steps(
-    retriever: Model, data: TrainTest, spec: Mapping[str, Any], context: Context
-) -> dict[str, Any] | None:
-    """How sure the retriever is at the first step of its own queries and of another set's."""
-    if "queries" not in spec:
-        return None
-    other = context.dataset({"dataset": spec["queries"], "plans": spec.get("plans")})
-    foreign = split_of(other, spec).testing(other.demonstrations)
-    measured: dict[str, Any] = {}
-    for name, items in (("own", data.test), ("other", foreign)):
-        rankings = harness.rank_after_calls(retriever, [(item, 0) for item in items])
-        measured[name] = {
-            "confidence": [round(ranking.confidence, DIGITS) for ranking in rankings],
-            "familiarity": [
-                None if ranking.familiarity is None else round(ranking.familiarity, DIGITS)
-                for ranking in rankings
-            ],
-            "flagged": sum(not ranking.is_familiar for ranking in rankings),
-        }
-    return measured
 
 
 def measure_dataset(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:

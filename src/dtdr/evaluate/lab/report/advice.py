@@ -29,9 +29,12 @@ def build_advice(results: Results) -> Section | None:
     """Advice, the worst queries and the confused tools, for each split of a user's own data."""
     section = Section("advice", "What this says about your data")
     for suite, manifest in results.manifests.items():
-        if manifest.get("own_data") and manifest["section"] == "retrieval":
+        if manifest.get("own_data") and manifest["section"] in ("retrieval", "runs"):
             runs = [run for run in results.runs(suite, "rank") if run.is_plain]
-            for place, here in group_runs(runs, lambda run: run.place).items():
+            places = group_runs(runs, lambda run: run.place)
+            if manifest["section"] == "runs":  # one page: new tasks if there are any
+                places = dict([min(places.items())])
+            for place, here in places.items():
                 section.blocks += _advise(results, place, here)
     return section if section.blocks else None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dtdr.errors import DtdrError, InputError, unknown_choice
-from dtdr.evaluate.lab.report import costs, llm, rankings, variations
+from dtdr.evaluate.lab.report import costs, llm, rankings, runs, variations
 from dtdr.evaluate.lab.report.advice import build_advice
 from dtdr.evaluate.lab.report.front import build_claims, build_reproduction, build_summary
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
@@ -20,17 +20,15 @@ SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "retrieval": rankings.build_retrieval,
     "plan_length": rankings.build_plan_length,
     "thresholds": rankings.build_thresholds,
-    "peers": rankings.build_peers,
     "ablations": variations.build_ablations,
     "encoders": variations.build_encoders,
-    "shifts": variations.build_shifts,
     "arguments": costs.build_arguments,
     "prompts": llm.build_prompts,
     "downstream": llm.build_downstream,
     "icl": llm.build_icl,
     "weights": llm.build_weights,
     "datasets": costs.build_datasets,
-    "efficiency": costs.build_efficiency,
+    "runs": runs.build_runs,
     "whole_plans": costs.build_whole_plans,
 }
 """What writes each section; a suite says by name which one shows it."""

@@ -63,35 +63,6 @@ def _sizes(values: Mapping[str, Any], *, aside: bool = False) -> list[Cell]:
     return [Cell(text, aside=aside) for text in texts]
 
 
-def build_efficiency(results: Results, suite: str) -> list[Block]:
-    """What each method costs: one table a data set."""
-    measured = {
-        "resident_mb": "MB added",
-        "peak_mb": "Peak MB, fit",
-        "fit_seconds": "Fit s",
-        "load_ms": "Load ms",
-        "query_ms": "Query ms",
-        "step_ms": "Step ms",
-    }
-
-    def cells(splits: Splits) -> list[Cell]:
-        result = splits[0]["result"]
-        times = [significant(result["measured"][key], measured=True) for key in measured]
-        return [number(result["numbers"]), significant(result["model_kb"]), *times]
-
-    titles = ["Numbers", "Model KB", *measured.values()]
-    caption = (
-        "Numbers: elements of all arrays of the saved model, the encoder's included. "
-        "MB added: by loading the model into a process that has numpy and scipy. "
-        "Query: encode and rank a new one; step: rank once more after a call. Medians; "
-        "one thread; a run at a time."
-    )
-    return [
-        method_table(methods, titles, cells, results.place_title(place), caption)
-        for place, methods in results.by_place(suite, "efficiency").items()
-    ]
-
-
 def build_whole_plans(results: Results, suite: str) -> list[Block]:
     """How many whole plans are right, and by their length; means over the splits."""
     keys = {"greedy": "Greedy", "tools": "First", "tools@5": "Among five", "dag": "DAG",

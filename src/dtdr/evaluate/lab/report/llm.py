@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dtdr.evaluate.charts import Axis, Dot, dot_chart
-from dtdr.evaluate.lab.report.page import Block, Figure, Figures, method_table
+from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import (
     WILSON,
     Results,
@@ -113,21 +112,8 @@ def build_icl(results: Results, suite: str) -> list[Block]:
         title = results.place_title(place)
         rows = {icl: [percent(row.get(model)) for model in models] for icl, row in shares.items()}
         heading = f"Function selection accuracy in %, {title}"
-        table = method_table(rows, models, iter, heading, WILSON, head="ICL")
-        ticks = (0, 20, 40, 60, 80, 100)
-        chart = dot_chart(
-            [(icl, [_dot(model, icl, row[model]) for model in row]) for icl, row in shares.items()],
-            Axis("FSA, %", lambda value: f"{value:.0f}", low=0.0, high=100.0, ticks=ticks),
-            label=f"Function selection accuracy by ICL method on {title}",
-        )
-        blocks += [Figures([Figure(title, chart, WILSON, models)]), table]
+        blocks.append(method_table(rows, models, iter, heading, WILSON, head="ICL"))
     return blocks
-
-
-def _dot(model: str, icl: str, value: Proportion) -> Dot:
-    share, low, high = 100 * value.value, 100 * value.low, 100 * value.high
-    hover = f"{model}, {icl}: {share:.1f} % ({low:.0f} to {high:.0f})"
-    return Dot(model, share, low, high, hover=hover)
 
 
 def build_weights(results: Results, suite: str) -> list[Block]:

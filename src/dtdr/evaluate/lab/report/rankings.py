@@ -1,4 +1,4 @@
-"""Sections about rankings: retrieval, plan length, thresholds, other packages."""
+"""Sections about rankings: retrieval, plan length, thresholds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dtdr.evaluate.charts import SHARE, Axis, Dot, Point, Series, dot_chart, line_chart
+from dtdr.evaluate.charts import SHARE, Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
-from dtdr.evaluate.lab.report.results import NOT_RUN, Place, Results, paper, paper_row, share_of
-from dtdr.evaluate.lab.report.variations import build_ablations, build_shifts
+from dtdr.evaluate.lab.report.results import Place, Results, paper, paper_row, share_of
+from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.summary import LEVEL, THRESHOLDS, RunSummary, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title
@@ -53,15 +53,14 @@ Summaries = Mapping[str, Sequence[RunSummary]]
 
 
 def build_retrieval(results: Results, suite: str) -> list[Block]:
-    """One table and one figure a data set and split; then what a user's suite varies."""
+    """One table a data set and split; then what a user's suite varies."""
     places = results.by_place(suite)
     accuracies: dict[Place, dict[str, dict[str, Proportion]]] = {}
     for run in results.runs(suite, "selections"):
         models = accuracies.setdefault(run.place, {})
         accuracy = share_of(results.value(run)["records"], "right")
         models.setdefault(str(run.spec["llm"]), {})[run.method] = accuracy
-    figures = [_mrr_figure(results, *item) for item in places.items()]
-    blocks: list[Block] = [Figures(figures)] if figures else []
+    blocks: list[Block] = []
     said: set[str] = set()
     for place, runs in places.items():
         table = _retrieval_table(results, place, runs, accuracies.get(place, {}))
@@ -69,7 +68,7 @@ def build_retrieval(results: Results, suite: str) -> list[Block]:
         notes = [note for note in table.caption.splitlines() if note not in said]
         said.update(notes)
         blocks.append(replace(table, caption="\n".join(notes)))
-    return [*blocks, *build_ablations(results, suite), *build_shifts(results, suite, plain=False)]
+    return [*blocks, *build_ablations(results, suite)]
 
 
 def _retrieval_table(
@@ -115,8 +114,7 @@ def _retrieval_table(
             f"a method that cannot be told from the best at {LEVEL:.2f}."
         )
     notes.append(
-        "Fit s and Step µs are medians over the splits, measured while another run was computed. "
-        "Suite efficiency measures alone."
+        "Fit s and Step µs are medians over the splits, measured while another run was computed."
     )
     notes += [FSA_NOTE] if accuracies else []
     if published:
@@ -144,23 +142,6 @@ def _split_note(splits: Sequence[RunSummary]) -> str:
     )
 
 
-def _mrr_figure(results: Results, place: Place, runs: Summaries) -> Figure:
-    published = _find_published(place, runs)
-    rows = []
-    for name, splits in runs.items():
-        mean = mean_of(splits, "mrr")
-        dots = [Dot(name, mean.value, mean.low, mean.high)]
-        if (figure := published.get(name, {}).get("mrr")) is not None:
-            dots.append(Dot(name, figure, hollow=True, hover=f"{name}, paper: {figure:.2f}"))
-        rows.append((name, dots))
-    title = results.place_title(place)
-    caption = "Dots: here, with 95 % intervals."
-    if published:
-        caption += " Hollow: the paper, on its larger set."
-    chart = dot_chart(rows, replace(SHARE, title="MRR"), label=f"MRR of each method on {title}")
-    return Figure(title, chart, caption, [])
-
-
 def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, float]]:
     """The paper's row for each method on a data set; empty where it has none.
 
@@ -174,45 +155,6 @@ def _find_published(place: Place, runs: Summaries) -> Mapping[str, Mapping[str, 
             fit = (header.parameters.get("recipe") == "paper", -len(method))
             rows[header.retriever] = max(rows.get(header.retriever, (fit, method)), (fit, method))
     return {method: figures[retriever] for retriever, (_, method) in rows.items()}
-
-
-def build_peers(results: Results, suite: str) -> list[Block]:
-    """Other packages on the same records: one table a data set, best first."""
-    metrics = ("mrr", "f1", "recall@5")
-    columns = [
-        Column("Method"),
-        *numeric(*map(metric_title, metrics), best=results.may_judge),
-        *numeric("p against best", "Step ms"),
-        Column("Version"),
-        Column("How it was used"),
-    ]
-    caption = (
-        "One split, ± half of the 95 % bootstrap interval over its plans. p: paired "
-        "permutation test of the MRR over plans, adjusted by Holm's method."
-    )
-    tables: list[Block] = []
-    for place, runs in results.by_place(suite, kind=None).items():
-        best, adjusted = against_best(runs, "mrr") if results.may_judge else ("", {})
-        rows = []
-        for name, splits in runs.items():
-            header = splits[0].header
-            micros = header.rank_microseconds_median
-            package = str(header.details.get("package", f"dtdr=={header.versions['dtdr']}"))
-            rows.append(
-                [
-                    Cell(name),
-                    *(interval(mean_of(splits, metric)) for metric in metrics),
-                    Cell("best" if name == best else p_value(adjusted.get(name))),
-                    significant(None if micros is None else micros / 1e3, measured=True),
-                    Cell(package.split()[0].partition("==")[2], package),
-                    Cell(str(header.details.get("how", "query and history"))),
-                ]
-            )
-        for failed, reason in results.failures(suite):
-            if failed.place == place and reason != NOT_RUN:
-                rows.append([Cell(failed.method), *[EMPTY] * 6, Cell(reason)])
-        tables.append(Table(columns, rows, results.place_title(place), caption))
-    return tables
 
 
 def build_plan_length(results: Results, suite: str) -> list[Block]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.fitting import asks_llm
-from dtdr.evaluate.lab.kinds import OWN_RANKS, RANKS
+from dtdr.evaluate.lab.kinds import RANKS
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ORDER
 from dtdr.evaluate.lab.summary import mean_of, summarize
@@ -33,8 +33,8 @@ CITATION = (
 
 WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
 
-SPECIAL = ("history", "demonstrations", "shift", "queries")
-"""What makes a run an ablation or a shift."""
+SPECIAL = ("history", "demonstrations", "share")
+"""What makes a run an ablation."""
 
 _PAPER_ROWS = (
     *("none", "random", "bm25", "qts", "tgr", "less-is-more", "dr", "lr", "dtdr-c", "raw"),
@@ -74,14 +74,14 @@ class Run:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is neither an ablation nor a shift."""
+        """Whether it is not an ablation."""
         return not any(key in self.spec for key in SPECIAL)
 
     @property
     def method(self) -> str:
         """What a row is called: the retriever and what is not its default."""
         spec = self.spec
-        name = str(spec.get("retriever") or spec.get("peer") or spec.get("encoder", ""))
+        name = str(spec.get("retriever", ""))
         details = []
         for key, value in spec.get("parameters", {}).items():
             shown = f"{key} {value}"
@@ -108,7 +108,8 @@ class Results:
         return [
             run
             for run in self._all_runs([suite])
-            if kind in (None, run.kind, OWN_RANKS.get(run.kind)) and self._is_readable(run)
+            if (kind in (None, run.kind) or (kind == "rank" and run.kind in RANKS))
+            and self._is_readable(run)
         ]
 
     def by_place(
@@ -207,7 +208,9 @@ class Results:
 
     def place_title(self, place: Place) -> str:
         """A data set and its split."""
-        split = {"paper": "", "group": ", split by group"}.get(place[1], f", split {place[1]}")
+        split = {"paper": "", "group": ", split by group", "time": ", split by time"}.get(
+            place[1], f", split {place[1]}"
+        )
         return self.title(place[0]) + split
 
     def dataset_summary(self, name: str) -> Mapping[str, Any]:

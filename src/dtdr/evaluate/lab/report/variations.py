@@ -1,4 +1,4 @@
-"""Sections about variations of a run: ablations, other encoders, shifted data."""
+"""Sections about variations of a run: ablations and other encoders."""
 
 from __future__ import annotations
 
@@ -6,27 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, Run, group_runs, share_of
 from dtdr.evaluate.lab.summary import INTERVALS, RunSummary, mean_of, plan_means
-from dtdr.evaluate.statistics import Interval, auroc, holm, over_splits, paired_p_value
+from dtdr.evaluate.result_tables import metric_title
+from dtdr.evaluate.statistics import Interval, holm, paired_p_value
 from dtdr.evaluate.tables import (
     Cell,
     Column,
     Table,
     interval,
-    number,
     numeric,
     p_value,
-    significant,
 )
 
 BASE_ENCODER = "lexical"
-NO_SHIFT = "as trained"
-SHIFTS = (NO_SHIFT, "opaque-names", "unseen-tools", "short-to-long", "rare-tools")
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ def _without_clusters(run: Run) -> str:
 
 
 def _demonstrations(run: Run) -> Any:
-    is_other = any(key in run.spec for key in ("history", "shift", "queries"))
-    return None if is_other else run.spec.get("demonstrations", "all")
+    is_other = "history" in run.spec
+    return None if is_other else run.spec.get("demonstrations", run.spec.get("share", "all"))
 
 
 ABLATIONS = (
@@ -91,10 +86,10 @@ ABLATIONS = (
 )
 
 
-def build_ablations(results: Results, suite: str) -> list[Block]:
+def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> list[Block]:
     """Figures and tables by history length, clusters, demonstrations (paper, Figure 6).
 
-    The measure is the MRR, and the accuracy of each LLM that was asked.
+    The measure is the metric, and the accuracy of each LLM that was asked.
     """
     measures: dict[str, list[Run]] = {"": results.runs(suite, "rank")}
     measures |= group_runs(results.runs(suite, "selections"), lambda run: str(run.spec["llm"]))
@@ -103,27 +98,31 @@ def build_ablations(results: Results, suite: str) -> list[Block]:
         rows: list[Block] = []
         for model, runs in measures.items():
             figures, tables = [], []
+            measure = f"FSA, {model}" if model else metric_title(metric)
             for place, here in group_runs(runs, lambda run: run.place).items():
-                curves = _curves(results, here, ablation, model)
+                curves = _curves(results, here, ablation, model, metric)
                 if not curves:
                     continue
                 title = results.place_title(place) + (f", {model}" if model else "")
-                table = _curve_table(title, curves, ablation, model)
+                table = _curve_table(title, curves, ablation, measure)
                 if any(len(points) > 1 for points in curves.values()):
-                    figures.append(_curve_figure(title, curves, ablation, model, table))
+                    figures.append(_curve_figure(title, curves, ablation, model, measure, table))
                 else:
                     tables.append(table)
             rows += [Figures(figures)] if figures else []
             rows += tables
         if rows:
-            blocks += [Text(ablation.title, strong=True), Text(ablation.text), *rows]
+            said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
+            blocks += [Text(ablation.title, strong=True), *said, *rows]
     return blocks
 
 
 Curves = Mapping[str, Mapping[float, Interval]]
 
 
-def _curves(results: Results, runs: Sequence[Run], ablation: Ablation, model: str) -> Curves:
+def _curves(
+    results: Results, runs: Sequence[Run], ablation: Ablation, model: str, metric: str
+) -> Curves:
     """Points by method; runs of one choice make one point, at their mean place.
 
     A tenth of the demonstrations is not the same number in every split. Runs with all
@@ -141,28 +140,27 @@ def _curves(results: Results, runs: Sequence[Run], ablation: Ablation, model: st
         points = {}
         for same in choices.values():
             place = round(sum(ablation.place(results, run) for run in same) / len(same))
-            points[place] = _mean(results, same, model)
+            points[place] = _mean(results, same, model, metric)
         curves[name] = {place: points[place] for place in sorted(points)}
     return curves
 
 
-def _mean(results: Results, runs: Sequence[Run], model: str) -> Interval:
+def _mean(results: Results, runs: Sequence[Run], model: str, metric: str) -> Interval:
     if not model:
-        return mean_of([results.value(run) for run in runs], "mrr")
+        return mean_of([results.value(run) for run in runs], metric)
     share = share_of((one for run in runs for one in results.value(run)["records"]), "right")
     return Interval(share.value, share.low, share.high)
 
 
-def _curve_table(title: str, curves: Curves, ablation: Ablation, model: str) -> Table:
+def _curve_table(title: str, curves: Curves, ablation: Ablation, measure: str) -> Table:
     places = sorted({x for points in curves.values() for x in points})
     rows = {name: [interval(points.get(x)) for x in places] for name, points in curves.items()}
     titles = [ablation.axis.show(x) for x in places]
-    measure = f"FSA, {model}" if model else "MRR"
     return method_table(rows, titles, iter, f"{measure} by {ablation.title.lower()}, {title}")
 
 
 def _curve_figure(
-    title: str, curves: Curves, ablation: Ablation, model: str, table: Table
+    title: str, curves: Curves, ablation: Ablation, model: str, measure: str, table: Table
 ) -> Figure:
     axis = ablation.axis
     if not axis.log:
@@ -176,36 +174,18 @@ def _curve_figure(
         )
         for name, points in curves.items()
     ]
-    measure = Axis("FSA" if model else "MRR", lambda value: f"{value:.2f}")
-    chart = line_chart(series, axis, measure, label=table.title)
+    up = Axis(measure.partition(",")[0], lambda value: f"{value:.2f}")
+    chart = line_chart(series, axis, up, label=table.title)
     caption = WILSON if model else INTERVALS
     return Figure(f"{ablation.title}, {title}", chart, caption, list(curves), table)
 
 
 def build_encoders(results: Results, suite: str) -> list[Block]:
-    """The same methods with other encoders: one table of quality a data set, one of costs."""
-    blocks: list[Block] = [
+    """The same methods with other encoders: one table a data set."""
+    return [
         _encoder_table(results, results.place_title(place), runs)
         for place, runs in group_runs(results.runs(suite, "rank"), lambda run: run.place).items()
     ]
-    costs = {
-        str(run.spec["encoder"]): results.value(run)["result"]
-        for run in results.runs(suite, "encoder")
-    }
-    if costs:
-        keys = ("ms", "resident_mb")
-        rows = {
-            name: [
-                number(result["dimension"]),
-                *(significant(result["measured"][key], measured=True) for key in keys),
-            ]
-            for name, result in costs.items()
-        }
-        note = "Median over single held-out queries, in a process of its own with one thread."
-        titles = ("Dimensions", "ms a query", "MB added")
-        title = "What an encoder costs"
-        blocks.append(method_table(rows, titles, iter, title, note, head="Encoder"))
-    return blocks
 
 
 def _encoder_table(results: Results, title: str, runs: Sequence[Run]) -> Table:
@@ -238,89 +218,3 @@ def _encoder_table(results: Results, title: str, runs: Sequence[Run]) -> Table:
         f"with {BASE_ENCODER}, adjusted by Holm's method for the rows of this table."
     )
     return Table(columns, rows, f"Quality by encoder, {title}", caption)
-
-
-def build_shifts(results: Results, suite: str, *, plain: bool = True) -> list[Block]:
-    """A table of MRR by shift, and one of how well queries of another set are told apart.
-
-    Args:
-        results: of the lab.
-        suite: its name.
-        plain: show the table of MRR where nothing is shifted, too.
-    """
-    blocks: list[Block] = []
-    for place, runs in group_runs(results.runs(suite, "rank"), lambda run: run.place).items():
-        title = results.place_title(place)
-        shifted = [run for run in runs if not {"queries", "history"} & run.spec.keys()]
-        if shifted and (plain or any("shift" in run.spec for run in shifted)):
-            blocks.append(_shift_table(results, title, shifted))
-        if foreign := [run for run in runs if "queries" in run.spec]:
-            blocks.append(_foreign_table(results, title, foreign))
-    return blocks
-
-
-def _shift_table(results: Results, title: str, runs: Sequence[Run]) -> Table:
-    methods: dict[str, dict[str, list[RunSummary]]] = {}
-    for run in runs:
-        shifts = methods.setdefault(run.method, {})
-        shifts.setdefault(str(run.spec.get("shift", NO_SHIFT)), []).append(results.value(run))
-    shown = [name for name in SHIFTS if any(name in shifts for shifts in methods.values())]
-    means = {
-        method: {name: mean_of(splits, "mrr") for name, splits in shifts.items()}
-        for method, shifts in methods.items()
-    }
-    known = {method: row[shown[0]].value for method, row in means.items() if shown[0] in row}
-    means = dict(sorted(means.items(), key=lambda item: -known.get(item[0], 0.0)))
-    titles = [name.replace("-", " ") for name in shown]
-
-    def cells(row: Mapping[str, Interval]) -> list[Cell]:
-        return [interval(row.get(name)) for name in shown]
-
-    caption = (
-        f"{INTERVALS} The columns are about different plans, so compare within a column. With "
-        "unseen tools a history is of names that no demonstration used; the end of the plan keeps "
-        "its name."
-    )
-    title = f"MRR under shifts, {title}"
-    return method_table(means, titles, cells, title, caption, best=results.may_judge)
-
-
-def _foreign_table(results: Results, title: str, runs: Sequence[Run]) -> Table:
-    columns = [
-        Column("Method"),
-        Column("Queries of"),
-        *numeric("Confidence, own", "Confidence, other", "AUROC", "Flagged, own", "Flagged, other"),
-    ]
-    rows = []
-    groups = group_runs(runs, lambda run: (run.method, str(run.spec["queries"])))
-    for (method, other), same in groups.items():
-        splits = [results.value(run).header.details["first_steps"] for run in same]
-        confidence, flagged = (
-            [[measure(split[side]) for split in splits] for side in ("own", "other")]
-            for measure in (_mean_confidence, _flagged_share)
-        )
-        aurocs = [_auroc(split["own"], split["other"]) for split in splits]
-        values = [*confidence, aurocs, *flagged]
-        cells = [interval(over_splits(value)) for value in values]
-        rows.append([Cell(method), Cell(results.title(other)), *cells])
-    caption = (
-        "At the first step. AUROC: how often a held-out query of its own set scores above one "
-        "of the other set, by familiarity where the retriever has one, else by its "
-        "confidence; 0.5 is chance. Flagged: share of queries that the retriever calls "
-        "unfamiliar, whereupon all tools are shown."
-    )
-    title = f"Queries of another set, after learning from {title}"
-    return Table(columns, rows, title, caption)
-
-
-def _mean_confidence(side: Mapping[str, Any]) -> float:
-    return float(np.mean(side["confidence"]))
-
-
-def _flagged_share(side: Mapping[str, Any]) -> float:
-    return float(side["flagged"] / len(side["confidence"]))
-
-
-def _auroc(own: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> float:
-    score = "familiarity" if None not in own["familiarity"] else "confidence"
-    return auroc(own[score], other[score])

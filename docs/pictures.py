@@ -1,63 +1,25 @@
-"""Pictures for a notebook or a page: the tool graph, a run's rankings, reliability, growth curves.
-
-Each function returns a ``Figure``: notebooks show it, ``save`` writes an SVG file. Nothing further
-has to be installed.
-"""
+"""Pictures of the documentation as SVG: the tool graph and the rankings of a run."""
 
 from __future__ import annotations
 
-import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import DemonstrationLike, as_demonstrations
-from dtdr.data.files import replace_file
-from dtdr.errors import InputError
+from dtdr.data.run import Run
 from dtdr.evaluate import charts
-
-if TYPE_CHECKING:
-    from dtdr.data.run import Run
-    from dtdr.evaluate.run_log import RunLog
-    from dtdr.predict.model import Model
+from dtdr.predict.model import Model
 
 START = "(start)"
 _COLUMN, _ROW, _BOX, _HIGH = 190, 44, 150, 26
 
 
-class Figure:
-    """A picture: shown by notebooks, written by ``save``.
-
-    Attributes:
-        svg: the picture as an SVG file, for light and dark pages.
-    """
-
-    def __init__(self, svg: str) -> None:
-        self.svg = svg
-
-    def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write the SVG file.
-
-        Raises:
-            OutputError: the file exists and ``force`` is False, or it cannot be written.
-        """
-        with replace_file(path, force=force) as stream:
-            stream.write(self.svg)
-
-    def _repr_html_(self) -> str:
-        """The picture as an image, so that its colours stay its own."""
-        packed = base64.b64encode(self.svg.encode()).decode()
-        return f'<img alt="" style="max-width:100%" src="data:image/svg+xml;base64,{packed}">'
-
-
 def tool_graph(
     demonstrations: Iterable[DemonstrationLike], *, tools: int = 16, transitions: int = 24
-) -> Figure:
+) -> str:
     """Which tool follows which: the most frequent tools, and arrows as wide as they are frequent.
 
     Tools that are called early stand on the left. A node says in how many plans its tool is called.
@@ -66,9 +28,6 @@ def tool_graph(
         demonstrations: or their JSON objects, or pairs ``(query, [tool names])``.
         tools: how many tools are drawn at most, the most frequent.
         transitions: how many arrows, the most frequent.
-
-    Raises:
-        InputError: no demonstration calls a tool.
     """
     counts: Counter[str] = Counter()
     places: Counter[str] = Counter()
@@ -81,8 +40,6 @@ def tool_graph(
         for place, tool in enumerate(called):
             places[tool] += place / max(1, len(called) - 1) / called.count(tool)  # type: ignore[assignment]
         arrows.update(zip((START, *called), (*called, END), strict=True) if called else ())
-    if not plans:
-        raise InputError("no demonstration calls a tool, so that there is nothing to draw")
     shown = [tool for tool, _ in counts.most_common(tools)]
     nodes = {START: plans, **{tool: counts[tool] for tool in shown}, END: plans}
     drawn = {
@@ -96,7 +53,7 @@ def tool_graph(
         (tool for tool in shown if tool in linked), key=lambda tool: places[tool] / counts[tool]
     )
     columns = _columns(order, drawn)
-    return Figure(_graph(columns, nodes, drawn, plans))
+    return _graph(columns, nodes, drawn, plans)
 
 
 def _columns(order: Sequence[str], arrows: Mapping[tuple[str, str], int]) -> list[list[str]]:
@@ -173,7 +130,7 @@ def _graph(
     return _page(f"{head}{''.join(parts)}", width, height, "Which tool follows which")
 
 
-def rankings(retriever: Model, run: Run, *, tools: int = 4) -> Figure:
+def rankings(retriever: Model, run: Run, *, tools: int = 4) -> str:
     """The tools that are ranked highest at each step of a run, with their probabilities.
 
     Args:
@@ -207,77 +164,13 @@ def rankings(retriever: Model, run: Run, *, tools: int = 4) -> Figure:
     parts.append(
         f'<text class="tick start" x="12" y="{height - 10}">in colour: the tool called next</text>'
     )
-    return Figure(_page("".join(parts), 590, height, f"Rankings of {run.query}"))
+    return _page("".join(parts), 590, height, f"Rankings of {run.query}")
 
 
-def reliability(*logs: RunLog) -> Figure:
-    """How often the best tool is right at each confidence, one panel a run log.
-
-    Args:
-        logs: what ``dtdr.evaluate.run`` and ``read_run_log`` give.
-
-    Raises:
-        InputError: no log holds a confidence.
-    """
-    from dtdr.evaluate.reliability import reliability_of
-
-    panels = []
-    for log in logs:
-        measured = reliability_of(log)
-        if measured.ece is not None:
-            panels.append((log.header.retriever, measured.bins, measured.ece))
-    if not panels:
-        raise InputError("there is no run with confidence to draw")
-    return Figure(charts.reliability_chart(panels, title=logs[0].header.dataset))
-
-
-def growth(
-    retriever: Model,
-    demonstrations: Iterable[DemonstrationLike],
-    *,
-    sizes: Sequence[int] | None = None,
-    metric: str = "mrr",
-    seed: int = 0,
-) -> Figure:
-    """How well further runs are ranked, by the number of demonstrations learned from.
-
-    Args:
-        retriever: with the parameters to fit; it stays as it is.
-        demonstrations: 30 % of them are held out, by group where they have groups.
-        sizes: how many of the others to learn from; None takes an eighth, a quarter, a half, all.
-        metric: one of ``dtdr evaluate --metric``.
-        seed: of what is held out.
-
-    Raises:
-        InputError: there are too few demonstrations to split, or no metric has that name.
-    """
-    from dtdr.evaluate import mean_score, run
-    from dtdr.evaluate.datasets import Dataset
-    from dtdr.evaluate.datasets.splits import default_split
-    from dtdr.evaluate.result_tables import metric_title
-
-    items = list(as_demonstrations(demonstrations))
-    data = Dataset("demonstrations", "demonstrations", items, (), False, "", "")
-    split = default_split(data, seed=seed)
-    whole = len(split.train)
-    wanted = sizes or [whole // 8, whole // 4, whole // 2, whole]
-    points = []
-    for size in sorted({min(max(1, size), whole) for size in wanted}):
-        log = run(retriever.clone(), data, replace(split, train=split.train[:size]))
-        points.append(charts.Point(size, mean_score(log, metric)))
-    chart = charts.line_chart(
-        [charts.Series(retriever.name, points)],
-        charts.Axis("Demonstrations", lambda value: f"{value:,.0f}", low=0),
-        replace(charts.SHARE, title=metric_title(metric)),
-        label=f"{metric_title(metric)} by number of demonstrations",
-    )
-    return figure_of(chart, "Growth")
-
-
-def figure_of(chart: str, label: str) -> Figure:
-    """A chart of ``evaluation.charts`` as a picture of its own."""
+def figure_of(chart: str, label: str) -> str:
+    """A chart of ``dtdr.evaluate.charts`` as a file."""
     inner = re.sub(r"^<svg[^>]*>|</svg>$", "", chart)
-    return Figure(_page(inner, charts.WIDTH, charts.HEIGHT, label))
+    return _page(inner, charts.WIDTH, charts.HEIGHT, label)
 
 
 def _page(inner: str, width: int, height: int, label: str) -> str:

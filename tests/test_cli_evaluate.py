@@ -153,13 +153,7 @@ def test_all_is_every_retriever_that_can_run_and_names_those_that_cannot(evaluat
     names = [item["retriever"] for item in json.loads(out)["results"]]
     assert {"random", "bm25", "qts", "tgr", "dr", "lr", "dtdr-c", "dtdr-l"} <= set(names)
     assert "less-is-more" not in names
-    assert "left out less-is-more: it needs an LLM (--llm-command COMMAND)" in err
-
-
-def test_all_includes_less_is_more_with_an_llm_command(evaluate):
-    code, out, err = evaluate("--llm-command", "echo a tool that sends mail", "--json")
-    assert (code, err) == (0, "")
-    assert "less-is-more" in [item["retriever"] for item in json.loads(out)["results"]]
+    assert "left out less-is-more: it needs an LLM; fit it in Python" in err
 
 
 def test_retrievers_that_need_descriptions_are_left_out_of_all_where_there_are_none(evaluate, data):
@@ -270,7 +264,7 @@ def test_markdown_table_has_one_row_a_retriever(evaluate):
         (["--encoder", "word2vec", "--retriever", "dr"], "unknown encoder 'word2vec'"),
         (["--retriever", "dr", "--set", "depth=2"], "has the parameter 'depth'"),
         (["--retriever", "dr", "--set", "lr.epochs=2"], "'lr', which is not evaluated"),
-        (["--retriever", "less-is-more"], "needs an LLM (--llm-command COMMAND)"),
+        (["--retriever", "less-is-more"], "'less-is-more' needs an LLM; fit it in Python"),
         (["--dataset", "tinyagent"], "name the demonstrations once"),
         (["--split", "nowhere.json"], "cannot read nowhere.json"),
     ],

@@ -124,7 +124,7 @@ def test_parameters_reach_the_retriever(fit, tmp_path):
         (["--set", "dr.order=2"], "'dr', which is not"),
         (["--encoder", "lexical"], "retriever 'random' uses no encoder"),
         (["--retriever", "dtdr-x"], "unknown retriever 'dtdr-x'; choose one of bm25, dr"),
-        (["--retriever", "less-is-more"], "needs an LLM (--llm-command COMMAND)"),
+        (["--retriever", "less-is-more"], "'less-is-more' needs an LLM; fit it in Python"),
         (["--dataset", "tinyagent"], "name the demonstrations once"),
         (["--split", "by-moon"], "--split 'by-moon' is not a split file"),
         (["--tools", "none.json"], "cannot read none.json"),
@@ -265,21 +265,6 @@ def test_duplicate_tool_names_are_an_error(fit, tmp_path):
     code, _, err = fit()
     assert code == 2
     assert "two tools are named 'a'" in err
-
-
-def test_llm_command_answers_for_less_is_more(fit, tmp_path, capsys):
-    code, _, err = fit("--llm-command", "echo a tool that sends mail", retriever="less-is-more")
-    assert (code, err) == (0, "")
-    model = str(tmp_path / "model")
-    command = ["rank", model, "Mail Ann", "--json", "--llm-command"]
-    assert run([*command, "echo Send an e-mail"]) == 0
-    assert json.loads(capsys.readouterr().out)["tools"][0]["tool"] == "send_mail"
-    assert run([*command, "echo broken >&2; exit 3"]) == 1
-    error = capsys.readouterr().err
-    assert is_one_sentence(error)
-    assert "failed with exit code 3 (broken)" in error
-    assert run([*command, "true"]) == 1
-    assert "printed nothing" in capsys.readouterr().err
 
 
 CHAT = {

@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 
 import dtdr
-from dtdr.cli import plan, prompt
+from dtdr.cli import plan
 from dtdr.cli.planning_options import Fill, Icl, Select
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import InputError
@@ -21,8 +21,7 @@ from tests.test_filling import with_body
 QUERY = "Mail Ann the notes"
 
 app = CommandGroup()
-app.command("plan")(plan.plan)
-app.command("prompt")(prompt.prompt)
+app.command()(plan.plan)
 
 
 @pytest.fixture(scope="module")
@@ -43,33 +42,10 @@ def test_the_choices_of_the_command_line_are_those_of_the_library():
     assert set(get_args(Fill)) == set(FILL_METHODS)
 
 
-def test_a_prompt_is_printed_with_its_token_counts(model):
-    result = run("prompt", model, QUERY, "--top", 2, "--history", "weather")
-    assert QUERY in result.stdout
-    assert "out_1 = weather()" in result.stdout
-    assert result.stdout.count('"function"') == 2
-    assert "tokens that stay the same" in result.stderr
-
-
-def test_a_prompt_as_chat_messages_and_as_json(model):
-    lines = run("prompt", model, QUERY, "--chat").stdout.splitlines()
-    assert [json.loads(line)["role"] for line in lines] == ["system", "user"]
-    found = json.loads(run("prompt", model, QUERY, "--icl", "cached", "--json").stdout)
-    assert found["tokens"]["constant"] > found["tokens"]["variable"] > 0
-    assert found["tokens_are_exact"] is False
-
-
-def test_examples_of_a_file_stand_in_the_prompt(model, tmp_path):
-    path = small_data.write(tmp_path)
-    text = run("prompt", model, QUERY, "--parameters", "send_mail", "--examples", path).stdout
-    assert "Here is an example." in text
-    assert text.count('Function: "send_mail"') == 2
-
-
 def test_the_retriever_alone_plans_without_an_llm(model):
-    result = run("plan", model, QUERY, "--select", "retriever", "--max-steps", 3)
+    result = run(model, QUERY, "--select", "retriever", "--max-steps", 3)
     assert "calls, 0 LLM requests" in result.stdout
-    found = json.loads(run("plan", model, QUERY, "--select", "retriever", "--json").stdout)
+    found = json.loads(run(model, QUERY, "--select", "retriever", "--json").stdout)
     assert found["query"] == QUERY
     assert len(found["steps"]) >= len(found["calls"])
 
@@ -82,10 +58,10 @@ def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path):
     with Recorder(ScriptedLLM(["weather", "weather", "end"]), path) as llm:
         expected = Planner(load(model), llm, mask=Selection(top_k=9)).plan(QUERY)
     options = ["--llm", f"replay:{path}", "--top", 9]
-    result = run("plan", model, QUERY, *options)
+    result = run(model, QUERY, *options)
     assert result.stdout.splitlines()[:2] == ["out_1 = weather()", "out_2 = weather()"]
     assert "The plan is complete; 2 calls, 3 LLM requests" in result.stdout
-    found = json.loads(run("plan", model, QUERY, *options, "--json").stdout)
+    found = json.loads(run(model, QUERY, *options, "--json").stdout)
     assert found["calls"] == expected.to_dict()["calls"]
     assert found["stopped"] == "end"
 
@@ -93,30 +69,29 @@ def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["plan", QUERY, "--select", "fused"], "--select fused asks an LLM; name one with --llm"),
-        (["plan", QUERY, "--fill", "both"], "--fill both asks an LLM; name one with --llm"),
-        (["plan", QUERY, "--fill", "learned"], "fit it again with dtdr fit"),
-        (["plan", " ", "--select", "retriever"], "query is empty"),
-        (["plan", QUERY, "--llm", "qwen"], "names no LLM"),
-        (["plan", QUERY, "--select", "retriever", "--coverage", "2"], "--coverage is 2.0"),
-        (["prompt", QUERY, "--threshold", "1"], "--threshold is 1.0"),
-        (["prompt", QUERY, "--parameters", "fly"], "knows no tool 'fly'"),
+        ([QUERY, "--select", "fused"], "--select fused asks an LLM; name one with --llm"),
+        ([QUERY, "--fill", "both"], "--fill both asks an LLM; name one with --llm"),
+        ([QUERY, "--fill", "learned"], "fit it again with dtdr fit"),
+        ([" ", "--select", "retriever"], "query is empty"),
+        ([QUERY, "--llm", "qwen"], "names no LLM"),
+        ([QUERY, "--select", "retriever", "--coverage", "2"], "--coverage is 2.0"),
+        ([QUERY, "--select", "retriever", "--threshold", "1"], "--threshold is 1.0"),
     ],
 )
 def test_misuse_is_one_sentence(model, arguments, said):
     with pytest.raises(InputError, match=said):
-        run(arguments[0], model, *arguments[1:])
+        run(model, *arguments)
 
 
 def test_demonstrations_that_are_not_there_are_named(model):
     with pytest.raises(InputError, match=r"cannot read nowhere\.jsonl"):
-        run("prompt", model, QUERY, "--examples", "nowhere.jsonl")
+        run(model, QUERY, "--select", "retriever", "--examples", "nowhere.jsonl")
 
 
 def test_a_plan_with_a_value_that_has_to_be_written_is_not_complete(tmp_path):
     mails = [item for item in whole_calls.DEMONSTRATIONS if item.plan.calls[-1].tool == "send_mail"]
     dtdr.fit(map(with_body, mails), retriever="dr", arguments=True).save(tmp_path / "model")
     query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
-    result = run("plan", tmp_path / "model", query)
+    result = run(tmp_path / "model", query)
     assert "has to be written: body" in result.stdout
     assert "The plan is not complete, values to be written: 1; 2 calls" in result.stdout

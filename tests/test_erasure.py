@@ -11,12 +11,10 @@ pytest.importorskip("pyarrow", reason="Parquet needs the extra 'parquet'")
 from dtdr import load
 from dtdr.cli import run
 from dtdr.data import erasure
-from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
+from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations
 from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate, tools
-from dtdr.serve.feedback import FileLog
-from dtdr.serve.learning import Trainer, Versions
+from dtdr.evaluate.datasets.synthetic import generate
 from dtdr.serve.server import Settings, create_app
 
 GROUPS = ("ann", "bob", "", "ann-2")
@@ -106,7 +104,7 @@ def test_a_model_is_marked_until_it_is_fitted_again(data, tmp_path, capsys, capl
     bob = tmp_path / "bob"
     load(model).save(bob)
     assert run(["erase", str(data), "--group", "bob", "--model", str(bob)]) == 0
-    assert f"--group bob --model {bob} --refit" in " ".join(capsys.readouterr().err.split())
+    assert f"{bob} is marked; fit it again" in " ".join(capsys.readouterr().err.split())
     assert load(bob).training_.erased > 0
     assert run([*erase, "--dry-run"]) == 0
     assert load(model).training_.erased == 0
@@ -140,106 +138,3 @@ def test_columns_that_dtdr_does_not_know_stay_in_parquet(data):
     erase_groups([data / "b.parquet"], ["ann"])
     left = parquet.read_table(data / "b.parquet").to_pydict()
     assert left["mark"] == [n for n in range(20) if SOME[20 + n].group != "ann"]
-
-
-@pytest.fixture
-def run_data(tmp_path):
-    """Files of demonstrations with tools beside them."""
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    save_tools(folder / "tools.json", tools())
-    save_demonstrations(folder / "a.jsonl", SOME[:30])
-    save_demonstrations(folder / "b.parquet", SOME[30:])
-    return folder
-
-
-FIT = ["--retriever", "dtdr-l", "--set", "epochs=3", "--seed", "3", "--workers", "1"]
-
-
-@pytest.mark.parametrize("more", [["--sample", "25", "--keep-counts"], ["--value-runs", "2"]])
-def test_a_model_is_fitted_again_as_it_was(run_data, tmp_path, capsys, more):
-    model, other = tmp_path / "model", tmp_path / "other"
-    parts = [] if "--value-runs" in more else ["--no-arguments", "--no-plans"]
-    assert run(["fit", str(run_data), "-o", str(model), *FIT, *more, *parts]) == 0
-    erase = ["erase", str(run_data), "--group", "ann", "--model", str(model), "--refit"]
-    assert run([*erase, "--dry-run"]) == 0
-    assert load(model).training_.demonstrations == 60
-    capsys.readouterr()
-    assert run(erase) == 0
-    assert f"fitted {model} again on 45 demonstrations" in capsys.readouterr().out
-    assert run(["fit", str(run_data), "-o", str(other), *FIT, *more, *parts]) == 0
-    for name in ("config.json", "model.safetensors"):
-        assert (model / name).read_bytes() == (other / name).read_bytes()
-    capsys.readouterr()
-    assert run([*erase, "--json"]) == 0  # nothing is left of the group, and nothing is fitted
-    assert json.loads(capsys.readouterr().out)["refitted"] == []
-
-
-def test_a_marked_model_is_fitted_again_after_a_break(run_data, tmp_path, monkeypatch, capsys):
-    model = tmp_path / "model"
-    fit = ["fit", str(run_data), "-o", str(model), "--retriever", "dr", "--no-arguments"]
-    assert run([*fit, "--no-plans"]) == 0
-    erase = ["erase", str(run_data), "--group", "ann", "--model", str(model), "--refit"]
-
-    def break_off(self, data):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dtdr.cli.refit.Refit.run", break_off)
-    assert run(erase) == 130
-    assert load(model).training_.erased == 15
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert run([*erase, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["erased"], said["refitted"]) == (0, [str(model)])
-    assert load(model).training_.erased == 0
-    assert load(model).training_.demonstrations == 45
-
-
-def test_what_cannot_be_fitted_again_is_refused_before_anything_is_erased(
-    run_data, tmp_path, capsys
-):
-    before = {path.name: path.read_bytes() for path in run_data.iterdir()}
-    model = tmp_path / "model"
-    fit = ["fit", str(run_data), "-o", str(model), "--retriever", "dr", "--no-arguments"]
-    fit = [*fit, "--no-plans", "--force"]
-    erase = ["erase", str(run_data), "--group", "ann", "--refit"]
-    assert run(erase) == 2
-    assert "name them with --model" in capsys.readouterr().err
-    assert run(fit) == 0
-    erase += ["--model", str(model)]
-    assert run([*erase[:1], str(run_data / "a.jsonl"), *erase[2:]]) == 2
-    assert "learned from 60 demonstrations, and these files have 30" in capsys.readouterr().err
-    versions = Versions(model)
-    with versions.lock():
-        assert run(erase) == 2
-    assert "another dtdr learn is at work" in capsys.readouterr().err
-    assert run([*fit, "--split", "group"]) == 0
-    assert run(erase) == 2
-    assert "fitted on a part of its data" in " ".join(capsys.readouterr().err.split())
-    assert {path.name: path.read_bytes() for path in run_data.iterdir()} == before
-    assert load(model).training_.erased == 0
-
-
-@pytest.mark.slow
-def test_versions_are_forgotten_and_the_log_is_not_learned_twice(run_data, tmp_path):
-    model, log = tmp_path / "model", run_data / "feedback.jsonl"
-    save_demonstrations(log, [dataclasses.replace(item, id=f"f{item.id}") for item in SOME[:8]])
-    fit = ["fit", str(run_data), "-o", str(model), "--retriever", "dtdr-f", "--set", "width=8"]
-    assert run([*fit, "--no-arguments", "--no-plans"]) == 0
-    versions = Versions(model)
-    Trainer(model, FileLog(log))
-    first = versions.history()[-1]
-    assert first.log == str(log.resolve())
-    (begun,) = versions.list_names()
-    learned = dataclasses.replace(first, position=str(log.stat().st_size), version="000002")
-    versions.add(learned)
-    assert run(["erase", str(run_data), "--group", "ann", "--model", str(model), "--refit"]) == 0
-    assert begun not in versions.list_names()
-    assert versions.list_names() == ["000003"]
-    last = versions.history()[-1]
-    assert last.position == str(log.stat().st_size) < learned.position
-    trainer = Trainer(model, FileLog(log))
-    assert versions.history()[-1] == last
-    outcome = trainer.step()
-    assert (outcome.change, outcome.waiting) == (None, 0)

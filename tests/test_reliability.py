@@ -444,19 +444,6 @@ def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
     assert json.loads(again) == json.loads(first)
 
 
-def test_figure_of_the_command_line_is_written_and_replaced_with_force_only(evaluate, tmp_path):
-    path = tmp_path / "figures" / "reliability.svg"
-    code, _, err = evaluate("--retriever", "random", "--figure", path)
-    assert (code, err) == (0, "")
-    before = path.read_bytes()
-    assert fromstring(before).tag == f"{SVG}svg"
-    code, out, err = evaluate("--retriever", "dtdr-c", "--figure", path)
-    assert (code, out, is_one_sentence(err)) == (1, "", True)
-    assert path.read_bytes() == before
-    assert evaluate("--retriever", "dtdr-c", "--figure", path, "--force")[0] == 0
-    assert path.read_bytes() != before
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -479,11 +466,3 @@ def test_logs_of_two_splits_are_not_shown_together(evaluate, tmp_path):
     code, _, err = evaluate(tmp_path / "a.npz", tmp_path / "b.npz", data=None)
     assert (code, is_one_sentence(err)) == (2, True)
     assert "is about another split than" in err
-
-
-def test_log_without_confidence_cannot_be_drawn(evaluate, tmp_path):
-    write_run_log(tmp_path / "a.npz", make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
-    code, _, err = evaluate(tmp_path / "a.npz", "--figure", tmp_path / "f.svg", data=None)
-    assert code == 2
-    assert "there is no run with confidence to draw" in err
-    assert not (tmp_path / "f.svg").exists()

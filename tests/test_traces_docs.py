@@ -9,11 +9,12 @@ from tests.conftest import PROJECT
 from tests.trace_logs import write_lines
 
 PAGE = PROJECT / "docs" / "traces.md"
+FORMATS_PAGE = PAGE.with_name("formats.md")
 
 
 def example(name):
     """The first indented block after the format's name in the page."""
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"**`{name}`**")
+    _, _, rest = FORMATS_PAGE.read_text(encoding="utf-8").partition(f"**`{name}`**")
     block = re.search(r"\n\n((?: {4}.*\n)+)", rest)
     assert block is not None
     return json.loads(block.group(1))

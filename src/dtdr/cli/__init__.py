@@ -42,7 +42,6 @@ _COMMANDS = {
     "import": ("import_", "import_traces"),
     "erase": ("erase", "erase"),
     "advise": ("advise", "advise"),
-    "prompt": ("prompt", "prompt"),
     "plan": ("plan", "plan"),
     "tune": ("tune", "tune"),
     "mcp": ("mcp", "mcp"),
@@ -65,17 +64,17 @@ def _command(name: str) -> Any:
         alone.add_typer(command, name=name)
     else:
         alone.command(name)(command)
-    made = typer.main.get_group(alone).commands[name]
-    for one in (made, *getattr(made, "commands", {}).values()):
-        for parameter in one.params:
-            # Newer versions of typer write Python's types beside arguments, such as list[Path].
+    built = typer.main.get_group(alone).commands[name]
+    for item in (built, *getattr(built, "commands", {}).values()):
+        for parameter in item.params:
+            # Newer versions of typer print Python's types next to arguments, such as list[Path].
             if isinstance(parameter, typer.core.TyperArgument):
                 vars(parameter)["display_type_rich"] = lambda ctx: None
-    return made
+    return built
 
 
 class _Commands(Mapping[str, Any]):
-    """Commands by name, imported when they are asked for: a run needs one of them."""
+    """Commands by name, imported on first use: a run needs only one."""
 
     def __getitem__(self, name: str) -> Any:
         return _command(name)
@@ -150,7 +149,7 @@ def _log_to_standard_error(log_format: LogFormat) -> None:
 
 def main() -> None:
     """The ``dtdr`` program: user errors are one sentence on standard error, never a traceback."""
-    # As for Ctrl-C, what was begun is ended in order: worker processes, files half written.
+    # As after Ctrl-C, stop worker processes and remove unfinished files.
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))
 
@@ -194,7 +193,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        # What is left in the buffer can go nowhere; Python would try again on its way out.
+        # Drop the buffer, which Python would try to write again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:
             note("cannot write the output: the disk is full")

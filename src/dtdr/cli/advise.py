@@ -42,11 +42,9 @@ def advise(
 ) -> None:
     """Compare ways to show tools on your own runs: tokens, cache hits, recall.
 
-    Below that: tools that nobody calls.
-
-    With --split, only the test side is counted: the model should not have learned from the runs.
-    Cold starts every run with an empty cache, warm keeps all that any run wrote. Output tokens,
-    which are the same for all ways, are not counted.
+    Also lists tools that no run calls. With --split, it counts only the test side: the model should
+    not have learned from these runs. Cold: each run starts with an empty prompt cache. Warm: the
+    cache keeps what earlier runs wrote. Output tokens are not counted.
 
     Example: dtdr advise model demonstrations.jsonl --top 5
 

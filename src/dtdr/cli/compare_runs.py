@@ -39,13 +39,13 @@ def compare_runs(
     Example: dtdr compare-runs main.jsonl branch.jsonl --limit calls=10% --limit tool_mix=0.1
 
     Args:
-        before (BEFORE): Runs of the agent as it was (JSON lines).
-        after (AFTER): Runs of the agent as it is.
-        limit (MEASURE=X): Exit with 1 where a measure changed by more than X, or by more than X% of
-            what it was, and not by chance; repeatable. Measures: calls, tokens, failed_calls,
-            failed_runs (a run), tool_mix, transitions, sources (0 is the same, 1 nothing in
+        before (BEFORE): Runs before the change (JSON lines).
+        after (AFTER): Runs after the change.
+        limit (MEASURE=X): Exit with 1 if a measure changed by more than X, or by more than X%, and
+            not by chance; repeatable. Measures: calls, tokens, failed_calls,
+            failed_runs (all per run), tool_mix, transitions, sources (0: same, 1: nothing in
             common).
-        alpha (P): A change is not by chance below this corrected p-value; 1 tests limits alone.
+        alpha (P): Significance level of the corrected p-value; 1 tests only the limits.
         permutations (N): Permutations of each test.
     """
     from dtdr.data.jsonl import BadRecords

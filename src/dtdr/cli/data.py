@@ -59,7 +59,7 @@ def list_sets(
     *,
     as_json: options.JSON = False,
 ) -> None:
-    """Show the sets that have a name, and which of them are on this machine."""
+    """List the named sets and whether they are on this machine."""
     from dtdr.cli.data_tables import print_sets, set_rows
 
     rows = set_rows()
@@ -84,7 +84,7 @@ def stats(
     """Count plans, tools, calls and dependencies, with the published figures.
 
     Args:
-        names (NAME): Sets; default: all there are.
+        names (NAME): Sets; default: all.
     """
     bad = BadRecords() if skip_bad else None
     measured, missing = _summarize(names, data, tools, bad, only_known_tools)
@@ -153,7 +153,7 @@ def download(
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Fetch a set from huggingface.co into the cache, where every command finds it.
+    """Download a set from huggingface.co into the cache.
 
     Args:
         name (NAME): A set that is on the hub.
@@ -181,12 +181,12 @@ def convert(
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Turn a published file into demonstrations, or check and copy those that are.
+    """Convert a published file to demonstrations, or check and copy demonstrations.
 
     An output that ends in .parquet is written as Parquet.
 
     Args:
-        form (FORMAT): jsonl or parquet, or a set whose format the file has.
+        form (FORMAT): jsonl, parquet, or the name of the set that the file comes from.
         source (INPUT): A file, folder, pattern or URL.
     """
     bad = BadRecords() if skip_bad else None
@@ -223,11 +223,11 @@ def generate(
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Write synthetic demonstrations of a desk-and-travel assistant, any number of them.
+    """Generate synthetic demonstrations of a desk-and-travel assistant.
 
     Args:
-        demonstrations (N): How many demonstrations.
-        tools (M): How many tools; 47 are written by hand.
+        demonstrations (N): Number of demonstrations.
+        tools (M): Number of tools; 47 are written by hand.
     """
     from dtdr.evaluate.datasets import synthetic
 

@@ -62,7 +62,7 @@ def demo(
     out = console()
     if not as_json:
         _print_walks(out, dataset, split, shown, walks)
-    names = [name for name in NAMES if not options.missing_llm(name, None)]
+    names = [name for name in NAMES if not options.needs_llm(name)]
     for name in names:
         if name not in logs:
             logs[name] = run(options.create_retriever(name, seed=seed), dataset, split)

@@ -1,15 +1,14 @@
-"""``dtdr erase``: a user's or tenant's demonstrations out of the data."""
+"""``dtdr erase``: delete a user's or tenant's demonstrations from the data."""
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import note, print_json, quote
+from dtdr.cli.output import note, print_json
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,56 +20,39 @@ def erase(
     *,
     group: list[str],
     model: list[Path] | None = None,
-    refit: bool = False,
-    allow_endpoint: options.ALLOW_ENDPOINT = None,
     dry_run: bool = False,
     as_json: options.JSON = False,
 ) -> None:
     """Delete the demonstrations of a group from files; all others stay as they are.
 
-    Models keep what they learned. With --refit, the models named with --model are fitted again;
-    otherwise they are marked, and dtdr inspect and dtdr serve warn of it, until they are.
+    Models keep what they learned. Those named with --model are marked, and dtdr inspect and dtdr
+    serve warn until you fit them again.
 
-    Example: dtdr erase runs/ --group user-42 --model model --refit
+    Example: dtdr erase runs/ --group user-42 --model model
 
     Args:
         data (DATA): Files of demonstrations: .jsonl, .parquet, folders, patterns.
-        group (GROUP): Whose demonstrations; repeatable.
-        model (MODEL): A model that learned from them, which is marked; repeatable.
-        refit: Fit each MODEL again on what stays in DATA, as it was fitted; DATA are all that it
-            learned from.
-        dry_run: Count, and change nothing.
+        group (GROUP): Group whose demonstrations to delete; repeatable.
+        model (MODEL): Mark this model, which learned from them; repeatable.
+        dry_run: Only count.
     """
-    from dtdr.cli.refit import Refit
     from dtdr.data.erasure import erase_groups
     from dtdr.rankers.model_folder import mark_erased, read_config
 
     if "" in group:
         raise InputError("the group is empty; name the group whose demonstrations are erased")
     models = list(dict.fromkeys(model or []))
-    if refit and not models:
-        raise InputError("--refit fits models again; name them with --model")
     for folder in models:
-        read_config(folder)  # known before anything is erased
+        read_config(folder)  # a broken model ends the command before anything is erased
     expected = erase_groups(data, group, dry_run=True)
-    number = sum(item.erased for item in expected)
-    with contextlib.ExitStack() as stack:
-        refits = []
-        for folder in models if refit and not dry_run else ():
-            if number or read_config(folder)["training_data"].get("erased"):
-                refits.append(Refit.of(folder, sum(item.erased + item.kept for item in expected)))
-                stack.enter_context(refits[-1].lock())
-        if not dry_run:
-            for folder in models:  # first: after a break, a model is marked once too often
-                if number:
-                    mark_erased(folder, number)
-            _drop_counts(models, expected)
-        erasures = erase_groups(data, group, dry_run=dry_run)
-        if not as_json:
-            _tell(erasures, dry_run=dry_run)
-        refitted = [one.run(data) for one in refits]
+    count = sum(item.erased for item in expected)
+    if not dry_run:
+        for folder in models if count else ():
+            mark_erased(folder, count)  # before the files: an interruption may only mark twice
+        _drop_counts(models, expected)
+    erasures = erase_groups(data, group, dry_run=dry_run)
     erased = sum(item.erased for item in erasures)
-    marked = [folder for folder in models if erased and not dry_run and not refit]
+    marked = [folder for folder in models if erased and not dry_run]
     if as_json:
         print_json(
             {
@@ -82,24 +64,17 @@ def erase(
                     if item.erased
                 ],
                 "marked": list(map(str, marked)),
-                "refitted": [str(one.model) for one in refits],
             }
         )
         return
-    for one, training in zip(refits, refitted, strict=True):
-        typer.echo(f"fitted {one.model} again on {training.demonstrations:,} demonstrations")
-    places = " ".join(quote(str(path)) for path in data)
-    groups = " ".join(f"--group {quote(name)}" for name in group)
+    _print(erasures, dry_run=dry_run)
     for folder in marked:
-        note(
-            f"{folder} is marked; fit it again: dtdr erase {places} {groups} --model "
-            f"{quote(str(folder))} --refit"
-        )
+        note(f"{folder} is marked; fit it again with dtdr fit")
     if erased and not dry_run and not models:
         note("models that learned from them keep what they learned; fit them again")
 
 
-def _tell(erasures: list[FileErasure], *, dry_run: bool) -> None:
+def _print(erasures: list[FileErasure], *, dry_run: bool) -> None:
     changed = [item for item in erasures if item.erased]
     for item in changed:
         typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
@@ -109,13 +84,13 @@ def _tell(erasures: list[FileErasure], *, dry_run: bool) -> None:
 
 
 def _drop_counts(models: list[Path], expected: list[FileErasure]) -> None:
-    """Delete the counts that models keep of files, but for those of files that stay as they are."""
+    """Delete the counts that models keep of files that change."""
     from dtdr.predict.counting import KeptCounts
     from dtdr.predict.counting.file_parts import find_parts, hash_part
 
-    kept = [one for one in map(KeptCounts.of_model, models) if one.folder.is_dir()]
+    kept = [counts for counts in map(KeptCounts.of_model, models) if counts.folder.is_dir()]
     if kept:
         files = [item.file for item in expected if not item.erased]
         names = set(map(hash_part, find_parts(files)))
-        for one in kept:
-            one.prune(names)
+        for counts in kept:
+            counts.prune(names)

@@ -10,7 +10,7 @@ import typer
 
 from dtdr.api import load
 from dtdr.cli import options
-from dtdr.cli.evaluation import By, Evaluation, Subject
+from dtdr.cli.evaluation import By, Evaluation, Results, Subject
 from dtdr.cli.inputs import choose_split, is_fitted_to, load_dataset, report_bad
 from dtdr.cli.output import console, dataset_label, note, print_json
 from dtdr.data.jsonl import BadRecords
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
     from dtdr.evaluate.datasets import Dataset
     from dtdr.evaluate.datasets.splits import Split
-    from dtdr.evaluate.mistakes import Mistake
     from dtdr.evaluate.plan_accuracy import PlanScores
     from dtdr.evaluate.run_log import RunLog
     from dtdr.predict.arguments.model import ArgumentModel
@@ -48,13 +47,11 @@ def evaluate(
     encoder: options.ENCODER = None,
     settings: options.SETTINGS = None,
     seed: options.SEED = 0,
-    llm_command: options.LLM_COMMAND = None,
     metric: list[str] | None = None,
     by: By | None = None,
     calibration: bool = False,
     calls: bool = False,
     plans: bool = False,
-    figure: Path | None = None,
     runs: Path | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
@@ -72,32 +69,28 @@ def evaluate(
     A model: dtdr evaluate new-runs.jsonl --model model
 
     Args:
-        data (DATA): Demonstrations or an agent's logs; or run logs (.npz), which are shown again.
+        data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
         model (MODEL): Test this model folder; nothing is fitted.
-        folds (N): Instead of a split, hold out every demonstration once, in N folds that share no
-            group (a task, a template, a user).
-        retriever (NAME): What to evaluate; repeatable, or 'all' for every one that can run
-            (default).
-        metric (NAME): mrr, f1, top1, recall@k or hit@k by what is acceptable, log_top1 or log_mrr
-            by what the log called next; repeatable (default: all but hit@k, k = 5).
+        folds (N): Hold out each demonstration once, in N folds, instead of a split. A group (task,
+            template, user) is in one fold.
+        retriever (NAME): Retriever to evaluate; repeatable. Default: all that can run.
+        metric (NAME): mrr, f1, top1, recall@k or hit@k by acceptable tools, log_top1 or log_mrr by
+            the next call of the log; repeatable. Default: all but hit@k, with k = 5.
         by: Also show the first metric by step or plan length.
         calibration: Also show the calibration error and the coverage of tool sets.
         calls: Also show how many calls are filled exactly, given the right tool.
         plans: Also show how many whole plans are right, given only the query; --by plan-length
             shows them by length, --calibration by probability.
-        figure (FILE.svg): Draw the reliability diagram of the confidence.
-        runs (FOLDER): Write the run logs there, for dtdr compare.
+        runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the table as markdown.
     """
     from dtdr.evaluate import metrics
     from dtdr.evaluate.datasets.splits import group_folds
+    from dtdr.evaluate.next_calls import NextCallReport
 
     chosen_metrics = tuple(dict.fromkeys(metric or metrics.DEFAULT))
     for name in chosen_metrics:
         metrics.metric(name)
-    if figure is not None and figure.exists() and not force:
-        raise OutputError(f"{figure} exists; pass --force to replace it")
-    run_logs = [path for path in data or () if path.suffix == RUN_LOG_SUFFIX]
     if folds is not None and split is not None:
         raise InputError("--folds makes its own splits; leave out --split")
     fitting = {
@@ -105,105 +98,73 @@ def evaluate(
         "--encoder": encoder,
         "--set": settings,
         "--folds": folds,
-        "--llm-command": llm_command,
         "--runs": runs,
     }
-    from dtdr.evaluate.next_calls import NextCallReport
-
-    plan_scores: dict[str, PlanScores] = {}
-    scores: CallScores | None = None
-    mistakes: list[Mistake] | None = None
-    together: Sequence[Demonstration] = ()
+    run_logs = [path for path in data or () if path.suffix == RUN_LOG_SUFFIX]
+    results = Results()
     if run_logs:
-        others = {
-            "--dataset": dataset,
-            "--model": model,
-            "--calls": calls,
-            "--plans": plans,
-            **fitting,
-        }
-        _refuse("run logs are results of finished runs", others)
+        others = {"--dataset": dataset, "--model": model, "--calls": calls, "--plans": plans}
+        _refuse("run logs are results of finished runs", {**others, **fitting})
         if len(run_logs) < len(data or ()):
             raise InputError("give demonstrations or run logs (.npz), not both")
-        subject, logs = _read(run_logs)
+        subject, results.logs = _read(run_logs)
+        together: Sequence[Demonstration] = ()
     else:
-        bad = BadRecords() if skip_bad else None
-
-        def load_data() -> Dataset:
-            loaded = load_dataset(data=data, dataset=dataset, tools=tools, bad=bad)
-            report_bad(bad)
-            return loaded
-
         if model is not None:
             _refuse("--model tests a model that is fitted already", fitting)
             fitted = load(model)
-            data_set = load_data()
-            if split is not None:
-                held_out = choose_split(data_set, split, seed=seed).testing(data_set.demonstrations)
-                data_set = replace(data_set, demonstrations=held_out)
-            log, mistakes = _score_model(fitted, data_set)
-            logs = [log]
-            name = split or "all"
-            test = list(data_set.demonstrations)
-            if calls:
-                scores = score_model_calls(fitted, test)
-            if plans:
-                from dtdr.evaluate.plan_accuracy import score_plans
-
-                plan_scores[fitted.name] = score_plans(fitted, test)
         else:
             parameters, left_out = _parameters(
                 list(dict.fromkeys(retriever or [ALL])),
                 options.parse_settings(settings),
-                llm_command,
-                {"encoder": encoder, "seed": seed, "llm_command": llm_command},
+                {"encoder": encoder, "seed": seed},
             )
             paths = _log_paths(runs, parameters, force=force)
-            data_set = load_data()
+        bad = BadRecords() if skip_bad else None
+        data_set = load_dataset(data=data, dataset=dataset, tools=tools, bad=bad)
+        report_bad(bad)
+        if model is not None:
+            if split is not None:
+                held_out = choose_split(data_set, split, seed=seed).testing(data_set.demonstrations)
+                data_set = replace(data_set, demonstrations=held_out)
+            results = _evaluate_model(fitted, data_set, calls=calls, plans=plans)
+            split_name = split or "all"
+        else:
             splits = (
                 [choose_split(data_set, split, seed=seed)]
                 if folds is None
                 else group_folds(data_set.demonstrations, folds, seed)
             )
-            logs, could_not = _run(
+            is_optional = retriever is None or ALL in retriever
+            results, could_not = _evaluate_retrievers(
                 parameters,
                 data_set,
                 splits,
                 paths,
                 force=force,
-                everything=retriever is None or ALL in retriever,
-                encoder=encoder,
-                plan_scores=plan_scores if plans else None,
+                skip_descriptions=is_optional,
+                skip_extras=is_optional and encoder is None,
+                plans=plans,
             )
-            for left, reason in (left_out | could_not).items():
-                note(f"left out {left}: {reason}")
-            name = splits[0].name if folds is None else f"{folds}-folds"
-            scores = _score_calls(data_set, splits) if calls else None
-        if folds is not None or split == "group" or model is not None:
-            together = data_set.demonstrations  # runs of one task are on one side
-        # Runs that failed are neither learned from nor tested.
-        sides = logs[0].header.split if logs else {"train": 0, "test": 0}
+            for name, reason in (left_out | could_not).items():
+                note(f"left out {name}: {reason}")
+            split_name = splits[0].name if folds is None else f"{folds}-folds"
+            results.calls = _score_calls(data_set, splits) if calls else None
+        # Only these splits keep the runs of one task on one side.
+        has_whole_groups = folds is not None or split == "group" or model is not None
+        together = data_set.demonstrations if has_whole_groups else ()
+        # Failed runs are neither learned from nor tested.
+        sides = results.logs[0].header.split if results.logs else {"train": 0, "test": 0}
         subject = Subject(
             data_set.name,
             dataset_label(data_set),
             data_set.synthetic,
-            name,
+            split_name,
             int(sides["train"]),
             int(sides["test"]),
         )
-    shown = Evaluation(
-        subject,
-        logs,
-        chosen_metrics,
-        by,
-        calibration,
-        calls=scores,
-        plans=plan_scores,
-        mistakes=mistakes,
-        next_calls=NextCallReport(logs, together),
-    )
-    if figure is not None:
-        shown.draw(figure, force=force)
+    report = NextCallReport(results.logs, together)
+    shown = Evaluation(subject, results, chosen_metrics, by, calibration, report)
     if as_json:
         print_json(shown.to_dict())
         return
@@ -219,102 +180,111 @@ def _refuse(reason: str, values: dict[str, Any]) -> None:
         raise InputError(f"{reason}; leave out {' and '.join(others)}")
 
 
-def _score_model(model: Model, dataset: Dataset) -> tuple[RunLog, list[Mistake]]:
-    """The run log of a model as it is, and its most confident mistakes."""
+def _evaluate_model(model: Model, dataset: Dataset, *, calls: bool, plans: bool) -> Results:
+    """The results of a model as it is.
+
+    Raises:
+        InputError: calls are asked for, and the model was fitted without arguments.
+    """
+    from dtdr.evaluate.call_accuracy import score_calls
     from dtdr.evaluate.harness import score_model
     from dtdr.evaluate.mistakes import find_mistakes
+    from dtdr.evaluate.plan_accuracy import score_plans
 
-    called = {tool for item in dataset.demonstrations for tool in item.plan.tools}
+    runs = list(dataset.demonstrations)
     log = score_model(model, dataset)
+    called = {tool for run in runs for tool in run.plan.tools}
     if unknown := sorted(called - set(model.vocabulary)):
         names = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
         note(f"the model never saw {names}; steps that need them count as wrong")
-    if is_fitted_to(model, dataset.demonstrations):
+    if is_fitted_to(model, runs):
         note(
             "the model learned from these very runs, so the figures are too good; give runs that "
             "it never saw, or the --split that it was fitted with"
         )
-    return log, find_mistakes(log, dataset.demonstrations, MISTAKES)
+    results = Results([log], mistakes=find_mistakes(log, runs, MISTAKES))
+    if calls:
+        if model.arguments_ is None:
+            raise InputError("the model was fitted without arguments; leave --calls out")
+        finished = [run for run in runs if run.outcome != "failure"]
+        results.calls = score_calls([(model.arguments_, finished)])
+    if plans:
+        results.plans[model.name] = score_plans(model, runs)
+    return results
 
 
 def _parameters(
-    names: list[str], given: dict[str, Any], llm_command: str | None, common: dict[str, Any]
+    names: list[str], settings: dict[str, Any], common: dict[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Constructor keywords by retriever, and why others are left out."""
     from dtdr.rankers import NAMES
 
     chosen = list(NAMES) if ALL in names else names
-    parameters: dict[str, dict[str, Any]] = {}
-    left_out: dict[str, str] = {}
-    for name in chosen:
-        if ALL in names and (reason := options.missing_llm(name, llm_command)):
-            left_out[name] = reason
-            continue
-        parameters[name] = options.retriever_parameters(
-            name, **common, settings=options.settings_for(name, given, chosen)
+    left_out = {
+        name: f"it {options.LLM_REMEDY}"
+        for name in chosen
+        if ALL in names and options.needs_llm(name)
+    }
+    parameters = {
+        name: options.retriever_parameters(
+            name, **common, settings=options.settings_for(name, settings, chosen)
         )
+        for name in chosen
+        if name not in left_out
+    }
     return parameters, left_out
 
 
-def _run(
+def _evaluate_retrievers(
     parameters: dict[str, dict[str, Any]],
     dataset: Dataset,
     splits: Sequence[Split],
     paths: dict[str, Path],
     *,
     force: bool,
-    everything: bool,
-    encoder: str | None,
-    plan_scores: dict[str, PlanScores] | None,
-) -> tuple[list[RunLog], dict[str, str]]:
-    """The runs, and why some could not be made; that is an error for those asked for by name.
+    skip_descriptions: bool,
+    skip_extras: bool,
+    plans: bool,
+) -> tuple[Results, dict[str, str]]:
+    """The results of retrievers, and why some of them could not run.
 
-    Scores of whole plans are added to ``plan_scores``, where it is given.
+    Args:
+        parameters: constructor keywords by retriever.
+        dataset: what is split.
+        splits: one split, or folds.
+        paths: where run logs are written.
+        force: replace run logs.
+        skip_descriptions: leave out retrievers that need descriptions of tools if there are none.
+        skip_extras: leave out retrievers whose extra is not installed.
+        plans: also score whole plans.
     """
     from dtdr.evaluate.harness import run, run_folds
     from dtdr.evaluate.plan_accuracy import PlanScores
     from dtdr.predict import create
 
-    logs: list[RunLog] = []
+    results = Results()
     left_out: dict[str, str] = {}
     for name, keywords in parameters.items():
-        reason = _cannot_run(name, dataset) if everything else ""
-        if not reason:
-            try:
-                candidate = create(name, **keywords)
-                planned: list[PlanScores] | None = None if plan_scores is None else []
-                shared: dict[str, Any] = {
-                    "path": paths.get(name),
-                    "force": force,
-                    "plan_scores": planned,
-                }
-                logs.append(
-                    run(candidate, dataset, splits[0], **shared)
-                    if len(splits) == 1
-                    else run_folds(candidate, dataset, splits, **shared)
-                )
-                if plan_scores is not None and planned is not None:
-                    plan_scores[name] = PlanScores.join(planned)
-            except MissingExtraError as error:
-                if not everything or encoder is not None:
-                    raise
-                reason = str(error)
-        if reason:
+        if skip_descriptions and (reason := _cannot_run(name, dataset)):
             left_out[name] = reason
-    return logs, left_out
-
-
-def score_model_calls(model: Model, runs: Sequence[Demonstration]) -> CallScores:
-    """How many calls of runs the arguments of a model fill exactly.
-
-    Raises:
-        InputError: the model was fitted without arguments.
-    """
-    from dtdr.evaluate.call_accuracy import score_calls
-
-    if model.arguments_ is None:
-        raise InputError("the model was fitted without arguments; leave --calls out")
-    return score_calls([(model.arguments_, [run for run in runs if run.outcome != "failure"])])
+            continue
+        planned: list[PlanScores] | None = [] if plans else None
+        shared: dict[str, Any] = {"path": paths.get(name), "force": force, "plan_scores": planned}
+        try:
+            candidate = create(name, **keywords)
+            results.logs.append(
+                run(candidate, dataset, splits[0], **shared)
+                if len(splits) == 1
+                else run_folds(candidate, dataset, splits, **shared)
+            )
+        except MissingExtraError as error:
+            if not skip_extras:
+                raise
+            left_out[name] = str(error)
+            continue
+        if planned is not None:
+            results.plans[name] = PlanScores.join(planned)
+    return results, left_out
 
 
 def _score_calls(dataset: Dataset, splits: Sequence[Split]) -> CallScores:

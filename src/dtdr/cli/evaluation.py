@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtdr.cli.output import note, printable, shorten
-from dtdr.errors import InputError
+from dtdr.cli.output import printable, shorten
 
 if TYPE_CHECKING:
     from dtdr.evaluate.call_accuracy import CallScores
@@ -47,38 +45,49 @@ class Subject:
         return f"{self.label}, split {self.split}"
 
 
+@dataclass
+class Results:
+    """Results of retrievers, or of a model.
+
+    Attributes:
+        logs: one per retriever.
+        calls: how calls are filled; None if that was not asked.
+        plans: how whole plans come out, by retriever; empty if that was not asked.
+        mistakes: of a fitted model, most confident first; None if retrievers were fitted.
+    """
+
+    logs: list[RunLog] = field(default_factory=list)
+    calls: CallScores | None = None
+    plans: dict[str, PlanScores] = field(default_factory=dict)
+    mistakes: Sequence[Mistake] | None = None
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """Runs of one split, and what is shown of them.
+    """Results on one split, and what to show of them.
 
     Attributes:
         subject: what they are about.
-        logs: one per retriever.
+        results: of each retriever, or of the model.
         metrics: names, in the order of the columns.
-        by: what the first metric is broken down by; None shows the whole alone.
+        by: what the first metric is broken down by; None shows only the total.
         has_calibration: whether calibration is shown.
-        calls: how calls are filled; None where that was not asked.
-        plans: how whole plans come out, by retriever; empty where that was not asked.
-        mistakes: of a fitted model, most confident first; None where retrievers were fitted.
         next_calls: how the next calls of the logs were ranked.
     """
 
     subject: Subject
-    logs: Sequence[RunLog]
+    results: Results
     metrics: Sequence[str]
-    by: By | None = None
-    has_calibration: bool = False
-    calls: CallScores | None = None
-    plans: Mapping[str, PlanScores] = field(default_factory=dict)
-    mistakes: Sequence[Mistake] | None = None
-    next_calls: NextCallReport | None = None
+    by: By | None
+    has_calibration: bool
+    next_calls: NextCallReport
 
     @cached_property
-    def results(self) -> list[dict[str, Any]]:
+    def _summaries(self) -> list[dict[str, Any]]:
         """The metrics of each run."""
         from dtdr.evaluate.metrics import summary
 
-        return [summary(log, self.metrics) for log in self.logs]
+        return [summary(log, self.metrics) for log in self.results.logs]
 
     @cached_property
     def _groups(self) -> list[dict[int, Mean]]:
@@ -87,39 +96,38 @@ class Evaluation:
         if self.by is None:
             return []
         group = by_step if self.by is By.STEP else by_plan_length
-        return [group(log, self.metrics[0]) for log in self.logs]
+        return [group(log, self.metrics[0]) for log in self.results.logs]
 
     @cached_property
     def _reliabilities(self) -> list[Reliability]:
         from dtdr.evaluate.reliability import reliability_of
 
-        return [reliability_of(log) for log in self.logs]
+        return [reliability_of(log) for log in self.results.logs]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        results = [dict(item) for item in self.results]
+        results = [dict(item) for item in self._summaries]
         for item, means in zip(results, self._groups, strict=False):
             item[f"{self.metrics[0]}_by_{self.by}".replace("-", "_")] = {
                 str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
                 for number, mean in means.items()
             }
-        if self.next_calls is not None:
-            for item, ranked in zip(results, self.next_calls.records(), strict=True):
-                item.update(ranked)
+        for item, ranked in zip(results, self.next_calls.records(), strict=True):
+            item.update(ranked)
         if self.has_calibration:
             for item, reliability in zip(results, self._reliabilities, strict=True):
                 item["calibration"] = reliability.to_dict()
-        if self.calls is not None:
+        if self.results.calls is not None:
             for item in results:
-                item["calls"] = self.calls.to_dict()
-        first = next(iter(self.plans.values()), None)
-        for item, planned in zip(results, self.plans.values(), strict=False):
+                item["calls"] = self.results.calls.to_dict()
+        first = next(iter(self.results.plans.values()), None)
+        for item, planned in zip(results, self.results.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
             if first is not None and planned is not first:
                 item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
-        if self.mistakes is not None:
+        if self.results.mistakes is not None:
             for item in results:
-                item["mistakes"] = [mistake.to_dict() for mistake in self.mistakes]
+                item["mistakes"] = [mistake.to_dict() for mistake in self.results.mistakes]
         record: dict[str, Any] = {
             "dataset": self.subject.dataset,
             "split": self.subject.split,
@@ -138,68 +146,51 @@ class Evaluation:
             retrieval_table,
         )
 
-        steps = f"{self.results[0]['steps']:,} steps" if self.results else "nothing to evaluate"
+        steps = (
+            f"{self._summaries[0]['steps']:,} steps" if self._summaries else "nothing to evaluate"
+        )
         subject = self.subject
-        tested = "held-out plans" if self.mistakes is None else "runs"
+        tested = "held-out plans" if self.results.mistakes is None else "runs"
         caption = f"{steps} of {subject.test:,} {tested}; learned from {subject.train:,}."
-        yield retrieval_table(self.results, self.metrics, title=subject.title, caption=caption)
-        if self.next_calls is not None and self.next_calls.keeps_groups:
+        yield retrieval_table(self._summaries, self.metrics, title=subject.title, caption=caption)
+        if self.next_calls.keeps_groups:
             yield from self.next_calls.tables()
         if self.by is not None:
             what = "calls made before the step" if self.by is By.STEP else "calls of the plan"
             title = f"{metric_title(self.metrics[0])} by {what}"
-            yield breakdown_table(list(zip(self.results, self._groups, strict=True)), title=title)
+            yield breakdown_table(
+                list(zip(self._summaries, self._groups, strict=True)), title=title
+            )
         if self.has_calibration:
-            yield reliability_table(self.results, self._reliabilities, title="Calibration")
+            yield reliability_table(self._summaries, self._reliabilities, title="Calibration")
         yield from self._tables_of_calls()
         yield from self._tables_of_plans()
-        if self.mistakes:
-            yield _mistakes_table(self.mistakes)
+        if self.results.mistakes:
+            yield _mistakes_table(self.results.mistakes)
 
     def _tables_of_calls(self) -> Iterator[Table]:
         from dtdr.evaluate.result_tables import calls_table, lost_leaves_table
 
-        if self.calls is not None:
-            yield calls_table(self.calls, title="Calls, the right tool given")
-            if self.calls.exact < 1:
-                yield lost_leaves_table(self.calls, title="Leaves that are wrong most often")
+        if self.results.calls is not None:
+            yield calls_table(self.results.calls, title="Calls, the right tool given")
+            if self.results.calls.exact < 1:
+                yield lost_leaves_table(
+                    self.results.calls, title="Leaves that are wrong most often"
+                )
 
     def _tables_of_plans(self) -> Iterator[Table]:
         from dtdr.evaluate.plan_accuracy import lengths_table, plan_calibration_table, plans_table
 
-        if self.plans:
-            yield plans_table(self.plans, title="Whole plans")
+        if self.results.plans:
+            yield plans_table(self.results.plans, title="Whole plans")
         if self.by is By.PLAN_LENGTH:
-            for name, planned in self.plans.items():
+            for name, planned in self.results.plans.items():
                 title = f"Whole plans of {name} by the number of calls"
                 yield lengths_table(planned, title=title)
         if self.has_calibration:
-            for name, planned in self.plans.items():
+            for name, planned in self.results.plans.items():
                 title = f"Probabilities of the whole plans of {name}"
                 yield plan_calibration_table(planned, title=title)
-
-    def draw(self, path: Path, *, force: bool) -> None:
-        """Write the reliability diagram of the confidence, as SVG.
-
-        Raises:
-            InputError: no run has confidence.
-            OutputError: the file is there and ``force`` is False, or it cannot be written.
-        """
-        from dtdr.data.files import replace_file
-        from dtdr.evaluate.charts import reliability_chart
-
-        panels = []
-        for log, reliability in zip(self.logs, self._reliabilities, strict=True):
-            encoder = log.header.encoder
-            name = log.header.retriever + ("" if encoder is None else f" ({encoder.get('name')})")
-            if reliability.ece is None:
-                note(f"the log of {name} has no confidence and is not drawn; run it again")
-                continue
-            panels.append((name, reliability.bins, reliability.ece))
-        if not panels:
-            raise InputError("there is no run with confidence to draw")
-        with replace_file(path, force=force) as stream:
-            stream.write(reliability_chart(panels, title=self.subject.title))
 
 
 def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:

@@ -56,7 +56,7 @@ def _contributions(explanation: Explanation) -> object:
         Column("Best then"),
     ]
     caption = (
-        "adds: what the log odds lose without the block; little where another one knows the same"
+        "adds: what the log odds lose without the block; little if another block knows the same"
     )
     return Table(columns, rows, caption=caption).to_rich()
 

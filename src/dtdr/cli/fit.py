@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,14 +16,13 @@ from dtdr.cli import options
 from dtdr.cli.inputs import choose_split, dataset_of, draw_from_large, load_dataset, report_bad
 from dtdr.cli.output import note, print_json, quote
 from dtdr.data import engines
-from dtdr.data.demonstrations import Demonstration, count_orders, describe_orders
+from dtdr.data.demonstrations import count_orders, describe_orders
 from dtdr.data.jsonl import BadRecords
-from dtdr.data.tools import Tool
 from dtdr.errors import InputError, check_at_least
 from dtdr.logs.left_out import blame, explain_failures
 from dtdr.predict.arguments.model import ArgumentOptions
 from dtdr.predict.counting import KeptCounts, Sample
-from dtdr.predict.counting.memory import SAMPLE, parse_size, plan_memory
+from dtdr.predict.counting.memory import parse_size, plan_memory
 from dtdr.predict.model import Model
 from dtdr.rankers import DEFAULT
 from dtdr.rankers.model_folder import check_target
@@ -45,7 +44,6 @@ def fit(
     split: options.SPLIT = None,
     settings: options.SETTINGS = None,
     seed: options.SEED = 0,
-    llm_command: options.LLM_COMMAND = None,
     skip_bad: options.SKIP_BAD = False,
     arguments: bool = True,
     value_runs: int = 3,
@@ -70,26 +68,20 @@ def fit(
         output (MODEL): The model folder to write.
         data (DATA): Demonstrations or an agent's logs, as dtdr import takes them: files, plain or
             gzipped, or - for standard input.
-        log_format (FORMAT): The format of DATA, as dtdr import names it; the default finds it.
+        log_format (FORMAT): Format of DATA, as in dtdr import; by default dtdr detects it.
         retriever (NAME): The retriever to fit.
-        arguments: Also learn which value each argument takes, for dtdr predict.
-        value_runs (N): Keep a value that an argument took in at least N runs of two groups; 0 keeps
+        arguments: Also learn the values of arguments, for dtdr predict.
+        value_runs (N): Keep values that an argument had in at least N runs and two groups; 0 keeps
             none. dtdr inspect lists them.
-        plans: Also learn which whole plans are right, for dtdr predict --plans.
-        sample (N): Count all demonstrations, but learn from a sample of N; 0 learns from all.
+        plans: Also learn to predict whole plans, for dtdr predict --plans.
+        sample (N): Count all demonstrations, and learn from a sample of N; 0 learns from all.
             [default: 100000]
         memory (SIZE): Memory limit, such as 4GB: fewer workers and a smaller sample.
         workers (N): Processes that count.  [default: one per core]
-        keep_counts: Keep the counts of each shard in MODEL.counts, so that the next fit counts only
-            what has changed.  [default: if that folder exists]
+        keep_counts: Keep the counts of each file in MODEL.counts, so that the next fit counts only
+            changed files.  [default: if that folder exists]
     """
-    chosen = options.create_retriever(
-        retriever,
-        encoder=encoder,
-        seed=seed,
-        llm_command=llm_command,
-        settings=settings,
-    )
+    chosen = options.create_retriever(retriever, encoder=encoder, seed=seed, settings=settings)
     check_target(output, force=force)  # known before the long work, not after it
     bad = BadRecords() if skip_bad else None
     if log_format is not None and (dataset is not None or not data):
@@ -104,7 +96,7 @@ def fit(
     is_keeping = kept.folder.is_dir() if keep_counts is None else keep_counts
     drawn = None
     if data and dataset is None and split is None:
-        source, drawn = read_files(
+        source, drawn = _read_files(
             data,
             chosen,
             plan,
@@ -130,15 +122,10 @@ def fit(
     learned: ArgumentOptions | Literal[False] = False
     if arguments:
         learned = ArgumentOptions(min_runs=value_runs)
-    plans = plans and "llm" not in chosen.get_params()  # it would be asked for each held-out query
-    record: dict[str, Any] = {}
-    if plan.sample == 0 and len(demonstrations) > SAMPLE:
-        record["sample"] = 0
-    if split is not None:
-        record["part"] = True
-    learn(
-        chosen, demonstrations, source.tools, drawn, arguments=learned, plans=plans, record=record
-    )
+    chosen.fit(demonstrations, source.tools or None, arguments=learned, plans=plans)
+    if drawn is not None:
+        counts = drawn.counts
+        chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)
     seconds = time.perf_counter() - started
     chosen.save(output, force=force)
     size = sum(item.stat().st_size for item in output.iterdir())
@@ -197,7 +184,7 @@ def fit(
     typer.echo(f"try: dtdr rank {quote(str(output))} {quote(example)}")
 
 
-def read_files(
+def _read_files(
     paths: Sequence[Path],
     chosen: Model,
     plan: MemoryPlan,
@@ -247,33 +234,3 @@ def read_files(
             "is not; give a time, such as half_life=30d, or --sample 0 to learn from all"
         )
     return dataset_of(paths, drawn.demonstrations, drawn.tools, tools), drawn
-
-
-def learn(
-    chosen: Model,
-    demonstrations: list[Demonstration],
-    tools: Sequence[Tool],
-    drawn: Sample | None,
-    *,
-    arguments: ArgumentOptions | Literal[False],
-    plans: bool,
-    record: Mapping[str, Any],
-) -> None:
-    """Fit a retriever, and record what its folder has to know of the data and of the options.
-
-    Args:
-        chosen: not fitted yet.
-        demonstrations: of the sample, or all.
-        tools: in addition to those of the demonstrations.
-        drawn: says of what the demonstrations are a sample; None: they are all.
-        arguments: how arguments are learned.
-        plans: whether whole plans are.
-        record: options for the model folder, in addition to those of the sample.
-    """
-    chosen.fit(demonstrations, tools or None, arguments=arguments, plans=plans)
-    facts = dict(record)
-    if drawn is not None:
-        counts = drawn.counts
-        chosen.record_counts(counts.describe_training(chosen.training_), counts.phrases)
-        facts |= {"sample": counts.size, "seed": counts.seed}
-    chosen.record_options(facts)

@@ -96,27 +96,27 @@ def import_traces(
 ) -> None:
     """Turn an agent's logs into demonstrations to learn from.
 
-    Formats, choices and a small example of each: docs/traces.md
+    Formats and options with examples: docs/formats.md and docs/traces.md
 
     Example: dtdr import openai-chat requests.jsonl -o demonstrations.jsonl
 
     Args:
-        files (FILES): Log files, plain or gzipped, or - for standard input. The format may be named
-            before them: openai-chat, openai-responses, anthropic, otel, openinference, langsmith,
-            langfuse, mcp, claude-code, codex or dtdr; else it is found.
+        files (FILES): Log files, plain or gzipped, or - for standard input. You may name the
+            format before them: openai-chat, openai-responses, anthropic, otel, openinference,
+            langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
         output (FILE): The demonstrations to write, as JSON lines or (.parquet) as Parquet; with
             --workers or --engine ray a folder, with a Parquet file a log.
-        tools_out (FILE): Write the tool definitions in the logs there; default: tools.json in the
-            folder of the output.
+        tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
+            the output.
         turns: One demonstration per user message, with the earlier conversation in its "before"
             (split, whole) or the earlier messages in its query too (context); or one per
             conversation (whole-query).
-        failed: Keep failed calls like other calls; drop them; mark runs as failed in which one did
-            not succeed later; or mark, and drop those that did.
-        outputs: Write what calls returned, only its keys, types and sizes, or neither.
-        redact: Scrub secrets and personal data before writing.
-        redact_rules (FILE): More rules: a JSON or TOML object, name to regular expression; implies
-            --redact.
+        failed: Keep failed calls, or drop them. mark-run marks runs as failed if a failed call did
+            not succeed later; drop-retried also drops the failed calls that did.
+        outputs: Write outputs of calls, or only their keys, types and sizes, or none.
+        redact: Remove secrets and personal data before writing.
+        redact_rules (FILE): More rules, as a JSON or TOML object of regular expressions by name;
+            implies --redact.
         resume: Continue an import that was interrupted.
         workers (N): Parallel readers; a conversation must not span files.
     """
@@ -193,7 +193,7 @@ def _read_settings(texts: list[str] | None) -> _Settings:
 
 
 def _save_tools_in(folder: Path, tools: Iterable[Tool], *, force: bool) -> Path | None:
-    """Write the tools of the logs where fit looks for them; None where there are none to write."""
+    """Write the tools of the logs to the file that fit reads; None if none were written."""
     from dtdr.data.demonstration_files import save_tools
 
     found = list(tools)
@@ -239,7 +239,7 @@ def _report(
 
 
 def _format_and_files(texts: list[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
-    """The format, where the first argument names one, and the files."""
+    """The format, if the first argument names one, and the files."""
     from dtdr import logs
 
     first, *rest = texts

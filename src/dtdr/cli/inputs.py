@@ -87,7 +87,7 @@ def dataset_of(
 def open_data(
     paths: Sequence[Path], log_format: str | None = None, *, bad: BadRecords | None
 ) -> DemonstrationFile:
-    """A stream of demonstrations from files; says which format it found, where they are logs.
+    """A stream of demonstrations from files; a note names the format of logs.
 
     Raises:
         InputError: an unknown format, or files that cannot be read.
@@ -116,8 +116,7 @@ def draw_from_large(
     """A sample of demonstrations, if files have more than a fit learns from.
 
     Returns:
-        None where all of them are, and for logs of agents, whose demonstrations have to be cut
-        first, and pipes, which cannot be read twice.
+        None if the files have no more than that, and for logs and pipes, which cannot be sampled.
 
     Raises:
         InputError: the data cannot be read or used.

@@ -19,7 +19,7 @@ def inspect(
     *,
     as_json: options.JSON = False,
 ) -> None:
-    """Show what is in a model folder, after checking that it is whole.
+    """Check a model folder and show what it contains.
 
     Example: dtdr inspect model
 
@@ -171,7 +171,7 @@ def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:
-    """``key value`` pairs; the value of ``first`` stands alone in front."""
+    """``key value`` pairs; the value of ``first`` comes first, without its key."""
     parts = [str(values[first])] if first in values else []
     parts += [f"{key} {value}" for key, value in values.items() if key != first]
     return ", ".join(parts) or "none"

@@ -28,7 +28,9 @@ app = CommandGroup(
 
 CACHE = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="FOLDER", help="Where runs are kept; default: ~/.cache/dtdr."),
+    typer.Option(
+        "--cache", metavar="FOLDER", help="Folder of finished runs; default: ~/.cache/dtdr."
+    ),
 ]
 NAME = Annotated[
     str | None,
@@ -36,12 +38,12 @@ NAME = Annotated[
 ]
 OUTPUT = Annotated[
     Path,
-    typer.Option("--output", "-o", metavar="FOLDER", help="Where report.html and report.md go."),
+    typer.Option("--output", "-o", metavar="FOLDER", help="Folder for report.html and report.md."),
 ]
 TIMES = Annotated[
     bool,
     typer.Option(
-        "--times/--no-times", help="Show seconds and megabytes, which no second run repeats."
+        "--times/--no-times", help="Show seconds and megabytes, which differ between runs."
     ),
 ]
 
@@ -90,26 +92,26 @@ def run(
     cache: CACHE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Run suites and write the report; runs that are in the cache are not computed again.
+    """Run suites and write a report; runs in the cache are not computed again.
 
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
 
     Args:
         suites (SUITE): Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper:
             its tables and figures with its own settings.
-        quick: A small form of every suite, on synthetic data.
-        data (FILE): Your demonstrations.jsonl, a log or a folder of logs instead.
+        quick: Run a small version of each suite on synthetic data.
+        data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
         dataset (NAME): Only these sets; repeatable.
         retriever (NAME): Only these retrievers, or your own as module:Class; repeatable.
         encoder (NAME): Encoder of the retrievers that use one; repeatable.
         llm (NAME): gguf:PATH or openai:NAME@URL; repeatable.
         seeds (N): Number of splits.
         plans (N): Only the first N plans of a set.
-        full: Every held-out step and plan with an LLM; downloads the sets that are missing.
+        full: Ask the LLM at every held-out step and plan; downloads missing sets.
         workers (N): Processes (default: 2).
-        fail_under (METRIC=VALUE): Exit with 1 where the best retriever is below, such as
+        fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
-        dry: Only print the number of runs and the time that they need.
+        dry: Only print the number of runs and their expected time.
     """
     from dtdr.evaluate.lab.compute import run_lab
     from dtdr.evaluate.lab.quality_gate import failures, method_means, parse_thresholds
@@ -207,7 +209,7 @@ def report(
     times: TIMES = True,
     cache: CACHE = None,
 ) -> None:
-    """Write the report again from what is kept; no data and no retriever is needed."""
+    """Write the report again from the cache."""
     from dtdr.evaluate.lab.report import build_report, write_report
     from dtdr.evaluate.lab.store import Store
 

@@ -46,11 +46,11 @@ def learn(
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
         share (P): Share of the feedback to hold out.
         tolerance (D): Largest drop of MRR that is published.
-        batch (N): Learn when N demonstrations wait.
-        seconds (S): Learn from fewer after S seconds.
+        batch (N): Learn as soon as N demonstrations wait.
+        seconds (S): Learn from fewer demonstrations after S seconds.
         keep (N): Number of versions to keep for a rollback.
-        once: Learn from what is in the log now, and exit.
-        metrics ([HOST:]PORT): Answer Prometheus here; on loopback without HOST.
+        once: Learn from the current log, and exit.
+        metrics ([HOST:]PORT): Serve Prometheus metrics; without HOST on loopback.
         versions: List the versions, and exit.
         roll_back (VERSION): Serve this version again, and exit.
         as_json: Print each change as a JSON object.

@@ -61,38 +61,38 @@ def mcp(
             next server.
         upstream (NAME=SERVER): A named server: NAME='command arguments' or NAME=https://host/mcp;
             repeatable.
-        config (FILE): JSON with mcpServers or servers, as MCP clients have it.
+        config (FILE): JSON with mcpServers or servers, as MCP clients use it.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
         top (K): List at most K ranked tools.
         coverage (C): List the fewest of them that have the right one with probability C (dtdr-f).
         sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
             only for a clearly better tool; none: the list follows the ranking.
-        whole_run: Choose the list for the whole run instead of the next call, and change it only
-            where that is worth a lost prompt cache; for clients that load tools once.
+        whole_run: Choose the list for the whole run, and change it only if that is worth a lost
+            prompt cache; for clients that load tools once.
         always (TOOL): Always list this tool; repeatable.
         query (TEXT): Query to rank for until the client sends the user's intent.
         learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
             in memory if it supports that.
-        redact: Scrub secrets and personal data from FILE.
+        redact: Remove secrets and personal data from FILE.
         outputs: What to write of the calls' outputs.
-        prefetch: Make predicted calls while the LLM thinks, to tools that "prefetch" in the config
-            lists, or else to those that their server marks as read-only.
+        prefetch: Make predicted calls while the LLM thinks: to the tools under "prefetch" in the
+            config, by default to those that their server marks as read-only.
         prefetch_probability (P): Minimum probability of a prefetched call.
-        pin (FILE): Refuse tools whose definition differs from the first one seen, which is kept in
+        pin (FILE): Refuse tools whose definition differs from the first one seen, as recorded in
             FILE.
-        odd_calls (HOW): Anomaly check of calls once the client's intent is known: log writes a line
-            for unusual calls, refuse does not make them, ignore checks none.
+        odd_calls (HOW): What to do with unusual calls once the intent is known: log writes a line,
+            refuse does not make them, ignore does not check.
         wait (SECONDS): How long a call waits for an absent server before it fails.
         verbose: Log to standard error.
-        setup (CLIENT): Print the configuration and the hook that put this gateway into claude-code,
-            codex or opencode, and end.
-        write: With --setup, write them instead: into this project, for codex into ~/.codex.
+        setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
+            opencode, and exit.
+        write: With --setup, write the files instead: into this project; for codex, ~/.codex.
     """
     if setup is not None:
         _set_up(setup, write=write)
         return
     if write:
-        raise InputError("--write says that --setup writes its files; give --setup CLIENT as well")
+        raise InputError("--write needs --setup; give --setup CLIENT as well")
     from dtdr.agents.early_calls import PrefetchBounds
     from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
     from dtdr.agents.policy import ToolPolicy

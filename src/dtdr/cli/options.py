@@ -28,7 +28,7 @@ ENGINE = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What runs the workers: processes of this machine, ray on this machine, or the "
+        help="Where workers run: processes of this machine, ray on this machine, or the "
         "address of a Ray cluster, such as ray:auto or ray://HOST:10001.",
     ),
 ]
@@ -46,14 +46,12 @@ RUN = Annotated[
     ),
 ]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
-SKIP_BAD = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out bad records, and count them.")
-]
+SKIP_BAD = Annotated[bool, typer.Option("--skip-bad", help="Skip bad records and count them.")]
 ONLY_KNOWN_TOOLS = Annotated[
     bool,
     typer.Option(
         "--only-known-tools",
-        help="Leave out plans that call a tool without a description in the set.",
+        help="Leave out plans that call a tool without a description.",
     ),
 ]
 DATASET = Annotated[
@@ -65,7 +63,7 @@ TOOLS = Annotated[
     typer.Option(
         "--tools",
         metavar="FILE",
-        help="Tools and their descriptions; default: tools.json in the folder of the data.",
+        help="Descriptions of the tools; default: tools.json in the folder of the data.",
     ),
 ]
 SPLIT = Annotated[
@@ -73,8 +71,7 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="What to hold out: a split file, default, paper, group, or a variant such as "
-        "by-sequence.",
+        help="Test side: a split file, default, paper, group, or a variant such as by-sequence.",
     ),
 ]
 ENCODER = Annotated[
@@ -115,15 +112,7 @@ ALLOW_ENDPOINT = Annotated[
     ),
 ]
 """The callback does it all, so that a command need not pass it on."""
-LLM_COMMAND = Annotated[
-    str | None,
-    typer.Option(
-        "--llm-command",
-        metavar="COMMAND",
-        help="For less-is-more: a shell command that reads a prompt and prints the answer.",
-    ),
-]
-
+LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -164,7 +153,7 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[s
 
 
 def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The settings that are about one of several retrievers.
+    """The settings of one of several retrievers.
 
     ``order=2`` goes to every retriever that has that parameter, ``dtdr-c.order=2`` to that one.
 
@@ -191,11 +180,9 @@ def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -
     return chosen
 
 
-def missing_llm(name: str, llm_command: str | None) -> str:
-    """Why a retriever cannot run without ``--llm-command``, or an empty text."""
-    if llm_command is None and "llm" in _parameters_of(name):
-        return "it needs an LLM (--llm-command COMMAND)"
-    return ""
+def needs_llm(name: str) -> bool:
+    """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
+    return "llm" in _parameters_of(name)
 
 
 def _parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
@@ -209,7 +196,6 @@ def create_retriever(
     *,
     seed: int,
     encoder: str | None = None,
-    llm_command: str | None = None,
     settings: Sequence[str] | None = None,
 ) -> Model:
     """The one retriever that a user named, not fitted yet.
@@ -223,7 +209,6 @@ def create_retriever(
         name,
         encoder=encoder,
         seed=seed,
-        llm_command=llm_command,
         settings=settings_for(name, parse_settings(settings), [name]),
     )
     if encoder is not None and "encoder" not in parameters:
@@ -236,28 +221,23 @@ def retriever_parameters(
     *,
     encoder: str | None,
     seed: int,
-    llm_command: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The keywords of ``retrievers.create`` that a retriever takes, of those that a user gave.
 
-    Seed, encoder and LLM are left out where a retriever has no use for them.
+    Seed and encoder are left out if the retriever does not use them.
 
     Raises:
         InputError: no retriever has that name, or it does not take one of the settings.
     """
     accepted = _parameters_of(name)
-    if reason := missing_llm(name, llm_command):
-        raise InputError(f"retriever {name!r} cannot run: {reason}")
+    if needs_llm(name):
+        raise InputError(f"retriever {name!r} {LLM_REMEDY}")
     given: dict[str, Any] = {"seed": seed}
     if encoder is not None:
         if encoder.partition(":")[0] not in encoders.NAMES:
             raise unknown_choice("encoder", encoder, encoders.NAMES)
         given["encoder"] = encoder
-    if llm_command is not None:
-        from dtdr.cli.llm_command import LLMCommand
-
-        given["llm"] = LLMCommand(llm_command)
     chosen = {key: value for key, value in given.items() if key in accepted}
     for key, value in settings.items():
         if key not in accepted:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dtdr.evaluate.datasets import Dataset
 
 WIDTH = 100
-"""Columns that every table fits; also the width where output is not a terminal."""
+"""Columns that every table fits; also the width if output is not a terminal."""
 
 
 def console() -> Console:
@@ -26,7 +26,7 @@ def console() -> Console:
 
 
 def dataset_label(dataset: Dataset) -> str:
-    """A dataset's title, which says so where the demonstrations are synthetic."""
+    """A dataset's title, marked if the demonstrations are synthetic."""
     hidden = dataset.synthetic and "synthetic" not in dataset.title
     return f"{dataset.title} (synthetic)" if hidden else dataset.title
 
@@ -44,7 +44,7 @@ def note(sentence: str) -> None:
 
 
 def quote(text: str) -> str:
-    """A word of a command line, in double quotes where the shell takes them as they are."""
+    """A word of a command line, in double quotes if the shell keeps it unchanged."""
     needs_more = any(character in text for character in '"$`\\!')
     return shlex.quote(text) if needs_more or shlex.quote(text) == text else f'"{text}"'
 

@@ -43,7 +43,7 @@ def plan(
 ) -> None:
     """Plan an answer to a query: rank, select the next function, fill its parameters.
 
-    Without an LLM, the plan has what was learned, and lists the arguments that it cannot fill.
+    Without an LLM, dtdr fills learned arguments and lists the others.
 
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
 
@@ -53,9 +53,9 @@ def plan(
         fill: Who fills parameters. Default: both, if there are learned arguments and an LLM.
         min_probability (P): With --fill both, ask the LLM for values that are less probable.
         weight (λ): Weight of the retriever in fused.
-        confidence (P): In auto, ask the LLM only where the retriever is less sure.
-        max_steps (N): Largest number of calls of a plan.
-        record (FILE): Keep the LLM's answers, for replay:FILE.
+        confidence (P): In auto, ask the LLM only if the retriever is less sure.
+        max_steps (N): Maximum number of calls.
+        record (FILE): Record the LLM's answers, for replay:FILE.
     """
     if llm is None and select not in (None, "retriever", "plan"):
         raise InputError(f"--select {select} asks an LLM; name one with --llm")

@@ -1,4 +1,4 @@
-"""Options that ``dtdr plan``, ``prompt``, ``tune`` and ``advise`` share, and what they mean."""
+"""Options that ``dtdr plan``, ``tune`` and ``advise`` share."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ EXAMPLES = Annotated[
     typer.Option(
         "--examples",
         metavar="FILE",
-        help="A demonstrations.jsonl file; one of them shows the task. Default: no example.",
+        help="A demonstrations.jsonl file with examples for the prompt; default: none.",
     ),
 ]
 TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at most K tools.", min=1)]
@@ -76,7 +76,7 @@ COVERAGE = Annotated[
     typer.Option(
         "--coverage",
         metavar="P",
-        help="Show the fewest tools that have a right one among them with probability P.",
+        help="Show the fewest tools that include a right one with probability P.",
     ),
 ]
 

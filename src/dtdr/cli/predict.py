@@ -45,7 +45,7 @@ def predict(
         query (QUERY): The user's request.
         tool (NAME): Fill the arguments of this tool only.
         plans: Predict whole plans, or the rest of a run.
-        judge (CALL): Print how unusual this call is instead: the name of a tool, or JSON
+        judge (CALL): Print how unusual this call is instead: a tool's name, or JSON
             {"tool": …, "arguments": {…}}.
         top (K): Number of calls or plans to predict.
     """

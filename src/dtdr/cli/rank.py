@@ -34,7 +34,6 @@ def rank(
     why: bool = False,
     tool: str | None = None,
     search: str | None = None,
-    llm_command: options.LLM_COMMAND = None,
     skip_bad: bool = False,
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
@@ -52,8 +51,8 @@ def rank(
         threshold (P): Show only tools above this probability, at least one.
         why: Explain why the best tool comes before the next best.
         tool (NAME): With --why, explain this tool instead.
-        search (TEXT): Answer an agent's search instead: the tools that match this text.
-        skip_bad: Answer a bad input line with an error line, and go on.
+        search (TEXT): Show the tools that match this text instead.
+        skip_bad: Answer a bad input line with an error line, and continue.
     """
     if top < 0:
         raise InputError(f"--top is {top}; it must be at least 1, or 0 for all")
@@ -73,22 +72,15 @@ def rank(
     check_query(query)
     from dtdr.api import load
 
-    def open_model() -> Model:
-        if llm_command is None:
-            return load(model)
-        from dtdr.cli.llm_command import LLMCommand
-
-        return load(model, llm=LLMCommand(llm_command))
-
     if reads_lines:
-        _rank_lines(open_model(), sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
+        _rank_lines(load(model), sys.stdin.buffer, top, threshold, skip_bad=skip_bad)
         return
     if run_file is None:
-        retriever = open_model()
+        retriever = load(model)
         run = as_run(str(query), split_history(history, retriever))
     else:
         run = read_run_alone(run_file, query, history)
-        retriever = open_model()
+        retriever = load(model)
         if not retriever.uses_calls and (run.before or any(map(_is_told, run.calls))):
             note(
                 f"{retriever.name} reads the query and the names of the calls; it ignores their "
@@ -252,5 +244,5 @@ def _request(line: bytes) -> _Request:
 
 
 def _is_told(call: ToolCall) -> bool:
-    """Whether more of a call is known than the name of its tool."""
+    """Whether more than the tool's name is known of a call."""
     return call != ToolCall(call.id, call.tool)

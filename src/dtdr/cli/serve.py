@@ -52,19 +52,19 @@ def serve(
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
-        host (ADDRESS): Where to listen; all but loopback needs --keys.
+        host (ADDRESS): Address to listen on; other than loopback needs --keys.
         port (N): Port; 0 takes a free one.
         key_file (FILE): Require a key from this file.
         sessions (URL): Keep sessions in this Redis or Valkey, for several servers.
         watch (S): Reload a changed model folder within S seconds; 0: never.
         feedback_log (LOG): Append feedback to this file or Redis, for dtdr learn; {model} is
             replaced by the model's name.
-        redact: Scrub secrets and personal data from the feedback.
+        redact: Remove secrets and personal data from the feedback.
         log_queries: Write the text of queries into logs and spans.
-        quiet: Log failures only, not every request.
+        quiet: Log only failed requests.
         limit (NAME=N): A limit, such as body_bytes=2000000; repeatable. docs/server.md lists them.
         with_studio: Also serve the page /studio; see dtdr studio.
-        check: Load everything, print what would be served, and exit.
+        check: Load the models, print what would be served, and exit.
     """
     from dtdr.serve.server import create_app, require_server
     from dtdr.serve.server import serve as run

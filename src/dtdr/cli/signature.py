@@ -37,7 +37,7 @@ class CommandGroup(typer.Typer):
 
 
 def as_command(function: Callable[..., Any]) -> Callable[..., None]:
-    """The same function with a signature that typer understands."""
+    """A wrapper with a signature that typer understands."""
     about, entries = _read_docstring(inspect.getdoc(function) or "")
     signature = inspect.signature(function, eval_str=True)
 

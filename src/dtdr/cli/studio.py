@@ -37,16 +37,16 @@ def studio(
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
-    """Look at a model in a browser: its tools as a map, a run step by step, and why.
+    """Explore a model in a browser: a map of its tools, and runs step by step.
 
-    Without --data, the map shows the plans that a dtdr-f model kept. Listens on this machine only.
+    Without --data, the map shows the plans in a dtdr-f model. Listens on this machine only.
 
     Example: dtdr studio model --data demonstrations.jsonl
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
         port (N): Port; 0 takes a free one.
-        learn: Let the page teach the model; else it only reads.
+        learn: Let the page update the model; by default it only reads.
         open_browser: Open the page in a browser.
     """
     from dtdr.serve.server import require_server, serve

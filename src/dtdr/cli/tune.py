@@ -46,10 +46,9 @@ def tune(
 ) -> None:
     """Choose who selects the next function: the LLM, the retriever, or both.
 
-    It holds out a fifth of the demonstrations (of a data set: of its training side), fits the
-    retriever on the others, and asks the LLM at some of the steps. It prints how often each method
-    is right, and the options for dtdr plan: among the methods within one standard error of the
-    best, those of the method that asks the LLM least.
+    Fits the retriever on four fifths of the demonstrations, and asks the LLM at some steps of the
+    others. Prints how often each method is right, and the options for dtdr plan. Among the methods
+    within one standard error of the best, it takes the one that asks the LLM least.
 
     Example: dtdr tune demonstrations.jsonl --llm gguf:qwen.gguf
 
@@ -58,10 +57,10 @@ def tune(
         retriever (NAME): The retriever to fit.
         steps (N): Number of steps at which to ask the LLM.
         budget (SHARE): Largest share of steps at which auto may ask.
-        record (FILE): Keep the LLM's answers there, so that the same command can resume.
+        record (FILE): Record the LLM's answers; the same command resumes from them.
     """
     if llm is None:
-        raise InputError("name the LLM that is to be asked: --llm gguf:FILE, or openai:NAME@URL")
+        raise InputError("name the LLM with --llm gguf:FILE, or openai:NAME@URL")
     from dtdr.data.progress import track
     from dtdr.evaluate.datasets.splits import default_split
     from dtdr.evaluate.planning import choose_steps, hold_out

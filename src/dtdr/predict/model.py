@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -346,11 +346,6 @@ class Model:
             if phrases is not None:
                 draft.ranker = copy.copy(draft.ranker)
                 draft.ranker.add_phrases(phrases)
-
-    def record_options(self, options: Mapping[str, Any]) -> None:
-        """Say how ``fit`` was called, for what fits the model again; see ``TrainingData``."""
-        with self._change() as draft:
-            draft.training_ = replace(draft.training_, options=dict(options) or None)
 
     def demonstrated_plans(self) -> list[Plan] | None:
         """The plans that were learned from, by names alone; None where they are not kept."""

@@ -56,7 +56,6 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "sha256": str,
     "newest": (float, int, type(None)),
     "erased": int,
-    "options": (dict, type(None)),
 }
 
 _MAX_CONFIG_BYTES = 16_000_000

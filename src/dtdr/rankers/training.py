@@ -27,8 +27,6 @@ class TrainingData:
         newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
         erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
             still holds what it learned from them.
-        options: of ``dtdr fit`` that neither parameters nor parts of the model tell, as JSON; None
-            where all were the default.
     """
 
     demonstrations: int
@@ -38,7 +36,6 @@ class TrainingData:
     sampled: int | None = None
     newest: float | None = None
     erased: int = 0
-    options: dict[str, Any] | None = None
 
     def add(self, later: TrainingData) -> TrainingData:
         """The record after an update, whose hash follows from this one's."""
@@ -50,7 +47,6 @@ class TrainingData:
             None if self.sampled is None else self.sampled + later.demonstrations,
             max((one for one in (self.newest, later.newest) if one is not None), default=None),
             self.erased,
-            self.options,
         )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,30 +186,6 @@ class Versions:
         self.add(change)
         self.publish(name)
         return change
-
-    def begin_anew(self, retriever: Model, sizes: Mapping[Path, int]) -> None:
-        """Publish a model that was fitted anew, and delete all versions of before.
-
-        Args:
-            retriever: the model.
-            sizes: bytes of files that it learned from. Where the log of feedback is one, it is done
-                with up to there; another log, up to where it was.
-
-        Raises:
-            InputError: the history cannot be read.
-            OutputError: something cannot be written.
-        """
-        history = self.history()
-        position, log = (history[-1].position, history[-1].log) if history else ("", "")
-        if log:
-            position = str(sizes.get(Path(log), position))
-        name = self.next_name(history)
-        checksum = self.save(name, retriever)
-        self.add(Change(name, "begun", checksum, position, now(), log=log))
-        self.publish(name)
-        for other in self.list_names():
-            if other != name:
-                shutil.rmtree(self.folder / other)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -40,6 +40,12 @@ def test_json_of_the_studio_is_not_guessed_to_be_something_else(studio):
     assert studio.get("/v1/studio").headers["x-content-type-options"] == "nosniff"
 
 
+def test_the_address_of_the_server_opens_the_studio(studio):
+    response = studio.get("/")
+    assert response.status_code == 307
+    assert response.headers["location"] == "/studio"
+
+
 def test_what_there_is_to_look_at(studio):
     about = studio.get("/v1/studio").json()
     assert about["data"] == "demonstrations.jsonl"

@@ -39,7 +39,7 @@ def create_app(
 
     Args:
         settings: see there.
-        more: further endpoints.
+        more: further endpoints; one with the method and path of the server's own replaces it.
         tracer_provider: of OpenTelemetry, for spans; None: see ``dtdr.serve.server.tracing``.
 
     Raises:
@@ -48,7 +48,9 @@ def create_app(
         OutputError: the log of feedback cannot be written.
     """
     service = _service(settings, tracer_provider)
-    endpoints = (*ENDPOINTS, *more)
+    replaced = {(item.method, item.path) for item in more}
+    kept = (item for item in ENDPOINTS if (item.method, item.path) not in replaced)
+    endpoints = (*kept, *more)
     service.open_paths = frozenset(item.path for item in endpoints if not item.needs_key)
     service.document = document([item for item in endpoints if item.is_described])
 

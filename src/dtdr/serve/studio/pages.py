@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from importlib import resources
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from dtdr.serve.server.endpoints import Call, Endpoint
 
@@ -37,6 +37,11 @@ def pages() -> list[Endpoint]:
         Endpoint("GET", path, _send(name, kind), is_described=False, needs_key=False)
         for path, (name, kind) in _FILES.items()
     ]
+
+
+async def lead_to_studio(call: Call) -> RedirectResponse:
+    """Whoever opens the server's address in a browser gets the studio."""
+    return RedirectResponse("/studio")
 
 
 def _send(name: str, kind: str) -> Callable[[Call], Awaitable[Response]]:

@@ -25,7 +25,7 @@ from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.step_routes import read_step
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
-from dtdr.serve.studio.pages import pages
+from dtdr.serve.studio.pages import lead_to_studio, pages
 from dtdr.serve.studio.runs import Runs
 from dtdr.serve.studio.steps import make_prompts, select_shown
 
@@ -66,6 +66,7 @@ class Studio:
         """What the studio adds to a server."""
         return (
             *pages(),
+            Endpoint("GET", "/", lead_to_studio, is_described=False, needs_key=False),
             Endpoint("GET", "/v1/studio", self.about),
             Endpoint("POST", "/v1/studio/graph", self.graph),
             Endpoint("POST", "/v1/studio/tool", self.tool),

@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 from dtdr.cli import run as command
 from dtdr.errors import InputError
 from dtdr.evaluate import run
-from dtdr.evaluate.charts import reliability_chart
 from dtdr.evaluate.reliability import (
     BINS,
     Bin,
@@ -336,68 +333,6 @@ def test_coverage_out_of_range_is_an_error(percent):
 def test_a_log_without_confidence_has_no_reliability():
     found = reliability_of(make_log([make_step([0, 1, 2, 3, 4], ["alpha"])]))
     assert (found.ece, found.coverages, found.unfamiliar, found.bins) == (None, (), None, ())
-
-
-def places(element):
-    """Where the marks of a chart stand."""
-    marks = [mark for mark in element.iter(f"{SVG}path") if mark.get("class") == "dot"]
-    return [tuple(map(float, re.findall(r"[\d.]+", mark.get("transform", "")))) for mark in marks]
-
-
-def panels(count):
-    return [
-        (f"method <{number}> & more", confidence_bins(*believed(400, number)), 0.0123)
-        for number in range(count)
-    ]
-
-
-@pytest.mark.parametrize("count", [1, 3, 4, 7])
-def test_figure_is_an_svg_in_which_every_bin_is_a_point_within_the_page(count):
-    runs = panels(count)
-    root = fromstring(reliability_chart(runs, title='a set, split "s" & <t>'))
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
-    groups = root.findall(f"{SVG}g")
-    assert len(groups) == count
-    for group, (name, bins, _) in zip(groups, runs, strict=True):
-        dx, dy = map(float, re.findall(r"[\d.]+", group.get("transform", "")))
-        points = places(group)
-        assert len(points) == len(bins)
-        for x, y in points:
-            assert 0 < dx + x < width
-            assert 0 < dy + y < height
-        texts = [element.text for element in group.findall(f"{SVG}text")]
-        assert {name, "Confidence", "Steps", "Best tool acceptable (share)"} <= set(texts)
-        assert "calibration error 0.012, 400 steps" in texts
-
-
-def test_points_of_the_figure_stand_where_their_values_are():
-    root = fromstring(
-        reliability_chart([("m", [Bin(0.25, 0.75, 9), Bin(1.0, 1.0, 3)], 0.1)], title="t")
-    )
-    low, high = places(root)
-    frame = next(item for item in root.iter(f"{SVG}rect") if item.get("class") == "frame")
-    left, top, size = (float(frame.get(key, 0)) for key in ("x", "y", "width"))
-    assert low == pytest.approx((left + 0.25 * size, top + 0.25 * size), abs=0.1)
-    assert high == (left + size, top)
-
-
-def test_bins_of_few_steps_are_pale_and_no_part_of_the_line():
-    bins = [Bin(0.2, 0.0, 2), Bin(0.5, 0.4, 200), Bin(0.9, 0.8, 300)]
-    root = fromstring(reliability_chart([("m", bins, 0.1)], title="t"))
-    (line,) = [item for item in root.iter(f"{SVG}polyline") if item.get("class") == "line"]
-    assert len((line.get("points") or "").split()) == 2
-    pale = [item for item in root.iter(f"{SVG}g") if item.get("class") == "few"]
-    assert len(pale) == 1
-    assert "2 steps" in (pale[0].findtext(f".//{SVG}title") or "")
-
-
-def test_figure_has_colours_of_its_own_for_dark_pages():
-    style = next(fromstring(reliability_chart(panels(1), title="t")).iter(f"{SVG}style"))
-    assert "prefers-color-scheme: dark" in (style.text or "")
-
-
-def test_figure_without_steps_is_still_an_svg():
-    assert fromstring(reliability_chart([("m", [], math.nan)], title="t")).tag == f"{SVG}svg"
 
 
 @pytest.fixture

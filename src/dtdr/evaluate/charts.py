@@ -1,7 +1,7 @@
 """Charts as SVG: axes with titles, series with intervals, and a value for every mark.
 
 A chart takes its colours from ``charts.css``, for light and dark pages; a method has one colour in
-every chart. ``reliability_chart`` is a file of its own, the others are parts of a page.
+every chart.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
-
-from dtdr.evaluate.reliability import Bin
 
 WIDTH, HEIGHT = 400, 280
 """Units of a chart. Text is 12 of them high: 11 px on a screen of 400 px, 15 px three abreast on
@@ -36,9 +34,6 @@ SERIES = {
 """Number of a series' colour; the colours are in charts.css."""
 
 COLOURS = 9
-
-FEW = 10
-"""Bins of fewer steps say next to nothing: they are pale, and the line passes them by."""
 
 Scale = Callable[[float], float]
 
@@ -144,91 +139,6 @@ def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str
             marks.append(_marker(number, across(point.x), up(point.y), hover))
         parts.append(_group("series", one.name, marks))
     return _chart(parts, label, HEIGHT)
-
-
-_PLOT, _GAP, _COUNTS, _ABREAST = 240, 14, 46, 3
-_PANEL = (66 + _PLOT + 22, 52 + _PLOT + _GAP + _COUNTS + 48)
-_LEGEND = f"dashed: perfect calibration; whiskers: 95 % interval; pale: fewer than {FEW} steps"
-
-
-def reliability_chart(runs: Sequence[tuple[str, Sequence[Bin], float]], *, title: str) -> str:
-    """A reliability diagram a run, three abreast, as a file of its own.
-
-    A point is a bin of steps: mean confidence against the share whose best tool was acceptable,
-    with its 95 % interval, pale where it holds few steps; the dashed diagonal is where confidence
-    is right. Below, how many steps each bin holds.
-
-    Args:
-        runs: for each a name, its bins, and its expected calibration error.
-        title: above all panels.
-
-    Returns:
-        The SVG, readable on light and on dark pages.
-    """
-    height = 56 + -(-len(runs) // _ABREAST) * _PANEL[1]
-    # At least as wide as the longer line above the panels.
-    longest = max(8 * len(title), 6 * len(_LEGEND)) + 2 * 16
-    width = max(min(len(runs), _ABREAST) * _PANEL[0], longest)
-    parts = [
-        f"<style>{css()}</style>",
-        f'<rect class="page" width="{width}" height="{height}"/>',
-        _text("name", 16, 26, title),
-        _text("tick start", 16, 44, _LEGEND),
-    ]
-    for number, (name, bins, error) in enumerate(runs):
-        x, y = number % _ABREAST * _PANEL[0], 56 + number // _ABREAST * _PANEL[1]
-        parts += [f'<g transform="translate({x} {y})">', *_panel(name, bins, error), "</g>"]
-    label = escape(f"Reliability of {', '.join(name for name, _, _ in runs)}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
-        + "\n".join([*parts, "</svg>\n"])
-    )
-
-
-def _panel(name: str, bins: Sequence[Bin], error: float) -> list[str]:
-    left, top = 66, 52
-    right, bottom = left + _PLOT, top + _PLOT
-    floor = bottom + _GAP + _COUNTS
-    (across, ticks), (up, _) = SHARE.scale([], left, right), SHARE.scale([], bottom, top)
-    steps = sum(item.steps for item in bins)
-    parts = [
-        _text("name", left, 22, name),
-        _text("tick start", left, 40, f"calibration error {error:.3f}, {steps:,} steps"),
-        *(_horizontal(up(tick), left, right, SHARE.show(tick)) for tick in ticks),
-        *(_line("grid", across(tick), top, across(tick), bottom) for tick in ticks),
-        *(_text("tick", across(tick), floor + 16, SHARE.show(tick)) for tick in ticks),
-        f'<rect class="frame" x="{left}" y="{top}" width="{_PLOT}" height="{_PLOT}"/>',
-        _line("ideal", left, bottom, right, top),
-    ]
-    marks = []
-    sure = [f"{across(one.confidence)},{up(one.accuracy)}" for one in bins if one.steps >= FEW]
-    if sure:
-        marks.append(f'<polyline class="line" points="{" ".join(sure)}"/>')
-    for one in bins:
-        x, (low, high) = across(one.confidence), one.interval()
-        hover = f"confidence {one.confidence:.3f}, accuracy {one.accuracy:.3f}, {one.steps:,} steps"
-        marks += [
-            '<g class="few">' if one.steps < FEW else "<g>",
-            _line("bar", x, up(low), x, up(high)),
-            _marker(0, x, up(one.accuracy), hover) + "</g>",
-        ]
-    most = max((one.steps for one in bins), default=0)
-    for one in bins:
-        height = round(_COUNTS * one.steps / most, 1)
-        marks.append(
-            f'<rect class="fill" x="{across(one.confidence) - 5:.1f}" y="{floor - height:.1f}" '
-            f'width="10" height="{height}"/>'
-        )
-    parts += [_line("axis", left, floor, right, floor), f'<g class="c1">{"".join(marks)}</g>']
-    if most:
-        parts.append(_text("tick end", left - 7, floor - _COUNTS + 9, f"{most:,}"))
-    return [
-        *parts,
-        _text("title", left + _PLOT / 2, _PANEL[1] - 12, "Confidence"),
-        _write_upright("title", 16, top + _PLOT / 2, "Best tool acceptable (share)"),
-        _write_upright("title", 16, floor - _COUNTS / 2, "Steps"),
-    ]
 
 
 def _chart(parts: Sequence[str], label: str, height: float) -> str:

@@ -92,11 +92,11 @@ def test_a_model_of_a_newer_version_leaves_the_model_as_it_was_and_says_so(model
     with serving.serve(serving.settings(model)) as served:
         before = served.post("/v1/rank", {"query": QUERY}).json()
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        replace(model / "config.json", json.dumps({**config, "format_version": 2}))
+        replace(model / "config.json", json.dumps({**config, "format_version": 9}))
         refused = served.post("/v1/models/mail/reload")
         assert refused.status_code == 503
         message = refused.json()["error"]["message"]
-        assert "model format version 2, this dtdr reads version 1" in message
+        assert "model format version 9, this dtdr reads version 2" in message
         assert served.post("/v1/rank", {"query": QUERY}).json() == before
         assert served.get("/readyz").status_code == 200
 

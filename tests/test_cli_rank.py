@@ -59,6 +59,7 @@ def test_a_query_unlike_the_demonstrations_is_said_to_be(tmp_path, capsys):
     assert run(["rank", str(tmp_path / "m"), "qwv lkj zzt", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["familiar"] is False
+    assert json.loads(out)["none_of_these"] is True
     assert "unlike the demonstrations" in err
 
 

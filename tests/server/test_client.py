@@ -28,14 +28,16 @@ def client(served):
         yield found
 
 
-def test_a_remote_ranking_reads_like_a_local_one(client, fitted):
-    local = dtdr.load(fitted).rank(QUERY, ["read_file"])
-    remote = client.rank(QUERY, ["read_file"], top_k=100)
+@pytest.mark.parametrize("query", [QUERY, "write me a poem about the sea"])
+def test_a_remote_ranking_reads_like_a_local_one(query, client, fitted):
+    local = dtdr.load(fitted).rank(query, ["read_file"])
+    remote = client.rank(query, ["read_file"], top_k=100)
     assert remote.tools == local.tools
     assert remote.best == local.best
     assert remote.probabilities == pytest.approx(local.probabilities, abs=1e-6)
     assert remote.confidence == pytest.approx(local.confidence, abs=1e-6)
     assert remote.is_familiar == local.is_familiar
+    assert remote.is_none_of_these == local.is_none_of_these
     assert [tool for tool, _ in remote.top(2)] == [tool for tool, _ in local.top(2)]
     assert [tool for tool, _ in remote] == [tool for tool, _ in local]
     assert len(remote) == len(local)
@@ -152,6 +154,7 @@ class _Flaky(http.server.BaseHTTPRequestHandler):
             "tools": [{"tool": "a", "probability": 1.0}],
             "confidence": 1.0,
             "familiar": True,
+            "none_of_these": False,
             "unknown_tools": [],
             "session": "s",
             "history": [],

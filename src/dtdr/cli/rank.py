@@ -110,6 +110,7 @@ def rank(
                 "history": list(run.history),
                 "unknown_tools": unknown,
                 "familiar": ranking.is_familiar,
+                "none_of_these": ranking.is_none_of_these,
                 "confidence": round(ranking.confidence, 6),
                 "tools": shown,
                 **({} if search is None else {"search": search}),

@@ -52,6 +52,7 @@ class RemoteRanking:
             than 1.
         confidence: how likely the best tool is an acceptable one.
         is_familiar: whether the query is like the demonstrations.
+        is_none_of_these: whether no tool seems to be wanted.
         unknown_tools: names in the history that the model never saw.
         model: name of the model.
         generation: grows whenever the model is reloaded or learns.
@@ -61,6 +62,7 @@ class RemoteRanking:
     probabilities: tuple[float, ...]
     confidence: float
     is_familiar: bool
+    is_none_of_these: bool
     unknown_tools: tuple[str, ...]
     model: str
     generation: int
@@ -73,6 +75,7 @@ class RemoteRanking:
             tuple(float(item["probability"]) for item in answer["tools"]),
             float(answer["confidence"]),
             bool(answer["familiar"]),
+            bool(answer["none_of_these"]),
             tuple(answer["unknown_tools"]),
             str(answer["model"]),
             int(answer["generation"]),

@@ -86,6 +86,10 @@ class RankResponse(ModelAnswer, kw_only=True):
     familiar: Annotated[
         bool, Meta(description="False for a query unlike the demonstrations: show more tools.")
     ]
+    none_of_these: Annotated[
+        bool,
+        Meta(description="Whether no tool seems wanted: show none, or a search."),
+    ]
     unknown_tools: UnknownTools
 
 

@@ -311,6 +311,7 @@ def rank_response(
         ],
         confidence=round(confidence, 6),
         familiar=bool(ranking.is_familiar),
+        none_of_these=bool(ranking.is_none_of_these),
         unknown_tools=_unknown(snapshot, history),
     )
 

@@ -1,4 +1,4 @@
-"""The code blocks of docs/integrations.md, run as they stand."""
+"""The code blocks of the pages on agents, run as they stand."""
 
 import re
 import shlex
@@ -6,20 +6,21 @@ import shlex
 from dtdr.cli import run
 from tests.conftest import PROJECT
 
-PAGE = PROJECT / "docs" / "integrations.md"
+DOCS = PROJECT / "docs"
+PAGES = ("integrations.md", "frameworks.md", "savings.md")
+TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 
 
 def block(name):
     """The block of code under the mark of that name."""
-    text = PAGE.read_text(encoding="utf-8")
-    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", text, re.DOTALL)
-    assert found, f"{PAGE.name} has no block marked {name!r}"
+    found = re.search(rf"<!-- test: {name} -->\n```\w+\n(.*?)```", TEXT, re.DOTALL)
+    assert found, f"no page has a block marked {name!r}"
     return found.group(1)
 
 
 def run_python(name, **names):
     """Run a block with some names given; what it defines is returned."""
-    code = compile(block(name), f"{PAGE.name}:{name}", "exec")
+    code = compile(block(name), name, "exec")
     exec(code, names)
     return names
 

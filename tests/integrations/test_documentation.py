@@ -10,7 +10,7 @@ import pytest
 import dtdr
 from dtdr.agents import ToolMask, anthropic, openai
 from tests import whole_calls
-from tests.integrations.documentation import PAGE, block, run_python
+from tests.integrations.documentation import DOCS, TEXT, block, run_python
 from tests.integrations.frameworks import (
     Script,
     llama_index_model,
@@ -23,7 +23,7 @@ from tests.integrations.frameworks import (
 from tests.integrations.tools import NAMES, NEW, QUERY, RETRIEVER, best
 
 SCHEMA = {"type": "object", "properties": {}}
-MARKS = re.findall(r"<!-- test: (\S+) -->", PAGE.read_text(encoding="utf-8"))
+MARKS = re.findall(r"<!-- test: (\S+) -->", TEXT)
 TESTED = {
     "from-log-shell",
     "from-log-python",
@@ -58,8 +58,7 @@ def _beside_the_model(folder, monkeypatch):
 
 def test_every_block_of_the_page_is_run_by_a_test():
     assert set(MARKS) == TESTED
-    text = PAGE.read_text(encoding="utf-8")
-    assert len(re.findall(r"^```(?:python|sh)$", text, re.MULTILINE)) == len(MARKS)
+    assert len(re.findall(r"^```(?:python|sh)$", TEXT, re.MULTILINE)) == len(MARKS)
 
 
 @pytest.mark.parametrize(
@@ -77,14 +76,14 @@ def test_a_snippet_has_five_lines_besides_imports_of_the_framework(name):
 
 
 def test_every_page_that_is_linked_to_exists():
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8")):
-        assert (PAGE.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (DOCS / target).exists(), target
 
 
 def test_the_options_of_advise_that_the_page_names_exist():
     from dtdr.cli import run
 
-    text = PAGE.read_text(encoding="utf-8").partition("## Does it pay?")[2]
+    text = (DOCS / "savings.md").read_text(encoding="utf-8")
     for option in set(re.findall(r"`(--[a-z-]+)", text)):
         assert run(["advise", option]) == 2
 
@@ -327,4 +326,4 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(module, package, ex
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'dtdr\[{extra}\]'"):
         importlib.import_module(f"dtdr.agents.{module}")
-    assert f"pip install 'dtdr[{extra}]'" in PAGE.read_text(encoding="utf-8")
+    assert f"pip install 'dtdr[{extra}]'" in TEXT

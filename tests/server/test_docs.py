@@ -1,4 +1,4 @@
-"""What docs/server.md shows runs as it stands, and the container's command line is one."""
+"""What the pages on the server show runs, and the container's command line is one."""
 
 import json
 import re
@@ -12,7 +12,9 @@ from dtdr.serve.server.keys import create_key
 from tests.conftest import PROJECT
 from tests.server.serving import QUERY
 
-PAGE = (PROJECT / "docs" / "server.md").read_text(encoding="utf-8")
+PAGE = "".join(
+    (PROJECT / "docs" / page).read_text(encoding="utf-8") for page in ("server.md", "operation.md")
+)
 ADDRESS = "http://127.0.0.1:8756"
 
 

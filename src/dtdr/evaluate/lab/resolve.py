@@ -83,9 +83,17 @@ class DataLibrary:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._names: dict[str, str] = {}
         self._hashes: dict[str, str] = {}
         self.locations: dict[str, DataLocation] = {}
         self.missing: dict[str, str] = {}
+
+    def name_of(self, name: str) -> str:
+        """A set's name as runs have it; those of other packages as they are."""
+        if name not in self._names:
+            own = datasets.has_plugin(name)
+            self._names[name] = name if own else canonical_name(name)
+        return self._names[name]
 
     def get(self, name: str) -> Dataset | None:
         """A set; None where a suite names one that is not there.
@@ -93,17 +101,18 @@ class DataLibrary:
         Raises:
             InputError: the set was asked for by name, or cannot be read.
         """
-        is_own = datasets.has_plugin(name)
-        name = dataset_name(name)
+        name = self.name_of(name)
         if name in self.missing:
             return None
+        if name in self.locations:
+            return data.load(self.locations[name])
         options = self._options
         folder = None if options.data_dir is None else str(options.data_dir)
         location = DataLocation(name, data_dir=folder)
         if options.file is not None and name == own_name(options.file):
             tools = None if options.tools is None else str(options.tools)
             location = DataLocation(name, str(options.file), tools)
-        elif not is_own and name not in datasets.NAMES:
+        elif name not in datasets.NAMES and not datasets.has_plugin(name):
             raise unknown_choice("dataset", name, datasets.NAMES)
         location = replace(
             location, skip_bad=options.skip_bad, only_known_tools=options.only_known_tools
@@ -129,15 +138,10 @@ class DataLibrary:
 
     def sha256(self, name: str) -> str:
         """Content hash of a set that ``get`` gave."""
-        name = dataset_name(name)
+        name = self.name_of(name)
         if name not in self._hashes:
             self._hashes[name] = data.content_sha256(data.load(self.locations[name]))
         return self._hashes[name]
-
-
-def dataset_name(name: str) -> str:
-    """A set's name as runs have it; those of other packages as they are."""
-    return name if datasets.has_plugin(name) else canonical_name(name)
 
 
 def own_name(file: Path) -> str:
@@ -246,7 +250,7 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
     for spec in _with_models(suite, options):
         dataset = library.get(spec["dataset"])
         if dataset is None:
-            left_out[library.missing[dataset_name(spec["dataset"])]] = None
+            left_out[library.missing[library.name_of(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
         elif _has_split(spec, dataset):
@@ -284,7 +288,7 @@ def _has_split(spec: Mapping[str, Any], dataset: Dataset) -> bool:
 
 def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
-    complete = {**spec, "dataset": dataset_name(spec["dataset"])}
+    complete = {**spec, "dataset": library.name_of(spec["dataset"])}
     complete["data"] = library.sha256(spec["dataset"])
     if "retriever" in spec and "encoder" in spec:
         chosen = retriever_class(spec["retriever"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from dtdr.errors import InputError
+from dtdr.rankers import import_own
 
 DATASETS = "dtdr.datasets"
 """Entry points of functions that return a ``Dataset``."""
@@ -28,12 +26,9 @@ def find_plugin(group: str, name: str) -> Callable[..., Any] | None:
     Raises:
         InputError: the function cannot be imported, or it is not callable.
     """
-    module, colon, attribute = name.partition(":")
     try:
-        if colon:
-            if str(Path.cwd()) not in sys.path:
-                sys.path.insert(0, str(Path.cwd()))
-            found = getattr(import_module(module), attribute)
+        if ":" in name:
+            found = import_own(name)
         else:
             entry = next(iter(entry_points(group=group, name=name)), None)
             if entry is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dtdr.data.registry import Registry
 from dtdr.errors import InputError, ModelError, unknown_choice
@@ -44,23 +44,34 @@ def retriever_class(name: str) -> type[Ranker]:
     Raises:
         InputError: no retriever has that name, or the module does not hold such a class.
     """
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         if name not in NAMES:
             raise InputError(
                 f"unknown retriever {name!r}; choose one of {', '.join(sorted(NAMES))}, or name a "
                 "class of your own as module:Class"
             )
         return _REGISTRY.find(name)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        chosen = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        chosen = import_own(name)
+    except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"retriever {name!r} cannot be imported: {error}") from error
     if not (isinstance(chosen, type) and issubclass(chosen, Ranker)):
         raise InputError(f"{name!r} is not a subclass of dtdr.rankers.base.Ranker")
     return chosen
+
+
+def import_own(name: str) -> Any:
+    """What ``module:attribute`` names; the module may be in the current folder.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: the module has no such attribute.
+        ValueError: the name has no module.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def saved_class(folder: str | Path, name: str, allowed: Iterable[str] = ()) -> type[Ranker]:
@@ -118,6 +129,7 @@ __all__ = [
     "NAMES",
     "Ranker",
     "expected_type",
+    "import_own",
     "retriever_class",
     "saved_class",
 ]

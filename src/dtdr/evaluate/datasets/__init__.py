@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import InputError, unknown_choice
@@ -54,8 +56,11 @@ def load(
     Raises:
         InputError: no set has that name, its file is nowhere, or a record cannot be used.
     """
-    if has_plugin(name):
-        return _load_plugin(name)
+    if (make := _find_plugin(name)) is not None:
+        dataset = make()
+        if not isinstance(dataset, Dataset):
+            raise InputError(f"dataset {name!r} is not a dtdr.evaluate.datasets.Dataset")
+        return replace(dataset, name=name)
     name = canonical_name(name)
     if name == BUNDLED:
         from dtdr.evaluate.datasets.synthetic import bundled_dataset
@@ -97,15 +102,11 @@ def has_plugin(name: str) -> bool:
     Raises:
         InputError: it does, but cannot be imported.
     """
-    return canonical_name(name) not in NAMES and find_plugin(DATASETS, name) is not None
+    return _find_plugin(name) is not None
 
 
-def _load_plugin(name: str) -> Dataset:
-    function = find_plugin(DATASETS, name)
-    dataset = None if function is None else function()
-    if not isinstance(dataset, Dataset):
-        raise InputError(f"dataset {name!r} is not a dtdr.evaluate.datasets.Dataset")
-    return replace(dataset, name=name)
+def _find_plugin(name: str) -> Callable[..., Any] | None:
+    return None if canonical_name(name) in NAMES else find_plugin(DATASETS, name)
 
 
 def remarks(seen: BadRecords) -> tuple[str, ...]:

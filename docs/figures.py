@@ -1,7 +1,7 @@
 """Figures of the pages that ``dtdr evaluate`` computes: ``python docs/figures.py``.
 
 A table follows its command. Each cell whose row names a retriever and whose column a metric is
-compared with what the command gives, and written anew without ``--check``. Times are left as they
+compared with what the command gives, and replaced without ``--check``. Times are left as they
 are. Without ``--all`` only commands on files of this repository run, in less than a minute.
 """
 

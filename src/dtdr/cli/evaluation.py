@@ -1,4 +1,4 @@
-"""What ``dtdr evaluate`` shows of runs: tables, JSON, a diagram."""
+"""What ``dtdr evaluate`` shows of runs: tables and JSON."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def _rows(call: CallPrediction, first: dict[str, Any]) -> list[dict[str, Any]]:
         {"argument": printable(name), "value": "?", "source": _describe_unknown(call, name)}
         for name in call.unknown
     ]
-    calls = ("tool", "plan", "similarity", "call", "probability", "filled")
+    calls = ("tool", "plan", "call", "probability", "filled")
     empty = dict.fromkeys((*calls, "argument", "value", "source"), "")
     return [
         {**empty, **(first if number == 0 else {}), **row}

@@ -287,7 +287,7 @@ class Model:
                 draft.plans_ = PlanModel.fit(
                     usable,
                     draft.tools_[:-1],
-                    iter(folds),
+                    folds,
                     may_be_empty=draft.may_end_at_once,
                     seed=draft.seed,
                 )

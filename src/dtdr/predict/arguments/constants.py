@@ -43,7 +43,7 @@ _PATH = "\x00path"
 _ANY = "\x00any"
 """In place of a value where all that a slot took are counted."""
 _FIELD = "\x00field "
-"""Before the names of fields, which are counted beside values."""
+"""Prefix of the names of fields, which are counted together with values."""
 _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
 _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
@@ -209,7 +209,7 @@ class Constants:
             for tool in (*self.parameters, *counts.given)
         }
         often = {key for key, times in counts.times.items() if times >= _ENOUGH}
-        often -= set(self.types)  # what is known of a slot only grows
+        often -= set(self.types)  # an update forgets nothing about a slot
         result = replace(
             self,
             parameters=parameters,

@@ -146,7 +146,7 @@ class CallFiller:
     Args:
         ranker: weighs candidates.
         candidates: finds them.
-        constants: fields and templates.
+        constants: fields and types.
     """
 
     def __init__(

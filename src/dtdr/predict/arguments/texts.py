@@ -285,10 +285,10 @@ def _iter_spans(
     count = len(tokens)
     is_name = [token[0].isupper() or token[:2].lstrip("-").isdigit() for token in tokens]
 
-    def goes_on(beside: int, token: int) -> bool:
-        """Whether a run of names goes on at the token beside."""
-        is_inside = 0 <= beside < count and is_name[beside]
-        return is_inside and quotation[beside] == quotation[token]
+    def goes_on(neighbour: int, token: int) -> bool:
+        """Whether the run of names that a token ends continues at its neighbour."""
+        is_inside = 0 <= neighbour < count and is_name[neighbour]
+        return is_inside and quotation[neighbour] == quotation[token]
 
     for start in range(count):
         opening = tokens[start]

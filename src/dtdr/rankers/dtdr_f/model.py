@@ -37,7 +37,7 @@ in. Without any, what the ranker learned of words ranks rare tools first."""
 _TRUST = 0.98
 """The most that a query is trusted if tools without demonstrations are in view. At a sure step
 these share more than tools that are often called. Counts then decide which of the others is likely:
-of five tools shown by a CI assistant that offers 20 tools nobody called, 0.6 to 1.5 are such tools
+of five tools shown by a CI assistant that offers 20 tools no run called, 0.6 to 1.5 are such tools
 (1.7 to 2.4 without counts)."""
 
 

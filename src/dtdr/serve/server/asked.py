@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Asked(Protocol):
-    """A step or an open session; what is asked for is worked out in a thread of the model's."""
+    """A step or an open session; what may take long is worked out in a thread of the model's."""
 
     @property
     def model(self) -> ServedModel:
@@ -33,7 +33,7 @@ class Asked(Protocol):
         """Names of the tools called, oldest first."""
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered with the ranking of the next step, and the snapshot that ranked."""
+        """What is answered, at once, with the ranking of the next step and the snapshot."""
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """What is answered with a session that is at this step, and the snapshot that it is of.
@@ -73,7 +73,9 @@ class AskedStep:
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
         """See ``Asked``."""
         snapshot = self.model.current
-        return await snapshot.run(self._rank, snapshot, answer)
+        size = len(self.query) + sum(map(len, self.history))
+        details = has_details(self.calls, self.before)
+        return await snapshot.run(self._rank, snapshot, answer, size=None if details else size)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """See ``Asked``."""

@@ -6,7 +6,7 @@ import time
 
 from starlette.exceptions import HTTPException
 
-from dtdr.rankers.ranking import Ranking
+from dtdr.predict.session import Session
 from dtdr.serve.server import schemas
 from dtdr.serve.server.asked import AskedStep, names_of, read_run
 from dtdr.serve.server.endpoints import Call
@@ -82,14 +82,14 @@ async def explain(call: Call, body: schemas.ExplainRequest) -> schemas.ExplainRe
     """Say why a tool has its probability: what sets it apart from the next best."""
     step = read_step(call, body)
 
-    def answer(snapshot: Snapshot, ranking: Ranking) -> schemas.ExplainResponse:
+    def answer(snapshot: Snapshot, session: Session) -> schemas.ExplainResponse:
         return schemas.ExplainResponse(
             model=step.model.name,
             generation=snapshot.generation,
-            explanation=ranking.explain(body.tool, against=body.against),
+            explanation=session.rank().explain(body.tool, against=body.against),
         )
 
-    return await step.rank(answer)
+    return await step.ask(answer)
 
 
 async def search(call: Call, body: schemas.SearchRequest) -> schemas.SearchResponse:

@@ -80,13 +80,13 @@ def test_plans_and_calls_are_made_and_written_in_a_thread(planning, watch, kind,
 
 
 def test_a_short_step_is_ranked_at_once(planning, watch):
-    path = open_session(planning)
+    session = open_session(planning)
     loops = watch(Ranking, "__init__")
     for path, body in (
         ("/v1/rank", {"query": QUERY}),
         ("/v1/rank", {"query": QUERY, "history": ["read_file"] * 10}),
-        (f"{path}/rank", {}),
-        (f"{path}/call", {"tools": ["read_file"], "rank": {}}),
+        (f"{session}/rank", {}),
+        (f"{session}/call", {"tools": ["read_file"], "rank": {}}),
     ):
         assert planning.post(path, body).is_success
     assert len(loops) >= 4

@@ -65,7 +65,7 @@ def test_transformers_passes_the_battery(folder, batch_size):
 
 
 def test_scores_do_not_depend_on_what_else_is_scored(folder):
-    with backends.create(f"hf:{folder}", device="cpu", batch_size=8) as llm:
+    with TransformersLLM(str(folder), device="cpu", batch_size=8) as llm:
         ids = llm._ids(PROMPT)
         together = llm._score_all(ids, CHOICES)
         alone = [llm._score_all(ids, [choice])[0] for choice in CHOICES]
@@ -91,7 +91,7 @@ def test_scores_are_products_of_next_token_probabilities(folder):
 def test_half_precision_gives_nearly_the_same_scores(folder):
     found = []
     for dtype in ("float32", "bfloat16", "float16"):
-        with backends.create(f"hf:{folder}", device="cpu", dtype=dtype) as llm:
+        with TransformersLLM(str(folder), device="cpu", dtype=dtype) as llm:
             found.append(llm._score_all(llm._ids(PROMPT), CHOICES))
     for half in found[1:]:
         assert half == pytest.approx(found[0], rel=0.02)

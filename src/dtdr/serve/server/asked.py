@@ -10,8 +10,8 @@ from dtdr.data.run import CallLike, Run, as_run
 from dtdr.errors import InputError
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.server.fields import CallMade, Object
 from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot
 
 Result = TypeVar("Result")

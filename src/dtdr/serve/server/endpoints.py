@@ -134,6 +134,7 @@ class Endpoint:
         self.method = method
         self.path = path
         self.function = function
+        self.name = function.__name__
         self.status = status
         self.others = others or {}
         self.is_described = is_described

@@ -15,7 +15,7 @@ from dtdr.agents.requests import count_definitions
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.fields import (
+from dtdr.serve.server.schemas import (
     Coverage,
     Fallback,
     ModelName,

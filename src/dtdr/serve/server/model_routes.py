@@ -14,7 +14,8 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.errors import InputError
 from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.model_schemas import (
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.schemas import (
     FeedbackDemonstration,
     FeedbackRequest,
     FeedbackResponse,
@@ -22,7 +23,6 @@ from dtdr.serve.server.model_schemas import (
     ModelResponse,
     ModelsResponse,
 )
-from dtdr.serve.server.models import ServedModel
 
 
 async def list_models(call: Call) -> ModelsResponse:

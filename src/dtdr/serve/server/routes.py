@@ -15,7 +15,7 @@ from dtdr.serve.server.model_routes import (
     save_model,
     show_model,
 )
-from dtdr.serve.server.model_schemas import Health
+from dtdr.serve.server.schemas import Health
 from dtdr.serve.server.session_routes import (
     call_in_session,
     create_session,

@@ -22,9 +22,9 @@ from dtdr.rankers.selection import Selection
 from dtdr.serve.feedback import FeedbackLog
 from dtdr.serve.server import schemas
 from dtdr.serve.server.asked import Asked, call_record
-from dtdr.serve.server.fields import CallMade
 from dtdr.serve.server.keys import KeyFile
 from dtdr.serve.server.models import ModelRegistry, ServedModel
+from dtdr.serve.server.schemas import CallMade
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings

@@ -13,8 +13,8 @@ from dtdr.data.run import CallLike
 from dtdr.serve.server import schemas
 from dtdr.serve.server.asked import has_details, names_of, read_run
 from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.fields import CallMade
 from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.schemas import CallMade
 from dtdr.serve.server.served_session import ServedSession, Told
 from dtdr.serve.server.step_routes import read_step
 

@@ -10,7 +10,7 @@ from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server import schemas
 from dtdr.serve.server.asked import AskedStep, names_of, read_run
 from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.fields import StepRequest
+from dtdr.serve.server.schemas import StepRequest
 from dtdr.serve.server.service import rank_response
 from dtdr.serve.server.snapshots import Snapshot
 

@@ -51,7 +51,7 @@ def create_app(
     replaced = {(item.method, item.path) for item in more}
     kept = (item for item in ENDPOINTS if (item.method, item.path) not in replaced)
     endpoints = (*kept, *more)
-    service.open_paths = frozenset(item.path for item in endpoints if not item.needs_key)
+    service.open_paths = frozenset(item.path for item in endpoints if item.role is None)
     service.document = document([item for item in endpoints if item.is_described])
 
     @contextlib.asynccontextmanager

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from starlette.exceptions import HTTPException
 
 from dtdr.data.run import CallLike, Run, as_run
 from dtdr.errors import InputError
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.schemas import CallMade, Object
+from dtdr.serve.server.schemas import (
+    CallMade,
+    CallsRequest,
+    Object,
+    PlansRequest,
+    RankRequest,
+    SearchRequest,
+    StepRequest,
+    SurpriseRequest,
+)
+from dtdr.serve.server.served_session import ServedSession
 from dtdr.serve.server.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from dtdr.serve.server.endpoints import Call
 
 Result = TypeVar("Result")
 
-
-class Asked(Protocol):
-    """A step or an open session; what is asked for is worked out in a thread of the model's."""
-
-    @property
-    def model(self) -> ServedModel:
-        """Who is asked."""
-
-    @property
-    def query(self) -> str:
-        """What the user asked for."""
-
-    @property
-    def history(self) -> list[str]:
-        """Names of the tools called, oldest first."""
-
-    async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered with the ranking of the next step, and the snapshot that ranked."""
-
-    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        """What is answered with a session that is at this step, and the snapshot that it is of.
-
-        Raises:
-            HTTPException: it took too long.
-        """
+_ID_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -71,12 +62,20 @@ class AskedStep:
         return read_run(self.query, self.calls, self.before)
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """See ``Asked``."""
+        """What is answered, in a thread, with the ranking of the next step.
+
+        Raises:
+            HTTPException: it took too long.
+        """
         snapshot = self.model.current
         return await snapshot.run(self._rank, snapshot, answer)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        """See ``Asked``."""
+        """What is answered, in a thread, with a session that is at this step.
+
+        Raises:
+            HTTPException: it took too long.
+        """
         snapshot = self.model.current
         return await snapshot.run(self._ask, snapshot, answer)
 
@@ -87,6 +86,49 @@ class AskedStep:
 
     def _ask(self, snapshot: Snapshot, answer: Callable[[Snapshot, Session], Result]) -> Result:
         return answer(snapshot, snapshot.retriever.session(self.read()))
+
+
+Asked: TypeAlias = AskedStep | ServedSession
+"""A step that a request tells as a whole, or that an open session is at."""
+
+
+def read_step(
+    call: Call,
+    body: StepRequest | RankRequest | SurpriseRequest | CallsRequest | PlansRequest | SearchRequest,
+) -> AskedStep:
+    """The step that a request tells; that of a search may be its text alone.
+
+    Raises:
+        HTTPException: there is no such model, or the step is too long.
+    """
+    service = call.service
+    query = body.query
+    if isinstance(body, SearchRequest):
+        service.check_step(body.text, ())
+        if query is None and (body.history or body.before):
+            raise HTTPException(422, "query: is missing; history and before are those of a query")
+    model = service.models.find(body.model)
+    if query is None:
+        query = body.text
+    service.check_step(query, body.history, body.before)
+    call.log(model.name, query, calls=len(body.history))
+    return AskedStep(model, query, body.history, body.before)
+
+
+async def find_session(call: Call, *, may_lack_calls: bool = False) -> ServedSession:
+    """The session that a request's path names; see ``Sessions.find``.
+
+    Raises:
+        HTTPException: there is none of that id that belongs to the owner.
+    """
+    identifier = call.parameters["session"]
+    if len(identifier) > _ID_LENGTH:
+        raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
+    session = await call.service.sessions.find(
+        identifier, call.owner, may_lack_calls=may_lack_calls
+    )
+    call.log(session.model.name)
+    return session
 
 
 def has_details(calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> bool:

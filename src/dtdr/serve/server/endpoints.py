@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from inspect import Parameter, signature
+from inspect import signature
 from math import isfinite
 from typing import Any
 
@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import BodyError, read_body
-from dtdr.serve.server.keys import ApiKey
+from dtdr.serve.server.asked import find_session, read_step
+from dtdr.serve.server.keys import ApiKey, Role
 from dtdr.serve.server.service import Service
 from dtdr.serve.server.snapshots import SHORT_BYTES
 
@@ -102,19 +103,21 @@ class Call:
 class Endpoint:
     """An ASGI application around one function.
 
-    The function takes the ``Call`` and, where it has a second parameter, the body, decoded as that
-    parameter's type; with a default it needs no body. It returns what is encoded as JSON, a
-    response, or None.
+    The function takes the ``Call``; where its second parameter is ``asked``, the step that a model
+    is asked about; and where it has one more parameter, the body, decoded as that parameter's type.
+    A request may leave out a body whose fields all have defaults. The function returns what is
+    encoded as JSON, a response, or None.
 
     Args:
         method: of HTTP.
-        path: with parameters in braces.
+        path: with parameters in braces; with ``{session}``, the step is that of the session.
         function: a coroutine function; its docstring describes the endpoint.
+        step: the body's type where it tells the step, too.
         status: of a success.
         others: what it returns with other statuses, where that is not an ``ErrorResponse``; the
             function sets ``Call.status`` then.
+        role: which key may ask; None where the answer says nothing about models, queries or keys.
         is_described: whether the OpenAPI document has it.
-        needs_key: False where what it says is nothing about models, queries or keys.
         takes_any_text: whether the body may hold half surrogate pairs, as messages do that were
             cut within a character; msgspec refuses them.
     """
@@ -125,45 +128,57 @@ class Endpoint:
         path: str,
         function: Callable[..., Awaitable[Any]],
         *,
+        step: type | None = None,
         status: int = 200,
         others: Mapping[int, type] | None = None,
+        role: Role | None = "rank",
         is_described: bool = True,
-        needs_key: bool = True,
         takes_any_text: bool = False,
     ) -> None:
         self.method = method
         self.path = path
         self.function = function
-        self.name = function.__name__
         self.status = status
         self.others = others or {}
+        self.role = role
         self.is_described = is_described
-        self.needs_key = needs_key
         self.takes_any_text = takes_any_text
         described = signature(function, eval_str=True)
+        types = {name: item.annotation for name, item in described.parameters.items()}
+        self._is_asked = types.pop("asked", None) is not None
+        self._is_of_session = self._is_asked and step is None
+        self.name = function.__name__
+        if self._is_of_session and "session" not in self.name:
+            self.name += "_in_session"
         self.result = described.return_annotation
-        self.body: Parameter | None = next(iter([*described.parameters.values()][1:]), None)
-        self._type = self.body.annotation if self.body else None
+        self.body: type | None = step or next(iter([*types.values()][1:]), None)
+        self.needs_body = self.body is not None and any(
+            item.required for item in msgspec.structs.fields(self.body)
+        )
         # Not strict: numbers may come as text, as from a form or a shell.
-        self._decode = msgspec.json.Decoder(self._type, strict=False).decode
+        self._decode = msgspec.json.Decoder(self.body, strict=False).decode
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         call: Call = scope["dtdr.call"]
         call.path, call.parameters = self.path, scope["path_params"]
-        arguments: tuple[Any, ...] = ()
+        arguments: list[Any] = []
         if self.body is not None:
+            limits = call.service.settings.limits
             try:
-                content = await read_body(
-                    receive, call.service.settings.limits, drained=_DRAIN_BYTES
-                )
+                content = await read_body(receive, limits, drained=_DRAIN_BYTES)
             except BodyError as error:
                 close = {"connection": "close"}
                 raise HTTPException(error.status, error.reason, close) from None
             call.content = content.removeprefix(codecs.BOM_UTF8)
             call.started = time.perf_counter()
-            if call.content or self.body.default is Parameter.empty:
-                arguments = (self._argument(scope, call),)
+            arguments.append(self._read(scope, call))
+        if self.role == "admin":
+            call.require_admin()
+        if self._is_of_session:
+            arguments.insert(0, await find_session(call))
+        elif self._is_asked:
+            arguments.insert(0, read_step(call, arguments[0]))
         result = await self.function(call, *arguments)
         if isinstance(result, Response):
             response = result
@@ -174,19 +189,21 @@ class Endpoint:
             response = Response(encode(result), status, media_type="application/json")
         await response(scope, receive, send)
 
-    def _argument(self, scope: Scope, call: Call) -> Any:
+    def _read(self, scope: Scope, call: Call) -> Any:
         """The body as the function takes it.
 
         Raises:
             HTTPException: it is not what the function takes.
         """
+        if not call.content and not self.needs_body:
+            return self._decode(b"{}")
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         if not call.content or not _JSON.match(kind):
             raise HTTPException(422, _NO_OBJECT)
         try:
             if self.takes_any_text:
                 call.sent = decode_any(call.content)
-                return msgspec.convert(call.sent, self._type, strict=False)
+                return msgspec.convert(call.sent, self.body, strict=False)
             return self._decode(call.content)
         except msgspec.ValidationError as error:
             raise HTTPException(422, validation_message(str(error))) from error

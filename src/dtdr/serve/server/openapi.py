@@ -53,7 +53,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 def _types(endpoint: Endpoint) -> Iterator[Any]:
     if endpoint.body is not None:
-        yield endpoint.body.annotation
+        yield endpoint.body
     if endpoint.result is not None and not _is_text(endpoint.result):
         yield endpoint.result
     yield from (*endpoint.others.values(), ErrorResponse)
@@ -75,8 +75,8 @@ def _operation(endpoint: Endpoint, contents: Mapping[Any, Any]) -> dict[str, Any
     }
     if endpoint.body is not None:
         operation["requestBody"] = {
-            "required": endpoint.body.default is inspect.Parameter.empty,
-            "content": contents[endpoint.body.annotation],
+            "required": endpoint.needs_body,
+            "content": contents[endpoint.body],
         }
     success: dict[str, Any] = {"description": "Done."}
     if _is_text(endpoint.result):

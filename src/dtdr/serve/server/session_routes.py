@@ -11,49 +11,45 @@ from starlette.exceptions import HTTPException
 
 from dtdr.data.run import CallLike
 from dtdr.serve.server import schemas
-from dtdr.serve.server.asked import has_details, names_of, read_run
+from dtdr.serve.server.actions import rank
+from dtdr.serve.server.asked import AskedStep, find_session, has_details, names_of, read_run
 from dtdr.serve.server.endpoints import Call
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.schemas import CallMade
 from dtdr.serve.server.served_session import ServedSession, Told
-from dtdr.serve.server.step_routes import read_step
 
 Result = TypeVar("Result")
 
-_NO_SELECTION = schemas.Selection()
-_NO_BOUNDS = schemas.CallBounds()
-_NO_PLAN_BOUNDS = schemas.PlanBounds()
-
-_ID_LENGTH = 64
 _ATTEMPTS = 8
 """To tell a session of calls, where others tell it at the same moment."""
 
 
-async def create_session(call: Call, body: schemas.SessionRequest) -> schemas.SessionResponse:
+async def create_session(
+    call: Call, asked: AskedStep, body: schemas.SessionRequest
+) -> schemas.SessionResponse:
     """Open a session."""
-    step = read_step(call, body)
 
     def read() -> ServedSession:
-        run = step.read() if has_details(step.calls, step.before) else None
-        calls: Sequence[CallLike] = step.history if run is None else run.calls
+        run = asked.read() if has_details(asked.calls, asked.before) else None
+        calls: Sequence[CallLike] = asked.history if run is None else run.calls
         before = () if run is None else run.before
-        return ServedSession(step.model, step.query, calls, call.owner, before)
+        return ServedSession(asked.model, asked.query, calls, call.owner, before)
 
-    session = await _read(call, step.model, read)
+    session = await _read(call, asked.model, read)
     await call.service.sessions.open(session)
     return await _session_response(call, session, body.rank)
 
 
-async def show_session(call: Call) -> schemas.SessionResponse:
+async def show_session(call: Call, asked: ServedSession) -> schemas.SessionResponse:
     """What a session knows."""
-    return await _session_response(call, await _session(call), None)
+    return await _session_response(call, asked, None)
 
 
 async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.SessionResponse:
     """Tell a session that tools were called."""
     key = body.idempotency_key or secrets.token_hex(8)
     for attempt in range(_ATTEMPTS):
-        session = await _session(call, may_lack_calls=not attempt)
+        session = await find_session(call, may_lack_calls=not attempt)
         version = session.version
         if key in session.keys:
             break  # an earlier attempt was made, and its answer was lost
@@ -69,51 +65,9 @@ async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.Sess
     return await _session_response(call, session, body.rank)
 
 
-async def rank_session(call: Call, body: schemas.Selection = _NO_SELECTION) -> schemas.RankResponse:
-    """Rank the tools for the next step of a session."""
-    return await call.service.rank(await _session(call), body)
-
-
-async def delete_session(call: Call) -> None:
+async def delete_session(call: Call, asked: ServedSession) -> None:
     """Close a session."""
-    await call.service.sessions.close(await _session(call))
-
-
-async def search_session(call: Call, body: schemas.SearchBounds) -> schemas.SearchResponse:
-    """Answer an agent's search for tools in a session."""
-    session = await _session(call)
-    call.service.check_step(body.text, ())
-    return await call.service.search(session, body)
-
-
-async def judge_in_session(call: Call, body: schemas.SurpriseBounds) -> schemas.SurpriseResponse:
-    """Say how odd a call is at this step of a session."""
-    return await call.service.judge(await _session(call), body.call)
-
-
-async def predict_session(
-    call: Call, body: schemas.CallBounds = _NO_BOUNDS
-) -> schemas.CallsResponse:
-    """Predict the next calls of a session with their arguments."""
-    return await call.service.predict(await _session(call), body)
-
-
-async def plan_session(
-    call: Call, body: schemas.PlanBounds = _NO_PLAN_BOUNDS
-) -> schemas.PlansResponse:
-    """Predict what is left to do in a session."""
-    return await call.service.predict_plans(await _session(call), body)
-
-
-async def _session(call: Call, *, may_lack_calls: bool = False) -> ServedSession:
-    identifier = call.parameters["session"]
-    if len(identifier) > _ID_LENGTH:
-        raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
-    session = await call.service.sessions.find(
-        identifier, call.owner, may_lack_calls=may_lack_calls
-    )
-    call.log(session.model.name)
-    return session
+    await call.service.sessions.close(asked)
 
 
 async def _read(call: Call, model: ServedModel, read: Callable[[], Result]) -> Result:
@@ -136,5 +90,5 @@ async def _session_response(
         model=session.model.name,
         history=session.history,
         expires_in=call.service.settings.limits.session_seconds,
-        ranking=None if selection is None else await call.service.rank(session, selection),
+        ranking=None if selection is None else await rank(call, session, selection),
     )

@@ -34,7 +34,7 @@ _FILES = {
 def pages() -> list[Endpoint]:
     """One endpoint a file; they say nothing about models and need no key."""
     return [
-        Endpoint("GET", path, _send(name, kind), is_described=False, needs_key=False)
+        Endpoint("GET", path, _send(name, kind), is_described=False, role=None)
         for path, (name, kind) in _FILES.items()
     ]
 

@@ -5,31 +5,8 @@ from __future__ import annotations
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 import dtdr
-from dtdr.serve.server import openapi, schemas
-from dtdr.serve.server.actions import (
-    explain,
-    judge_call,
-    predict_calls,
-    predict_plans,
-    rank,
-    rank_batch,
-    search,
-)
+from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
 from dtdr.serve.server.endpoints import Call, Endpoint, encode
-from dtdr.serve.server.masks import mask_anthropic, mask_openai
-from dtdr.serve.server.model_routes import (
-    feedback,
-    list_models,
-    reload_model,
-    save_model,
-    show_model,
-)
-from dtdr.serve.server.session_routes import (
-    call_in_session,
-    create_session,
-    delete_session,
-    show_session,
-)
 
 
 async def show_health(call: Call) -> schemas.Health:
@@ -75,29 +52,35 @@ async def lead_to_page(call: Call) -> RedirectResponse:
 
 ENDPOINTS = (
     # A router looks from the top: first what agents ask at every step.
-    Endpoint("POST", "/v1/rank", rank, step=schemas.RankRequest),
-    Endpoint("POST", "/v1/sessions/{session}/call", call_in_session),
-    Endpoint("POST", "/v1/sessions/{session}/rank", rank),
-    Endpoint("POST", "/v1/search", search, step=schemas.SearchRequest),
-    Endpoint("POST", "/v1/sessions/{session}/search", search),
-    Endpoint("POST", "/v1/surprise", judge_call, step=schemas.SurpriseRequest),
-    Endpoint("POST", "/v1/sessions/{session}/surprise", judge_call),
-    Endpoint("POST", "/v1/calls", predict_calls, step=schemas.CallsRequest),
-    Endpoint("POST", "/v1/sessions/{session}/calls", predict_calls),
-    Endpoint("POST", "/v1/plans", predict_plans, step=schemas.PlansRequest),
-    Endpoint("POST", "/v1/sessions/{session}/plans", predict_plans),
-    Endpoint("POST", "/v1/sessions", create_session, step=schemas.SessionRequest, status=201),
-    Endpoint("POST", "/v1/mask/openai", mask_openai, takes_any_text=True),
-    Endpoint("POST", "/v1/mask/anthropic", mask_anthropic, takes_any_text=True),
-    Endpoint("POST", "/v1/rank/batch", rank_batch),
-    Endpoint("POST", "/v1/explain", explain, step=schemas.ExplainRequest),
-    Endpoint("GET", "/v1/sessions/{session}", show_session),
-    Endpoint("DELETE", "/v1/sessions/{session}", delete_session, status=204),
-    Endpoint("POST", "/v1/feedback", feedback, role="admin"),
-    Endpoint("GET", "/v1/models", list_models),
-    Endpoint("GET", "/v1/models/{model}", show_model),
-    Endpoint("POST", "/v1/models/{model}/reload", reload_model, role="admin"),
-    Endpoint("POST", "/v1/models/{model}/save", save_model, role="admin"),
+    Endpoint("POST", "/v1/rank", actions.rank, step=schemas.RankRequest),
+    Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
+    Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
+    Endpoint("POST", "/v1/search", actions.search, step=schemas.SearchRequest),
+    Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
+    Endpoint("POST", "/v1/surprise", actions.judge_call, step=schemas.SurpriseRequest),
+    Endpoint("POST", "/v1/sessions/{session}/surprise", actions.judge_call),
+    Endpoint("POST", "/v1/calls", actions.predict_calls, step=schemas.CallsRequest),
+    Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),
+    Endpoint("POST", "/v1/plans", actions.predict_plans, step=schemas.PlansRequest),
+    Endpoint("POST", "/v1/sessions/{session}/plans", actions.predict_plans),
+    Endpoint(
+        "POST",
+        "/v1/sessions",
+        actions.create_session,
+        step=schemas.SessionRequest,
+        status=201,
+    ),
+    Endpoint("POST", "/v1/mask/openai", masks.mask_openai, takes_any_text=True),
+    Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic, takes_any_text=True),
+    Endpoint("POST", "/v1/rank/batch", actions.rank_batch),
+    Endpoint("POST", "/v1/explain", actions.explain, step=schemas.ExplainRequest),
+    Endpoint("GET", "/v1/sessions/{session}", actions.show_session),
+    Endpoint("DELETE", "/v1/sessions/{session}", actions.delete_session, status=204),
+    Endpoint("POST", "/v1/feedback", model_routes.feedback, role="admin"),
+    Endpoint("GET", "/v1/models", model_routes.list_models),
+    Endpoint("GET", "/v1/models/{model}", model_routes.show_model),
+    Endpoint("POST", "/v1/models/{model}/reload", model_routes.reload_model, role="admin"),
+    Endpoint("POST", "/v1/models/{model}/save", model_routes.save_model, role="admin"),
     Endpoint("GET", "/healthz", show_health, role=None),
     Endpoint("GET", "/readyz", show_readiness, others={503: schemas.Health}, role=None),
     Endpoint("GET", "/metrics", show_metrics),

@@ -48,12 +48,12 @@ async def rank(call: Call, asked: Asked, body: schemas.Selection) -> schemas.Ran
     def answer(snapshot: Snapshot, ranking: Ranking) -> schemas.RankResponse:
         return rank_response(model, snapshot, history, ranking, body)
 
-    with service.tracing.trace_ranking(model.name, model.current.retriever.name) as note:
+    with service.tracing.ranking(model.name, model.current.retriever.name) as span:
         started = time.perf_counter()
         response = await asked.rank(answer)
         seconds = time.perf_counter() - started
         service.metrics.count_ranking(model.name, seconds, familiar=response.familiar)
-        note(asked.query, len(history), response)
+        service.tracing.note_ranking(span, asked.query, len(history), response)
     return response
 
 

@@ -71,7 +71,8 @@ class RequestMiddleware:
                 ]
             await send(message)
 
-        with self._service.tracing.request(scope, headers) as record_span:
+        tracing = self._service.tracing
+        with tracing.request(scope, headers) as span:
             try:
                 self._check_host(headers)
                 call.key = self._check_key(scope, headers)
@@ -83,7 +84,7 @@ class RequestMiddleware:
                 else:
                     log_failure(call.id)
             finally:
-                record_span(call.path, status)
+                tracing.note_answer(span, scope["method"], call.path, status)
                 self._note(scope, call, status)
 
     # -- before --------------------------------------------------------------------------------

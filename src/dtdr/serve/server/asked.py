@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
 from dtdr.data.run import CallLike, Run, as_run
@@ -170,27 +171,21 @@ def read_run(
     """
     if not has_details(calls, before):
         return as_run(query, names_of(calls))
-    run = as_run(query, (), before)
-    given = {item.id for item in calls if isinstance(item, CallMade) and item.id}
+    records = [
+        {"tool": item}
+        if isinstance(item, str)
+        else {name: value for name, value in asdict(item).items() if value is not None}
+        for item in calls
+    ]
+    given = {record["id"] for record in records if "id" in record}
     if both := sorted(given.intersection(taken)):
         raise InputError(f"two calls share the id {both[0]!r}; ids must be unique in a run")
+    run = as_run(query, (), before)
     used = {*given, *taken, *(call.id for call in run.earlier)}
-    for number, item in enumerate(calls, start=first):
-        identifier = None if isinstance(item, str) else item.id
-        if identifier is None:
-            while str(number) in used:
-                number += 1  # the next that is free
-            identifier = str(number)
-            used.add(identifier)
-        if isinstance(item, str):
-            run.call(item, id=identifier)
-        else:
-            run.call(
-                item.tool,
-                item.arguments,
-                output=item.output,
-                status=item.status,
-                step=item.step,
-                id=identifier,
-            )
-    return run
+    for place, record in enumerate(records, start=first):
+        if "id" not in record:
+            while str(place) in used:
+                place += 1  # the next that is free
+            record["id"] = str(place)
+            used.add(record["id"])
+    return run.with_calls(records)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -112,10 +110,6 @@ class Metrics:
         """Count a request that was answered."""
         self.requests.labels(route, method, status).inc()
         self.seconds.labels(route).observe(seconds)
-
-    def count_sessions(self, count: Callable[[], int]) -> None:
-        """Read the number of open sessions when metrics are asked for."""
-        self.sessions.set_function(count)
 
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""

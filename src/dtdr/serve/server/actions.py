@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from functools import partial
 from math import isfinite
-from typing import TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -29,13 +27,11 @@ from dtdr.serve.server.asked import (
     names_of,
     read_run,
 )
-from dtdr.serve.server.endpoints import Call
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.schemas import CallMade
 from dtdr.serve.server.served_session import ServedSession, Told
+from dtdr.serve.server.service import Call
 from dtdr.serve.server.snapshots import Snapshot
-
-Result = TypeVar("Result")
 
 _ATTEMPTS = 8
 """To tell a session of calls, where others tell it at the same moment."""
@@ -198,7 +194,7 @@ async def create_session(
         before = () if run is None else run.before
         return ServedSession(asked.model, asked.query, calls, call.owner, before)
 
-    session = await _read(call, asked.model, read)
+    session = await asked.model.current.run(read)
     await call.service.sessions.open(session)
     return await _session_response(call, session, body.rank)
 
@@ -216,7 +212,7 @@ async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.Sess
         version = session.version
         if key in session.keys:
             break  # an earlier attempt was made, and its answer was lost
-        told = await _read(call, session.model, partial(_read_calls, session, body.tools, key))
+        told = await session.model.current.run(_read_calls, session, body.tools, key)
         if await call.service.sessions.call(session, told, version):
             break
     else:
@@ -231,11 +227,6 @@ async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.Sess
 async def delete_session(call: Call, asked: ServedSession) -> None:
     """Close a session."""
     await call.service.sessions.close(asked)
-
-
-async def _read(call: Call, model: ServedModel, read: Callable[[], Result]) -> Result:
-    """What a request tells; a long one is read in a thread."""
-    return read() if call.is_short else await model.current.run(read)
 
 
 def _read_calls(session: ServedSession, tools: Sequence[CallMade | str], key: str) -> Told:

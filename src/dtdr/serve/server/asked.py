@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
@@ -25,10 +25,8 @@ from dtdr.serve.server.schemas import (
     SurpriseRequest,
 )
 from dtdr.serve.server.served_session import ServedSession
+from dtdr.serve.server.service import Call
 from dtdr.serve.server.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    from dtdr.serve.server.endpoints import Call
 
 Result = TypeVar("Result")
 
@@ -103,14 +101,13 @@ def read_step(
         HTTPException: there is no such model, or the step is too long.
     """
     service = call.service
-    query = body.query
+    query = body.query or ""
     if isinstance(body, SearchRequest):
         service.check_step(body.text, ())
-        if query is None and (body.history or body.before):
+        if body.query is None and (body.history or body.before):
             raise HTTPException(422, "query: is missing; history and before are those of a query")
+        query = query or body.text
     model = service.models.find(body.model)
-    if query is None:
-        query = body.text
     service.check_step(query, body.history, body.before)
     call.log(model.name, query, calls=len(body.history))
     return AskedStep(model, query, body.history, body.before)

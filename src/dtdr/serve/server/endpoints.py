@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from inspect import signature
 from math import isfinite
 from typing import Any
@@ -17,11 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dtdr.net.bodies import BodyError, read_body
+from dtdr.net.bodies import read_body
 from dtdr.serve.server.asked import find_session, read_step
-from dtdr.serve.server.keys import ApiKey, Role
-from dtdr.serve.server.service import Service
-from dtdr.serve.server.snapshots import SHORT_BYTES
+from dtdr.serve.server.keys import Role
+from dtdr.serve.server.service import Call
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
@@ -51,53 +49,6 @@ _DRAIN_BYTES = 64_000_000
 _NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 _JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 _ENCODE = msgspec.json.Encoder().encode
-
-
-@dataclass(slots=True)
-class Call:
-    """One request on its way through the server."""
-
-    service: Service
-    id: str
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    key: ApiKey | None = None
-    path: str = "unmatched"
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    content: bytes = b""
-    sent: Any = None
-    """The body as it was sent, with what its type does not name, where any text is taken."""
-    status: int = 0
-    started: float = field(default_factory=time.perf_counter)
-    log_fields: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def owner(self) -> str:
-        """Who a session belongs to."""
-        return "" if self.key is None else self.key.id
-
-    @property
-    def is_short(self) -> bool:
-        """Whether reading the body takes little time."""
-        return len(self.content) <= SHORT_BYTES
-
-    def require_admin(self) -> None:
-        """Refuse a key that may only rank, and every change on a server that only reads.
-
-        Raises:
-            HTTPException: the key has another role, or nothing may be changed.
-        """
-        if self.service.settings.read_only:
-            raise HTTPException(403, "this server changes no model; start it with --learn")
-        if self.key is not None and self.key.role != "admin":
-            raise HTTPException(
-                403, "this key may only rank; make one with: dtdr keys create FILE --role admin"
-            )
-
-    def log(self, model: str, query: str | None = None, **fields: int) -> None:
-        """Add to the request's line in the log; the query only where that is allowed."""
-        self.log_fields = {"model": model, **fields}
-        if query is not None and self.service.settings.log_queries:
-            self.log_fields["query"] = query
 
 
 class Endpoint:
@@ -165,14 +116,9 @@ class Endpoint:
         arguments: list[Any] = []
         if self.body is not None:
             limits = call.service.settings.limits
-            try:
-                content = await read_body(receive, limits, drained=_DRAIN_BYTES)
-            except BodyError as error:
-                close = {"connection": "close"}
-                raise HTTPException(error.status, error.reason, close) from None
-            call.content = content.removeprefix(codecs.BOM_UTF8)
+            content = await read_body(receive, limits, drained=_DRAIN_BYTES)
             call.started = time.perf_counter()
-            arguments.append(self._read(scope, call))
+            arguments.append(self._read(call, content.removeprefix(codecs.BOM_UTF8)))
         if self.role == "admin":
             call.require_admin()
         if self._is_of_session:
@@ -189,22 +135,21 @@ class Endpoint:
             response = Response(encode(result), status, media_type="application/json")
         await response(scope, receive, send)
 
-    def _read(self, scope: Scope, call: Call) -> Any:
+    def _read(self, call: Call, content: bytes) -> Any:
         """The body as the function takes it.
 
         Raises:
             HTTPException: it is not what the function takes.
         """
-        if not call.content and not self.needs_body:
+        if not content and not self.needs_body:
             return self._decode(b"{}")
-        kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-        if not call.content or not _JSON.match(kind):
+        if not content or not _JSON.match(call.headers.get(b"content-type", b"")):
             raise HTTPException(422, _NO_OBJECT)
         try:
             if self.takes_any_text:
-                call.sent = decode_any(call.content)
+                call.sent = decode_any(content)
                 return msgspec.convert(call.sent, self.body, strict=False)
-            return self._decode(call.content)
+            return self._decode(content)
         except msgspec.ValidationError as error:
             raise HTTPException(422, validation_message(str(error))) from error
         except msgspec.DecodeError as error:

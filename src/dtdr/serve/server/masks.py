@@ -13,7 +13,6 @@ from dtdr.agents.policy import TOLERANCE
 from dtdr.agents.requests import count_definitions
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
-from dtdr.serve.server.endpoints import Call
 from dtdr.serve.server.schemas import (
     Coverage,
     Fallback,
@@ -26,6 +25,7 @@ from dtdr.serve.server.schemas import (
     ToolName,
     TopK,
 )
+from dtdr.serve.server.service import Call
 
 
 class MaskPolicy(Request, kw_only=True):

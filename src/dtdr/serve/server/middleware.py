@@ -26,9 +26,9 @@ from dtdr.net.origins import refuse_page
 from dtdr.net.server_logs import Tally, log, log_failure
 from dtdr.net.workers import client
 from dtdr.serve.feedback import DuplicateError
-from dtdr.serve.server.endpoints import Call, error_body
+from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey
-from dtdr.serve.server.service import Service
+from dtdr.serve.server.service import Call, Service
 
 _NUMBERS = random.Random()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

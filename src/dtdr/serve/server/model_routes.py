@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.errors import InputError
-from dtdr.serve.server.endpoints import Call
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.schemas import (
     FeedbackDemonstration,
@@ -23,6 +22,7 @@ from dtdr.serve.server.schemas import (
     ModelResponse,
     ModelsResponse,
 )
+from dtdr.serve.server.service import Call
 
 
 async def list_models(call: Call) -> ModelsResponse:

@@ -25,7 +25,6 @@ from dtdr.serve.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapsho
 
 Stamp = tuple[tuple[int, int, int], ...]
 
-
 _COMPUTING = 2
 """Threads of a model that waits for nothing: more of them share one interpreter and are no faster,
 and each makes the event loop wait longer for its turn."""

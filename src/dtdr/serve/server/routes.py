@@ -6,7 +6,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 import dtdr
 from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
-from dtdr.serve.server.endpoints import Call, Endpoint, encode
+from dtdr.serve.server.endpoints import Endpoint, encode
+from dtdr.serve.server.service import Call
 
 
 async def show_health(call: Call) -> schemas.Health:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.exceptions import HTTPException
 from dtdr.errors import DtdrError, OutputError
 from dtdr.net.server_logs import log
 from dtdr.serve.feedback import FeedbackLog
-from dtdr.serve.server.keys import KeyFile
+from dtdr.serve.server.keys import ApiKey, KeyFile
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.sessions import Sessions
@@ -132,3 +133,44 @@ class Service:
         self.metrics.generation.labels(model.name).set(model.current.generation)
         self.metrics.unsaved.labels(model.name).set(model.unsaved)
         self.metrics.written.labels(model.name).set(model.written)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the server."""
+
+    service: Service
+    id: str
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    key: ApiKey | None = None
+    path: str = "unmatched"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    sent: Any = None
+    """The body as it was sent, with what its type does not name, where any text is taken."""
+    status: int = 0
+    started: float = field(default_factory=time.perf_counter)
+    log_fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str:
+        """Who a session belongs to."""
+        return "" if self.key is None else self.key.id
+
+    def require_admin(self) -> None:
+        """Refuse a key that may only rank, and every change on a server that only reads.
+
+        Raises:
+            HTTPException: the key has another role, or nothing may be changed.
+        """
+        if self.service.settings.read_only:
+            raise HTTPException(403, "this server changes no model; start it with --learn")
+        if self.key is not None and self.key.role != "admin":
+            raise HTTPException(
+                403, "this key may only rank; make one with: dtdr keys create FILE --role admin"
+            )
+
+    def log(self, model: str, query: str | None = None, **fields: int) -> None:
+        """Add to the request's line in the log; the query only where that is allowed."""
+        self.log_fields = {"model": model, **fields}
+        if query is not None and self.service.settings.log_queries:
+            self.log_fields["query"] = query

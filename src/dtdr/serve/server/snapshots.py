@@ -19,7 +19,7 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 SHORT_BYTES = 8_000
-"""Of a body that is read in the event loop, with the history in it: 0.1 ms."""
+"""Of an entry of a session that is written in the event loop: 0.1 ms."""
 
 PREPARED_BYTES = 32_000_000
 """Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the

@@ -9,7 +9,8 @@ from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
-from dtdr.serve.server.endpoints import Call, Endpoint
+from dtdr.serve.server.endpoints import Endpoint
+from dtdr.serve.server.service import Call
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

@@ -21,8 +21,9 @@ from dtdr.llm.prompting import METHODS, Examples
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import Selection, count_tokens
 from dtdr.serve.server.asked import read_step
-from dtdr.serve.server.endpoints import Call, Endpoint
+from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.service import Call
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.serve.studio.pages import lead_to_studio, pages

@@ -121,7 +121,8 @@ class RequestMiddleware:
     def _note(self, scope: Scope, call: Call, status: int) -> None:
         seconds = time.perf_counter() - call.started
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._service.metrics.count_request(call.path, method, status, seconds)
+        self._service.metrics.requests.labels(call.path, method, status).inc()
+        self._service.metrics.seconds.labels(call.path).observe(seconds)
         if not self._service.settings.log_requests and status < 500:
             return
         log(

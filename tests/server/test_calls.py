@@ -160,21 +160,19 @@ def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
     assert not read.has_arguments
 
 
-def test_a_model_without_plans_says_what_to_do(bare):
-    answer = bare.post("/v1/plans", {"query": QUERY})
-    assert answer.status_code == 409
-    assert "knows no whole plans; fit it again" in answer.json()["error"]["message"]
-
-
-def test_a_model_without_arguments_says_what_to_do(bare):
-    answer = bare.post("/v1/calls", {"query": QUERY})
-    assert answer.status_code == 409
-    error = answer.json()["error"]
-    assert error["type"] == "conflict"
-    assert error["message"] == (
-        "model 'mail' knows no arguments; fit it again with dtdr fit, without --no-arguments, "
-        "and reload it"
-    )
+def test_a_model_without_plans_or_arguments_says_what_to_do(bare):
+    for path, lack, option in (
+        ("plans", "whole plans", "plans"),
+        ("calls", "arguments", "arguments"),
+    ):
+        answer = bare.post(f"/v1/{path}", {"query": QUERY})
+        assert answer.status_code == 409
+        error = answer.json()["error"]
+        assert error["type"] == "conflict"
+        assert error["message"] == (
+            f"model 'mail' knows no {lack}; fit it again with dtdr fit, without --no-{option}, "
+            "and reload it"
+        )
     session = bare.post("/v1/sessions", {"query": QUERY}).json()["session"]
     assert bare.post(f"/v1/sessions/{session}/calls").status_code == 409
     with dtdr.Client(bare.url) as client, pytest.raises(ServerError, match="fit it again") as e:

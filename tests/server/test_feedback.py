@@ -18,7 +18,6 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError, OutputError
 from dtdr.serve.feedback import DuplicateError, FileLog
 from dtdr.serve.server import create_app
-from dtdr.serve.server.models import _apply_updates, _UpdateRequest
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, Learner
@@ -396,17 +395,18 @@ def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
     assert model.unsaved == 40
 
 
-def test_one_bad_lesson_spoils_no_other_that_waits_with_it():
-    dataset = small_data.dataset(6)
-    learner = Learner().fit(dataset.demonstrations, dataset.tools)
-    good = [_UpdateRequest([small_data.demonstration(number)]) for number in (0, 1)]
-    bad = _UpdateRequest([dtdr.Demonstration("x", "q", dtdr.Plan((dtdr.ToolCall("1", "nope"),)))])
-    taught = _apply_updates(learner, [good[0], bad, good[1]])
-    assert isinstance(taught, Learner)
-    assert [good[0].learned, good[1].learned, bad.learned] == [1, 1, None]
-    assert "no tool is named 'nope'" in str(bad.error)
-    calls = sum(len(small_data.demonstration(number).plan) for number in (0, 1))
-    assert taught.counts_.sum() == learner.counts_.sum() + calls
+def test_one_bad_lesson_spoils_no_other_that_is_sent_with_it(learning):
+    before = learning.service.models["mail"].current.retriever.counts_.sum()
+    lessons = [DEMONSTRATION, {"query": "q", "calls": ["no_such_tool"]}, DEMONSTRATION] * 3
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
+        answers = list(
+            pool.map(
+                lambda lesson: learning.post("/v1/feedback", {"demonstrations": [lesson]}), lessons
+            )
+        )
+    assert [answer.status_code for answer in answers] == [200, 422, 200] * 3
+    assert "no tool is named 'no_such_tool'" in answers[1].json()["error"]["message"]
+    assert learning.service.models["mail"].current.retriever.counts_.sum() == before + 6 * 3
 
 
 def test_what_was_learned_is_saved_when_asked(model):

@@ -150,8 +150,8 @@ def test_learning_that_waits_for_a_hung_encoder_ends_and_leaves_the_model_as_it_
 ):
     monkeypatch.setattr("dtdr.serve.server.models._CHANGE_SECONDS", 1.0)
     monkeypatch.setattr(
-        "dtdr.serve.server.models._apply_updates",
-        lambda retriever, requests: retriever.encoder.encode(["a text"]),
+        "dtdr.predict.model.Model.update_copy",
+        lambda retriever, demonstrations: retriever.encoder.encode(["a text"]),
     )
     monkeypatch.setattr("dtdr.serve.server.models.ServedModel.can_learn", True)
     body = {"model": "remote", "demonstrations": [{"query": QUERY, "calls": ["read_file"]}]}

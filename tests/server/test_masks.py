@@ -20,43 +20,13 @@ def openai_request():
         {"type": "function", "function": {"name": tool.name, "description": tool.description}}
         for tool in small_data.TOOLS
     ]
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "tool_calls": [
-                {
-                    "id": "1",
-                    "type": "function",
-                    "function": {"name": "weather", "arguments": "{}"},
-                }
-            ],
-        },
+        {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "…"},
     ]
     return {"messages": messages, "tools": tools, "temperature": 0.5}
-
-
-def anthropic_request():
-    tools = [
-        {"name": tool.name, "description": tool.description, "input_schema": {"type": "object"}}
-        for tool in small_data.TOOLS
-    ]
-    messages = [
-        {"role": "user", "content": QUERY},
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "1", "name": "weather", "input": {}}],
-        },
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "1", "content": "…"}],
-        },
-    ]
-    return {"messages": messages, "tools": tools, "max_tokens": 10}
-
-
-CHAT_FORMS = [form for form in get_args(openai.Form) if form != "additional-tools"]
 
 
 def responses_request():
@@ -72,15 +42,44 @@ def responses_request():
     return {"input": items, "tools": tools, "temperature": 0.5}
 
 
-@pytest.mark.parametrize("form", get_args(openai.Form))
-def test_a_responses_request_is_masked_as_the_library_does(served, fitted, form):
-    body = responses_request()
-    answer = served.post(
-        "/v1/mask/openai", {"request": body, "form": form, "policy": {"top_k": 2}}
-    ).json()
+def anthropic_request():
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": {"type": "object"}}
+        for tool in small_data.TOOLS
+    ]
+    called = {"type": "tool_use", "id": "1", "name": "weather", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": "…"}
+    messages = [
+        {"role": "user", "content": QUERY},
+        {"role": "assistant", "content": [called]},
+        {"role": "user", "content": [result]},
+    ]
+    return {"messages": messages, "tools": tools, "max_tokens": 10}
+
+
+CHAT_FORMS = [form for form in get_args(openai.Form) if form != "additional-tools"]
+CASES = [
+    *((openai, openai_request, form) for form in CHAT_FORMS),
+    *((openai, responses_request, form) for form in get_args(openai.Form)),
+    *((anthropic, anthropic_request, form) for form in get_args(anthropic.Form)),
+]
+
+
+def ask(served, provider, body, form):
+    path = f"/v1/mask/{provider.__name__.rpartition('.')[2]}"
+    return served.post(path, {"request": body, "form": form, "policy": {"top_k": 2}})
+
+
+@pytest.mark.parametrize(("provider", "make", "form"), CASES)
+def test_a_request_is_masked_as_the_library_does(served, fitted, provider, make, form):
+    body = make()
+    answer = ask(served, provider, body, form).json()
     mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
-    assert {**body, **answer["changes"]} == openai.mask_request(body, mask, form)
-    assert "weather" in answer["shown"]
+    assert {**body, **answer["changes"]} == provider.mask_request(body, mask, form)
+    assert "weather" in answer["shown"], "a tool that was called is never dropped"
+    assert answer["reasons"]["weather"] == "called"
+    assert set(answer["shown"]) | set(answer["hidden"]) == {tool.name for tool in small_data.TOOLS}
+    assert answer["failure"] == ""
     if form == "additional-tools":
         kinds = [item.get("type") for item in answer["changes"]["input"]]
         assert kinds.count("additional_tools") == 2, "one for each answer of the model"
@@ -88,9 +87,7 @@ def test_a_responses_request_is_masked_as_the_library_does(served, fitted, form)
 
 
 def test_additional_tools_of_a_chat_request_are_refused_with_the_remedy(served):
-    refused = served.post(
-        "/v1/mask/openai", {"request": openai_request(), "form": "additional-tools"}
-    )
+    refused = ask(served, openai, openai_request(), "additional-tools")
     assert refused.status_code == 422
     assert "use 'allowed-tools' for chat" in refused.json()["error"]["message"]
 
@@ -99,55 +96,19 @@ def test_what_a_policy_leaves_out_is_as_in_the_library():
     assert msgspec.structs.asdict(MaskPolicy()) == dataclasses.asdict(ToolPolicy())
 
 
-@pytest.mark.parametrize("form", CHAT_FORMS)
-def test_an_openai_request_is_masked_as_the_library_does(served, fitted, form):
-    body = openai_request()
-    answer = served.post(
-        "/v1/mask/openai", {"request": body, "form": form, "policy": {"top_k": 2}}
-    ).json()
-    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
-    assert {**body, **answer["changes"]} == openai.mask_request(body, mask, form)
-    assert "weather" in answer["shown"], "a tool that was called is never dropped"
-    assert answer["reasons"]["weather"] == "called"
-    assert set(answer["shown"]) | set(answer["hidden"]) == {tool.name for tool in small_data.TOOLS}
-    assert answer["failure"] == ""
-
-
-@pytest.mark.parametrize("form", get_args(anthropic.Form))
-def test_an_anthropic_request_is_masked_as_the_library_does(served, fitted, form):
-    body = anthropic_request()
-    answer = served.post(
-        "/v1/mask/anthropic", {"request": body, "form": form, "policy": {"top_k": 2}}
-    ).json()
-    mask = ToolMask(dtdr.load(fitted), ToolPolicy(top_k=2))
-    assert {**body, **answer["changes"]} == anthropic.mask_request(body, mask, form)
-    assert "weather" in answer["shown"]
-
-
-def tokens(served):
-    return [
-        served.metric(f'dtdr_{kind}_definition_tokens_total{{model="mail"}}')
-        for kind in ("shown", "hidden")
-    ]
-
-
 @pytest.mark.parametrize(
-    ("provider", "form"),
-    [
-        *(("openai", form) for form in get_args(openai.Form)),
-        *(("anthropic", form) for form in get_args(anthropic.Form)),
-    ],
+    ("provider", "make", "form"),
+    [case for case in CASES if case[1] is not responses_request or case[2] == "additional-tools"],
 )
-def test_tokens_of_definitions_are_counted_as_they_are_sent(fitted, provider, form):
-    if provider == "anthropic":
-        body = anthropic_request()
-    else:
-        body = responses_request() if form == "additional-tools" else openai_request()
+def test_tokens_of_definitions_are_counted_as_they_are_sent(fitted, provider, make, form):
+    body = make()
     every = sum(map(count_tokens, body["tools"]))
     with serving.serve(serving.settings(fitted)) as served:
-        asked = {"request": body, "form": form, "policy": {"top_k": 2}}
-        answer = served.post(f"/v1/mask/{provider}", asked).json()
-        shown, hidden = tokens(served)
+        answer = ask(served, provider, body, form).json()
+        shown, hidden = (
+            served.metric(f'dtdr_{kind}_definition_tokens_total{{model="mail"}}')
+            for kind in ("shown", "hidden")
+        )
     if form in ("allowed-tools", "hint", "hint-weighted"):
         assert (shown, hidden) == (every, 0), "every definition is sent all the same"
     elif form == "filtered":

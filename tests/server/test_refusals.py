@@ -91,28 +91,21 @@ def test_invalid_utf_8_is_refused(served, path, content):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
         b"null",
-        b"[]",
         b"0",
         b'"text"',
         b"NaN",
-        b'{"query":"a"} trailing',
         b'{"query":"a","top_k":1e999}',
         b'{"query":"a","top_k":' + b"9" * 5_000 + b"}",
         b'{"query":"a","threshold":NaN}',
         b'{"query":"a","history":"read_file"}',
         b'{"query":"a","history":[1]}',
-        b'{"query":"a","history":[""]}',
         b'{"query":"a","history":["\\ud800"]}',
         b'{"query":"\\ud800"}',
-        b'{"query":" \\n "}',
         b'{"query":{"a":1}}',
         b'{"query":"a","top_k":0}',
         b'{"query":"a","top_k":"3x"}',
         b'{"query":"a","coverage":1}',
-        b'{"query":"a","histroy":[]}',
         b'{"query":"a","model":7}',
     ],
 )
@@ -124,96 +117,77 @@ RANK = b'{"query":"Mail Ann","history":["read_file"],"top_k":3}'
 MESSAGE = b'{"request":{"messages":[{"role":"user","content":"%s"}],"tools":[]}}'
 
 
+NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
+
+
 @pytest.mark.parametrize(
-    ("path", "kind", "content", "status", "message"),
+    ("path", "content", "status", "message"),
     [
-        ("/v1/rank", "application/json; charset=utf-8", RANK, 200, ""),
-        ("/v1/rank", "application/problem+json", RANK, 200, ""),
-        ("/v1/rank", "application/json", b"\xef\xbb\xbf" + RANK, 200, ""),
-        ("/v1/rank", "application/json", b'{"query":"a","top_k":"3"}', 200, ""),
-        ("/v1/rank", "application/json", b'{"query":"a","top_k":3.0}', 200, ""),
-        ("/v1/rank", "application/json", b'{"query":"a","query":"b"}', 200, ""),
-        ("/v1/rank", "application/json", b'{"query":"a","model":null}', 200, ""),
-        ("/v1/rank", "", RANK, 422, "the body must be a JSON object, sent with Content-Type:"),
-        ("/v1/rank", "text/json", RANK, 422, "the body must be a JSON object, sent with"),
-        ("/v1/rank", "application/json", b"", 422, "the body must be a JSON object, sent with"),
-        ("/v1/rank", "application/json", b"[]", 422, "the body must be a JSON object, sent with"),
-        ("/v1/rank", "application/json", b"{", 400, "the body is not JSON ("),
-        ("/v1/rank", "application/json", RANK + b"x", 400, "the body is not JSON ("),
-        ("/v1/rank", "application/json", b'{"query":"\xff"}', 400, "the body is not UTF-8"),
-        ("/v1/rank", "application/json", b'{"query":" "}', 422, "the query is empty; say what"),
-        ("/v1/rank", "application/json", b"{}", 422, "query: field required"),
-        ("/v1/rank", "application/json", b'{"query":5}', 422, "query: expected `str`, got `int`"),
-        (
-            "/v1/rank",
-            "application/json",
-            b'{"query":"a","histroy":[]}',
-            422,
-            "histroy: is not a field of this request",
-        ),
+        ("/v1/rank", b"\xef\xbb\xbf" + RANK, 200, ""),
+        ("/v1/rank", b'{"query":"a","top_k":"3"}', 200, ""),
+        ("/v1/rank", b'{"query":"a","top_k":3.0}', 200, ""),
+        ("/v1/rank", b'{"query":"a","query":"b"}', 200, ""),
+        ("/v1/rank", b'{"query":"a","model":null}', 200, ""),
+        ("/v1/rank", b"", 422, NO_OBJECT),
+        ("/v1/rank", b"[]", 422, NO_OBJECT),
+        ("/v1/rank", b"{", 400, "the body is not JSON ("),
+        ("/v1/rank", RANK + b"x", 400, "the body is not JSON ("),
+        ("/v1/rank", b'{"query":"\xff"}', 400, "the body is not UTF-8"),
+        ("/v1/rank", b'{"query":" \\n "}', 422, "the query is empty; say what"),
+        ("/v1/rank", b"{}", 422, "query: field required"),
+        ("/v1/rank", b'{"query":5}', 422, "query: expected `str`, got `int`"),
+        ("/v1/rank", b'{"query":"a","histroy":[]}', 422, "histroy: is not a field of this request"),
         (
             "/v1/rank/batch",
-            "application/json",
             b'{"steps":[{"query":"a","x":1}]}',
             422,
             "steps.0.x: is not a field of this request",
         ),
         (
             "/v1/rank",
-            "application/json",
             b'{"query":"a","history":["a",""]}',
             422,
             "history.1: expected `str` of length >= 1",
         ),
         (
             "/v1/mask/openai",
-            "application/json",
-            b'{"request":{"messages":[]},"form":"secret"}',
+            MESSAGE[:-1] + b',"form":"secret"}',
             422,
             "form: is not one of the values that /openapi.json lists",
         ),
-        ("/v1/mask/openai", "application/json", MESSAGE % b"cut \\ud83d", 200, ""),
-        ("/v1/mask/openai", "application/json", MESSAGE % b"\xff", 400, "the body is not UTF-8"),
-        ("/v1/mask/openai", "application/json", b'{"request":NaN}', 400, "the body is not JSON"),
-        ("/v1/rank/", "application/json", RANK, 307, ""),
-        ("//v1/rank", "application/json", RANK, 404, "there is nothing at this path; see /docs"),
-        ("/v1/sessions//rank", "application/json", b"{}", 404, "there is nothing at this path"),
-        ("/v1/sessions/none/rank", "application/json", b"{}", 404, "no such session is open"),
-        ("/v1/sessions/{}/rank", "application/json", b"{}", 404, "no such session is open"),
-        (
-            "/v1/sessions/{}/call",
-            "application/json",
-            b'{"tools":["a"]}',
-            404,
-            "no such session is open",
-        ),
-        (
-            f"/v1/sessions/{'x' * 65}/rank",
-            "application/json",
-            b"{}",
-            422,
-            "session: expected at most 64 characters",
-        ),
+        ("/v1/mask/openai", MESSAGE % b"cut \\ud83d", 200, ""),
+        ("/v1/mask/openai", MESSAGE % b"\xff", 400, "the body is not UTF-8"),
+        ("/v1/mask/openai", b'{"request":NaN}', 400, "the body is not JSON"),
+        ("/v1/rank/", RANK, 307, ""),
+        ("//v1/rank", RANK, 404, "there is nothing at this path; see /docs"),
+        ("/v1/sessions//rank", b"{}", 404, "there is nothing at this path"),
+        ("/v1/sessions/none/rank", b"{}", 404, "no such session is open"),
+        ("/v1/sessions/{}/rank", b"{}", 404, "no such session is open"),
+        ("/v1/sessions/{}/call", b'{"tools":["a"]}', 404, "no such session is open"),
+        (f"/v1/sessions/{'x' * 65}/rank", b"{}", 422, "session: expected at most 64 characters"),
     ],
 )
-def test_status_and_reason_of_a_body(served, path, kind, content, status, message):
-    answer = served.http.post(path, content=content, headers={"content-type": kind})
+def test_status_and_reason_of_a_body(served, path, content, status, message):
+    answer = served.http.post(path, content=content, headers=JSON)
     assert answer.status_code == status, answer.text
     if status >= 400:
         assert refused(answer, status).startswith(message)
 
 
 def test_a_body_that_is_not_said_to_be_json_is_refused(served):
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        reason = refused(
-            served.http.post(
-                "/v1/rank",
-                content=json.dumps({"query": QUERY}).encode(),
-                headers={"content-type": kind},
-            ),
-            422,
-        )
-        assert "application/json" in reason
+    def post(kind):
+        return served.http.post("/v1/rank", content=RANK, headers={"content-type": kind})
+
+    for kind in ("application/json; charset=utf-8", "application/problem+json"):
+        assert post(kind).status_code == 200
+    for kind in (
+        "",
+        "text/json",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ):
+        assert refused(post(kind), 422) == NO_OBJECT
 
 
 def test_what_was_sent_is_not_repeated_in_the_reason(served):

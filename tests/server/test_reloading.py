@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dtdr
-from dtdr.serve.server import models
+from dtdr.errors import InputError, ModelError
+from dtdr.serve.server import create_app, models
 from dtdr.serve.server.keys import create_key, revoke_key
 from tests import small_data
 from tests.server import serving
@@ -67,20 +68,6 @@ def test_no_request_is_dropped_while_models_are_replaced(model):
     assert len({generation for _, generation in outcomes}) >= 6
 
 
-def test_a_damaged_folder_leaves_the_model_as_it_was_and_says_why(model):
-    with serving.serve(serving.settings(model)) as served:
-        before = served.post("/v1/rank", {"query": QUERY}).json()
-        (model / "model.safetensors").write_bytes(b"damaged")
-        refused = served.post("/v1/models/mail/reload")
-        assert refused.status_code == 503
-        assert "damaged" in refused.json()["error"]["message"]
-        assert served.post("/v1/rank", {"query": QUERY}).json() == before
-        assert "damaged" in served.get("/v1/models/mail").json()["reload_error"]
-        assert served.get("/readyz").status_code == 200
-        serving.fit(model)
-        assert served.post("/v1/models/mail/reload").json()["reload_error"] is None
-
-
 def replace(path, text):
     """Writes in one step, or the watcher may meet the file while it is still empty."""
     written = path.with_name("written")
@@ -88,17 +75,29 @@ def replace(path, text):
     written.replace(path)
 
 
-def test_a_model_of_a_newer_version_leaves_the_model_as_it_was_and_says_so(model):
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("model.safetensors", lambda _: "damaged", "is not a safetensors file"),
+        (
+            "config.json",
+            lambda text: json.dumps({**json.loads(text), "format_version": 9}),
+            "model format version 9, this dtdr reads version 2",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_read_leaves_the_model_as_it_was(model, name, change, reason):
     with serving.serve(serving.settings(model)) as served:
         before = served.post("/v1/rank", {"query": QUERY}).json()
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        replace(model / "config.json", json.dumps({**config, "format_version": 9}))
+        replace(model / name, change((model / name).read_text("latin-1")))
         refused = served.post("/v1/models/mail/reload")
         assert refused.status_code == 503
-        message = refused.json()["error"]["message"]
-        assert "model format version 9, this dtdr reads version 2" in message
+        assert reason in refused.json()["error"]["message"]
         assert served.post("/v1/rank", {"query": QUERY}).json() == before
+        assert reason in served.get("/v1/models/mail").json()["reload_error"]
         assert served.get("/readyz").status_code == 200
+        serving.fit(model)
+        assert served.post("/v1/models/mail/reload").json()["reload_error"] is None
 
 
 def test_a_damaged_folder_is_tried_once_and_again_when_it_changes(model):
@@ -189,24 +188,13 @@ def test_a_folder_that_is_away_for_a_moment_is_no_change(model):
         assert not served.service.models["mail"].changed
 
 
-def test_a_folder_that_is_no_model_does_not_start(tmp_path):
-    from dtdr.errors import ModelError
-    from dtdr.serve.server import create_app
-
+def test_a_folder_that_cannot_be_served_does_not_start(tmp_path):
     with pytest.raises(ModelError, match="does not exist"):
         create_app(serving.settings(tmp_path / "nothing"))
-
-
-def test_a_model_that_asks_an_llm_is_not_served(tmp_path):
-    from dtdr.errors import InputError
-    from dtdr.serve.server import create_app
-
-    class Echo:
-        def __call__(self, prompt: str) -> str:
-            return "weather"
-
     dataset = small_data.dataset()
-    fitted = dtdr.fit(dataset.demonstrations, dataset.tools, retriever="less-is-more", llm=Echo())
-    fitted.save(tmp_path / "model")
+    asking = dtdr.fit(
+        dataset.demonstrations, dataset.tools, retriever="less-is-more", llm=lambda _: "weather"
+    )
+    asking.save(tmp_path / "model")
     with pytest.raises(InputError, match="asks an LLM"):
         create_app(serving.settings(tmp_path / "model"))

@@ -11,7 +11,7 @@ from dtdr.net.workers import Workers, client
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.plans.model import PlanModel
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.server import asked, masks, model_routes, served_session, session_routes
+from dtdr.serve.server import actions, asked, masks, model_routes, served_session
 from tests import small_data
 from tests.server import serving
 from tests.server.serving import QUERY, is_in_event_loop
@@ -125,7 +125,7 @@ def test_a_long_session_ranks_in_a_thread(planning, watch):
 
 def test_what_is_long_is_read_in_a_thread(planning, watch):
     loops = watch(asked, "read_run")
-    watch(session_routes, "read_run")
+    watch(actions, "read_run")
     watch(served_session, "weigh")
     watch(masks, "_apply")
     watch(model_routes, "_demonstration")

@@ -5,24 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from starlette.exceptions import HTTPException
+
 from dtdr.net.limits import Limits
 
 if TYPE_CHECKING:
     from starlette.types import Receive
-
-
-class BodyError(Exception):
-    """A body that is not read.
-
-    Attributes:
-        status: of HTTP.
-        reason: one sentence.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
 
 
 async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> bytes:
@@ -35,7 +23,7 @@ async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> by
             reads the reason.
 
     Raises:
-        BodyError: it is too large (413), took too long (408), or did not end (400).
+        HTTPException: it is too large (413), took too long (408), or did not end (400).
     """
     chunks: list[bytes] = []
     size = 0
@@ -44,7 +32,7 @@ async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> by
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise BodyError(400, "the connection was closed within the body")
+                    raise _refusal(400, "the connection was closed within the body")
                 chunk = message.get("body", b"")
                 size += len(chunk)
                 if size <= limits.body_bytes:
@@ -55,7 +43,11 @@ async def read_body(receive: Receive, limits: Limits, *, drained: int = 0) -> by
                     break
     except TimeoutError:
         reason = f"the body did not arrive within {limits.body_seconds:g} s"
-        raise BodyError(408, reason) from None
+        raise _refusal(408, reason) from None
     if size > limits.body_bytes:
-        raise BodyError(413, f"the body is larger than {limits.body_bytes} bytes, the limit")
+        raise _refusal(413, f"the body is larger than {limits.body_bytes} bytes, the limit")
     return b"".join(chunks)
+
+
+def _refusal(status: int, reason: str) -> HTTPException:
+    return HTTPException(status, reason, {"connection": "close"})

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
+from starlette.exceptions import HTTPException
 
-from dtdr.net.bodies import BodyError, read_body
+from dtdr.net.bodies import read_body
 from dtdr.net.limits import Limits
 from dtdr.net.server_logs import Tally
 
@@ -49,8 +50,8 @@ class BodyLimits:
             return
         try:
             body = await read_body(receive, self._limits)
-        except BodyError as error:
-            await _answer(error.status, error.reason, scope, receive, send)
+        except HTTPException as error:
+            await _answer(error.status_code, error.detail, scope, receive, send)
             return
         is_short = len(body) <= SHORT_BODY
         problem = problem_of(body) if is_short else await anyio.to_thread.run_sync(problem_of, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import time
@@ -103,33 +104,23 @@ class Workers:
     def _start(
         self, deadline: float, work: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> asyncio.Future[Result]:
-        loop = asyncio.get_running_loop()
-        context = copy_context()
-        future: asyncio.Future[Result] = loop.create_future()
-
-        def end(result: list[Result], error: BaseException | None) -> None:
-            self._places.release()
-            if future.done():  # given up
-                return
-            if error is None:
-                future.set_result(result[0])
-            else:
-                future.set_exception(error)
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: concurrent.futures.Future[Result] = concurrent.futures.Future()
+        done.set_running_or_notify_cancel()  # what is given up goes on
 
         def compute() -> Result:
             with bound_requests(deadline - time.monotonic()):
                 return work(*arguments)
 
         def run() -> None:
-            result: list[Result] = []
-            error: BaseException | None = None
             try:
-                result.append(context.run(compute))
-            except BaseException as raised:  # noqa: BLE001  # it is raised again where it is awaited
-                error = raised
+                done.set_result(context.run(compute))
+            except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
+                done.set_exception(error)
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(end, result, error)
+                loop.call_soon_threadsafe(self._places.release)
 
+        future = asyncio.wrap_future(done)
         try:
             threading.Thread(target=run, daemon=True).start()
         except BaseException:

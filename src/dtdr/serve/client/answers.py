@@ -11,7 +11,7 @@ import msgspec
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
-from dtdr.serve.server.model_schemas import FeedbackResponse, ModelResponse
+from dtdr.serve.server.schemas import FeedbackResponse, ModelResponse
 
 # What the server writes is what the client reads.
 ServedModel = ModelResponse

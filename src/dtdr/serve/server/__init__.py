@@ -7,7 +7,6 @@ for validation and JSON, uvicorn for HTTP, prometheus_client for metrics.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dtdr.errors import MissingExtraError
@@ -16,8 +15,6 @@ from dtdr.serve.server.settings import Settings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-
-    from dtdr.serve.server.endpoints import Endpoint
 
 _NEEDED = ("starlette", "msgspec", "uvicorn", "prometheus_client")
 
@@ -35,9 +32,7 @@ def require_server() -> None:
             raise MissingExtraError("the HTTP server", "server", package) from error
 
 
-def create_app(
-    settings: Settings, *, more: Sequence[Endpoint] = (), tracer_provider: Any = None
-) -> Starlette:
+def create_app(settings: Settings, **given: Any) -> Starlette:
     """The application, with its models loaded; see ``dtdr.serve.server.app.create_app``.
 
     Raises:
@@ -48,7 +43,7 @@ def create_app(
     require_server()
     from dtdr.serve.server.app import create_app as create
 
-    return create(settings, more=more, tracer_provider=tracer_provider)
+    return create(settings, **given)
 
 
 def serve(settings: Settings, **given: Any) -> None:

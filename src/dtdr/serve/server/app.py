@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from anyio import to_thread
@@ -29,7 +27,7 @@ from dtdr.serve.server.service import Service
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
-from dtdr.serve.server.watching import reload_all, watch
+from dtdr.serve.server.watching import watch
 
 
 def create_app(
@@ -51,27 +49,26 @@ def create_app(
     replaced = {(item.method, item.path) for item in more}
     kept = (item for item in ENDPOINTS if (item.method, item.path) not in replaced)
     endpoints = (*kept, *more)
-    service.open_paths = frozenset(item.path for item in endpoints if not item.needs_key)
+    service.open_paths = frozenset(item.path for item in endpoints if item.role is None)
     service.document = document([item for item in endpoints if item.is_described])
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with _reload_on_hangup(service):
-            watching = asyncio.create_task(watch(service))
-            keys = 0 if service.keys is None else len(service.keys.keys)
-            log("ready", models=list(service.models), keys=keys)
-            try:
-                yield
-            finally:
-                service.stop()
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
-                await service.sessions.shut_down()
-                for feedback in service.feedback_logs.values():
-                    feedback.close()
-                await to_thread.run_sync(service.tracing.shut_down)
-                log("stopped")
+        watching = asyncio.create_task(watch(service))
+        keys = 0 if service.keys is None else len(service.keys.keys)
+        log("ready", models=list(service.models), keys=keys)
+        try:
+            yield
+        finally:
+            service.stop()
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+            await service.sessions.shut_down()
+            for feedback in service.feedback_logs.values():
+                feedback.close()
+            await to_thread.run_sync(service.tracing.shut_down)
+            log("stopped")
 
     app = Starlette(
         routes=[
@@ -92,8 +89,14 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             f"{settings.keys} holds no key; make one with: dtdr keys create {settings.keys}"
         )
     models = ModelRegistry.load(settings.models, settings.limits)
+    if settings.session_store is None:
+        sessions = Sessions(settings.limits)
+    else:
+        from dtdr.serve.server.redis_sessions import RedisSessions
+
+        sessions = RedisSessions(settings.session_store, settings.limits, models)
     tracing = Tracing(tracer_provider, log_queries=settings.log_queries)
-    service = Service(settings, models, _sessions(settings, models), Metrics(), tracing, keys)
+    service = Service(settings, models, sessions, Metrics(), tracing, keys)
     if settings.feedback_log is not None:
         for name in models:
             feedback = open_log(
@@ -105,38 +108,8 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             if isinstance(feedback, FileLog):
                 feedback.prepare()  # what cannot be written is known now
             service.feedback_logs[name] = feedback
-    service.metrics.count_sessions(lambda: len(service.sessions))
+    service.metrics.sessions.set_function(lambda: len(sessions))
     for model in models.values():
-        model.on_replace = service.sessions.forget
+        model.on_replace = sessions.forget
         service.show_generation(model)
     return service
-
-
-def _sessions(settings: Settings, models: ModelRegistry) -> Sessions:
-    if settings.session_store is None:
-        return Sessions(settings.limits)
-    from dtdr.serve.server.redis_sessions import RedisSessions
-
-    return RedisSessions(settings.session_store, settings.limits, models)
-
-
-@contextlib.contextmanager
-def _reload_on_hangup(service: Service) -> Iterator[None]:
-    """Reload all models on SIGHUP, where there is such a signal and this is the main thread."""
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    tasks: set[asyncio.Task[None]] = set()
-
-    def reload() -> None:
-        task = loop.create_task(reload_all(service))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    loop.add_signal_handler(hangup, reload)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(hangup)

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
+
+from msgspec.structs import asdict
+from starlette.exceptions import HTTPException
 
 from dtdr.data.run import CallLike, Run, as_run
 from dtdr.errors import InputError
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
-from dtdr.serve.server.fields import CallMade, Object
 from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.schemas import (
+    CallMade,
+    CallsRequest,
+    Object,
+    PlansRequest,
+    RankRequest,
+    SearchRequest,
+    StepRequest,
+    SurpriseRequest,
+)
+from dtdr.serve.server.served_session import ServedSession
+from dtdr.serve.server.service import Call
 from dtdr.serve.server.snapshots import Snapshot
 
 Result = TypeVar("Result")
 
-
-class Asked(Protocol):
-    """A step or an open session; what may take long is worked out in a thread of the model's."""
-
-    @property
-    def model(self) -> ServedModel:
-        """Who is asked."""
-
-    @property
-    def query(self) -> str:
-        """What the user asked for."""
-
-    @property
-    def history(self) -> list[str]:
-        """Names of the tools called, oldest first."""
-
-    async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered, at once, with the ranking of the next step and the snapshot."""
-
-    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        """What is answered with a session that is at this step, and the snapshot that it is of.
-
-        Raises:
-            HTTPException: it took too long.
-        """
+_ID_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -71,14 +61,22 @@ class AskedStep:
         return read_run(self.query, self.calls, self.before)
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """See ``Asked``."""
+        """What is answered, at once, with the ranking of the next step.
+
+        Raises:
+            HTTPException: it took too long.
+        """
         snapshot = self.model.current
         size = len(self.query) + sum(map(len, self.history))
         details = has_details(self.calls, self.before)
         return await snapshot.run(self._rank, snapshot, answer, size=None if details else size)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        """See ``Asked``."""
+        """What is answered, in a thread, with a session that is at this step.
+
+        Raises:
+            HTTPException: it took too long.
+        """
         snapshot = self.model.current
         return await snapshot.run(self._ask, snapshot, answer)
 
@@ -89,6 +87,48 @@ class AskedStep:
 
     def _ask(self, snapshot: Snapshot, answer: Callable[[Snapshot, Session], Result]) -> Result:
         return answer(snapshot, snapshot.retriever.session(self.read()))
+
+
+Asked: TypeAlias = AskedStep | ServedSession
+"""A step that a request tells as a whole, or that an open session is at."""
+
+
+def read_step(
+    call: Call,
+    body: StepRequest | RankRequest | SurpriseRequest | CallsRequest | PlansRequest | SearchRequest,
+) -> AskedStep:
+    """The step that a request tells; that of a search may be its text alone.
+
+    Raises:
+        HTTPException: there is no such model, or the step is too long.
+    """
+    service = call.service
+    query = body.query or ""
+    if isinstance(body, SearchRequest):
+        service.check_step(body.text, ())
+        if body.query is None and (body.history or body.before):
+            raise HTTPException(422, "query: is missing; history and before are those of a query")
+        query = query or body.text
+    model = service.models.find(body.model)
+    service.check_step(query, body.history, body.before)
+    call.log(model.name, query, calls=len(body.history))
+    return AskedStep(model, query, body.history, body.before)
+
+
+async def find_session(call: Call, *, may_lack_calls: bool = False) -> ServedSession:
+    """The session that a request's path names; see ``Sessions.find``.
+
+    Raises:
+        HTTPException: there is none of that id that belongs to the owner.
+    """
+    identifier = call.parameters["session"]
+    if len(identifier) > _ID_LENGTH:
+        raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
+    session = await call.service.sessions.find(
+        identifier, call.owner, may_lack_calls=may_lack_calls
+    )
+    call.log(session.model.name)
+    return session
 
 
 def has_details(calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> bool:
@@ -130,27 +170,21 @@ def read_run(
     """
     if not has_details(calls, before):
         return as_run(query, names_of(calls))
-    run = as_run(query, (), before)
-    given = {item.id for item in calls if isinstance(item, CallMade) and item.id}
+    records = [
+        {"tool": item}
+        if isinstance(item, str)
+        else {name: value for name, value in asdict(item).items() if value is not None}
+        for item in calls
+    ]
+    given = {record["id"] for record in records if "id" in record}
     if both := sorted(given.intersection(taken)):
         raise InputError(f"two calls share the id {both[0]!r}; ids must be unique in a run")
+    run = as_run(query, (), before)
     used = {*given, *taken, *(call.id for call in run.earlier)}
-    for number, item in enumerate(calls, start=first):
-        identifier = None if isinstance(item, str) else item.id
-        if identifier is None:
-            while str(number) in used:
-                number += 1  # the next that is free
-            identifier = str(number)
-            used.add(identifier)
-        if isinstance(item, str):
-            run.call(item, id=identifier)
-        else:
-            run.call(
-                item.tool,
-                item.arguments,
-                output=item.output,
-                status=item.status,
-                step=item.step,
-                id=identifier,
-            )
-    return run
+    for place, record in enumerate(records, start=first):
+        if "id" not in record:
+            while str(place) in used:
+                place += 1  # the next that is free
+            record["id"] = str(place)
+            used.add(record["id"])
+    return run.with_calls(records)

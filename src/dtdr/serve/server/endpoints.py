@@ -7,8 +7,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from inspect import Parameter, signature
+from inspect import signature
 from math import isfinite
 from typing import Any
 
@@ -17,10 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dtdr.net.bodies import BodyError, read_body
-from dtdr.serve.server.keys import ApiKey
-from dtdr.serve.server.service import Service
-from dtdr.serve.server.snapshots import SHORT_BYTES
+from dtdr.net.bodies import read_body
+from dtdr.serve.server.asked import find_session, read_step
+from dtdr.serve.server.keys import Role
+from dtdr.serve.server.service import Call
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
@@ -52,69 +51,24 @@ _JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 _ENCODE = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Call:
-    """One request on its way through the server."""
-
-    service: Service
-    id: str
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    key: ApiKey | None = None
-    path: str = "unmatched"
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    content: bytes = b""
-    sent: Any = None
-    """The body as it was sent, with what its type does not name, where any text is taken."""
-    status: int = 0
-    started: float = field(default_factory=time.perf_counter)
-    log_fields: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def owner(self) -> str:
-        """Who a session belongs to."""
-        return "" if self.key is None else self.key.id
-
-    @property
-    def is_short(self) -> bool:
-        """Whether reading the body takes little time."""
-        return len(self.content) <= SHORT_BYTES
-
-    def require_admin(self) -> None:
-        """Refuse a key that may only rank, and every change on a server that only reads.
-
-        Raises:
-            HTTPException: the key has another role, or nothing may be changed.
-        """
-        if self.service.settings.read_only:
-            raise HTTPException(403, "this server changes no model; start it with --learn")
-        if self.key is not None and self.key.role != "admin":
-            raise HTTPException(
-                403, "this key may only rank; make one with: dtdr keys create FILE --role admin"
-            )
-
-    def log(self, model: str, query: str | None = None, **fields: int) -> None:
-        """Add to the request's line in the log; the query only where that is allowed."""
-        self.log_fields = {"model": model, **fields}
-        if query is not None and self.service.settings.log_queries:
-            self.log_fields["query"] = query
-
-
 class Endpoint:
     """An ASGI application around one function.
 
-    The function takes the ``Call`` and, where it has a second parameter, the body, decoded as that
-    parameter's type; with a default it needs no body. It returns what is encoded as JSON, a
-    response, or None.
+    The function takes the ``Call``; where its second parameter is ``asked``, the step that a model
+    is asked about; and where it has one more parameter, the body, decoded as that parameter's type.
+    A request may leave out a body whose fields all have defaults. The function returns what is
+    encoded as JSON, a response, or None.
 
     Args:
         method: of HTTP.
-        path: with parameters in braces.
+        path: with parameters in braces; with ``{session}``, the step is that of the session.
         function: a coroutine function; its docstring describes the endpoint.
+        step: the body's type where it tells the step, too.
         status: of a success.
         others: what it returns with other statuses, where that is not an ``ErrorResponse``; the
             function sets ``Call.status`` then.
+        role: which key may ask; None where the answer says nothing about models, queries or keys.
         is_described: whether the OpenAPI document has it.
-        needs_key: False where what it says is nothing about models, queries or keys.
         takes_any_text: whether the body may hold half surrogate pairs, as messages do that were
             cut within a character; msgspec refuses them.
     """
@@ -125,10 +79,11 @@ class Endpoint:
         path: str,
         function: Callable[..., Awaitable[Any]],
         *,
+        step: type | None = None,
         status: int = 200,
         others: Mapping[int, type] | None = None,
+        role: Role | None = "rank",
         is_described: bool = True,
-        needs_key: bool = True,
         takes_any_text: bool = False,
     ) -> None:
         self.method = method
@@ -136,33 +91,40 @@ class Endpoint:
         self.function = function
         self.status = status
         self.others = others or {}
+        self.role = role
         self.is_described = is_described
-        self.needs_key = needs_key
         self.takes_any_text = takes_any_text
         described = signature(function, eval_str=True)
+        types = {name: item.annotation for name, item in described.parameters.items()}
+        self._is_asked = types.pop("asked", None) is not None
+        self._is_of_session = self._is_asked and step is None
+        self.name = function.__name__
+        if self._is_of_session and "session" not in self.name:
+            self.name += "_in_session"
         self.result = described.return_annotation
-        self.body: Parameter | None = next(iter([*described.parameters.values()][1:]), None)
-        self._type = self.body.annotation if self.body else None
+        self.body: type | None = step or next(iter([*types.values()][1:]), None)
+        self.needs_body = self.body is not None and any(
+            item.required for item in msgspec.structs.fields(self.body)
+        )
         # Not strict: numbers may come as text, as from a form or a shell.
-        self._decode = msgspec.json.Decoder(self._type, strict=False).decode
+        self._decode = msgspec.json.Decoder(self.body, strict=False).decode
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         call: Call = scope["dtdr.call"]
         call.path, call.parameters = self.path, scope["path_params"]
-        arguments: tuple[Any, ...] = ()
+        arguments: list[Any] = []
         if self.body is not None:
-            try:
-                content = await read_body(
-                    receive, call.service.settings.limits, drained=_DRAIN_BYTES
-                )
-            except BodyError as error:
-                close = {"connection": "close"}
-                raise HTTPException(error.status, error.reason, close) from None
-            call.content = content.removeprefix(codecs.BOM_UTF8)
+            limits = call.service.settings.limits
+            content = await read_body(receive, limits, drained=_DRAIN_BYTES)
             call.started = time.perf_counter()
-            if call.content or self.body.default is Parameter.empty:
-                arguments = (self._argument(scope, call),)
+            arguments.append(self._read(call, content.removeprefix(codecs.BOM_UTF8)))
+        if self.role == "admin":
+            call.require_admin()
+        if self._is_of_session:
+            arguments.insert(0, await find_session(call))
+        elif self._is_asked:
+            arguments.insert(0, read_step(call, arguments[0]))
         result = await self.function(call, *arguments)
         if isinstance(result, Response):
             response = result
@@ -173,20 +135,21 @@ class Endpoint:
             response = Response(encode(result), status, media_type="application/json")
         await response(scope, receive, send)
 
-    def _argument(self, scope: Scope, call: Call) -> Any:
+    def _read(self, call: Call, content: bytes) -> Any:
         """The body as the function takes it.
 
         Raises:
             HTTPException: it is not what the function takes.
         """
-        kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-        if not call.content or not _JSON.match(kind):
+        if not content and not self.needs_body:
+            return self._decode(b"{}")
+        if not content or not _JSON.match(call.headers.get(b"content-type", b"")):
             raise HTTPException(422, _NO_OBJECT)
         try:
             if self.takes_any_text:
-                call.sent = decode_any(call.content)
-                return msgspec.convert(call.sent, self._type, strict=False)
-            return self._decode(call.content)
+                call.sent = decode_any(content)
+                return msgspec.convert(call.sent, self.body, strict=False)
+            return self._decode(content)
         except msgspec.ValidationError as error:
             raise HTTPException(422, validation_message(str(error))) from error
         except msgspec.DecodeError as error:

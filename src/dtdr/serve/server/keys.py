@@ -19,8 +19,8 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from dtdr.data.files import lock_file, replace_file
-from dtdr.errors import InputError, OutputError
+from dtdr.data.files import explain_os_errors, lock_file, replace_file
+from dtdr.errors import InputError
 
 Role = Literal["rank", "admin"]
 """``rank`` may rank and hold sessions; ``admin`` may also update, save and reload models."""
@@ -57,7 +57,7 @@ class KeyFile:
         self.path = Path(path)
         self._stamp: tuple[int, int] | None = None
         self.keys: tuple[ApiKey, ...] = ()
-        self._read()
+        self.refresh()
 
     def find(self, presented: str) -> ApiKey | None:
         """The key that was presented, or None; takes as long whichever it is."""
@@ -77,23 +77,15 @@ class KeyFile:
         Raises:
             InputError: it is missing, or no key file any more; the keys stay as they were.
         """
-        stamp = self._look()
+        stamp = None
+        with contextlib.suppress(OSError):
+            status = self.path.stat()
+            stamp = status.st_mtime_ns, status.st_ino
         if stamp is not None and stamp == self._stamp:
             return False
-        self._read()
-        return True
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino
-
-    def _read(self) -> None:
-        stamp = self._look()
         self.keys = read_keys(self.path)
         self._stamp = stamp
+        return True
 
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
@@ -163,15 +155,12 @@ def _lock_folder(path: str | Path) -> Iterator[None]:
     """
     folder = Path(path).resolve().parent
     with contextlib.ExitStack() as stack:
-        try:
+        with explain_os_errors(Path(path)):
             folder.mkdir(parents=True, exist_ok=True)
             if sys.platform != "win32":
                 descriptor = os.open(folder, os.O_RDONLY)
                 stack.callback(os.close, descriptor)
                 lock_file(descriptor)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise OutputError(f"cannot write {path}: {reason}") from error
         yield
 
 

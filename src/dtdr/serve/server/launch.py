@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import socket
 import threading
@@ -99,21 +100,18 @@ def listen(settings: Settings) -> socket.socket:
     host = settings.host.strip("[]")
     try:
         family = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise InputError(f"cannot listen on {settings.host}: {_text(error)}") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot listen on {settings.host}: {reason}") from error
     try:
-        listener.bind((host, settings.port))
-        listener.listen(2048)
+        return socket.create_server(
+            (host, settings.port),
+            family=family,
+            backlog=2048,
+            dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
+        )
     except OSError as error:
-        listener.close()
         raise InputError(
-            f"cannot listen on {settings.host} port {settings.port}: {_text(error)}; "
-            "choose another --port, or 0 for a free one"
+            f"cannot listen on {settings.host} port {settings.port}: "
+            f"{os.strerror(error.errno or 0).lower()}; choose another --port, or 0 for a free one"
         ) from error
-    return listener
-
-
-def _text(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

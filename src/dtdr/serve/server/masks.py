@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,8 +13,7 @@ from dtdr.agents.policy import TOLERANCE
 from dtdr.agents.requests import count_definitions
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import AnthropicForm, OpenAIForm
-from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.fields import (
+from dtdr.serve.server.schemas import (
     Coverage,
     Fallback,
     ModelName,
@@ -27,6 +25,7 @@ from dtdr.serve.server.fields import (
     ToolName,
     TopK,
 )
+from dtdr.serve.server.service import Call
 
 
 class MaskPolicy(Request, kw_only=True):
@@ -116,14 +115,17 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     service = call.service
     model = service.models.find(body.model)
     messages = body.request.messages
-    if (
-        isinstance(body, OpenAIMaskRequest)
-        and not messages
-        and isinstance(body.request.input, list)
-    ):
-        messages = body.request.input
+    if not messages and isinstance(body.request, OpenAIBody):
+        messages = body.request.input if isinstance(body.request.input, list) else []
     tools = body.request.tools
-    _check(call, tools, messages)
+    limits = service.settings.limits
+    for count, limit, what in (
+        (len(tools), limits.tools, "tools"),
+        # An answer and its tool results are two messages and more.
+        (len(messages), 4 * limits.history, "messages"),
+    ):
+        if count > limit:
+            raise HTTPException(422, f"{count} {what} were sent; the limit is {limit}")
     call.log(model.name, tools=len(tools), messages=len(messages))
     snapshot = model.current
 
@@ -148,17 +150,6 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     return response
 
 
-def _check(call: Call, tools: Sequence[object], messages: Sequence[object]) -> None:
-    limits = call.service.settings.limits
-    if len(tools) > limits.tools:
-        raise HTTPException(422, f"{len(tools)} tools were sent; the limit is {limits.tools}")
-    # An answer and its tool results are two messages and more.
-    if len(messages) > 4 * limits.history:
-        raise HTTPException(
-            422, f"{len(messages)} messages were sent; the limit is {4 * limits.history}"
-        )
-
-
 def _apply(
     body: OpenAIMaskRequest | AnthropicMaskRequest,
     request: dict[str, Any],
@@ -166,20 +157,14 @@ def _apply(
 ) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
     """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
     mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
+    provider: Any = openai if isinstance(body, OpenAIMaskRequest) else anthropic
     try:
-        if isinstance(body, OpenAIMaskRequest):
-            selection = openai.select(request, mask)
-            if body.form == "additional-tools":
-                masked = openai.mask_request(request, mask, body.form)
-            else:
-                masked = openai.apply(request, selection, body.form)
-            return masked, selection, count_definitions(request, masked, openai.tool_name)
-        selection = anthropic.select(request, mask)
-        if body.form == "deferred":
-            masked = anthropic.mask_request(request, mask, "deferred")
+        selection = provider.select(request, mask)
+        if body.form in ("additional-tools", "deferred"):  # these need the earlier steps, too
+            masked = provider.mask_request(request, mask, body.form)
         else:
-            masked = anthropic.apply(request, selection, body.form)
-        return masked, selection, count_definitions(request, masked, anthropic.tool_name)
+            masked = provider.apply(request, selection, body.form)
+        return masked, selection, count_definitions(request, masked, provider.tool_name)
     except (TypeError, AttributeError, KeyError, IndexError) as error:
         raise HTTPException(
             422, f"the request has not the shape of the provider's API ({type(error).__name__})"

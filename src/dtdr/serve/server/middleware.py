@@ -26,9 +26,9 @@ from dtdr.net.origins import refuse_page
 from dtdr.net.server_logs import Tally, log, log_failure
 from dtdr.net.workers import client
 from dtdr.serve.feedback import DuplicateError
-from dtdr.serve.server.endpoints import Call, error_body
+from dtdr.serve.server.endpoints import error_body
 from dtdr.serve.server.keys import ApiKey
-from dtdr.serve.server.service import Service
+from dtdr.serve.server.service import Call, Service
 
 _NUMBERS = random.Random()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -71,7 +71,8 @@ class RequestMiddleware:
                 ]
             await send(message)
 
-        with self._service.tracing.request(scope, headers) as record_span:
+        tracing = self._service.tracing
+        with tracing.request(scope, headers) as span:
             try:
                 self._check_host(headers)
                 call.key = self._check_key(scope, headers)
@@ -83,7 +84,7 @@ class RequestMiddleware:
                 else:
                     log_failure(call.id)
             finally:
-                record_span(call.path, status)
+                tracing.note_answer(span, scope["method"], call.path, status)
                 self._note(scope, call, status)
 
     # -- before --------------------------------------------------------------------------------
@@ -120,7 +121,8 @@ class RequestMiddleware:
     def _note(self, scope: Scope, call: Call, status: int) -> None:
         seconds = time.perf_counter() - call.started
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._service.metrics.count_request(call.path, method, status, seconds)
+        self._service.metrics.requests.labels(call.path, method, status).inc()
+        self._service.metrics.seconds.labels(call.path).observe(seconds)
         if not self._service.settings.log_requests and status < 500:
             return
         log(

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.errors import InputError
-from dtdr.serve.server.endpoints import Call
-from dtdr.serve.server.model_schemas import (
+from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.schemas import (
     FeedbackDemonstration,
     FeedbackRequest,
     FeedbackResponse,
@@ -22,56 +22,52 @@ from dtdr.serve.server.model_schemas import (
     ModelResponse,
     ModelsResponse,
 )
-from dtdr.serve.server.models import ServedModel
+from dtdr.serve.server.service import Call
 
 
 async def list_models(call: Call) -> ModelsResponse:
     """Every served model."""
-    models = call.service.models.values()
-    return ModelsResponse(models=[ModelResponse(**_describe(model)) for model in models])
+    return ModelsResponse(models=list(map(_describe, call.service.models.values())))
 
 
 async def show_model(call: Call) -> ModelDetail:
     """One model and its tool vocabulary."""
     model = call.service.models.find(call.parameters["model"])
-    vocabulary = list(model.current.retriever.vocabulary)
-    return ModelDetail(**_describe(model), vocabulary=vocabulary)
+    described = msgspec.structs.asdict(_describe(model))
+    return ModelDetail(**described, vocabulary=list(model.current.retriever.vocabulary))
 
 
 async def reload_model(call: Call) -> ModelResponse:
     """Load a model's folder again; what was learned and not saved is dropped. Role: admin."""
-    call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.reload(model)
-    return ModelResponse(**_describe(model))
+    return _describe(model)
 
 
 async def save_model(call: Call) -> ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
-    call.require_admin()
     model = call.service.models.find(call.parameters["model"])
     await call.service.save(model)
-    return ModelResponse(**_describe(model))
+    return _describe(model)
 
 
-def _describe(model: ServedModel) -> dict[str, Any]:
+def _describe(model: ServedModel) -> ModelResponse:
     current = model.current
-    return {
-        "name": model.name,
-        "retriever": current.retriever.name,
-        "generation": current.generation,
-        "tools": len(current.retriever.vocabulary),
-        "demonstrations": current.retriever.training_.demonstrations,
-        "can_learn": model.can_learn,
-        "unsaved": model.unsaved,
-        "loaded_at": current.loaded_at,
-        "reload_error": model.reload_error,
-    }
+    return ModelResponse(
+        name=model.name,
+        retriever=current.retriever.name,
+        generation=current.generation,
+        tools=len(current.retriever.vocabulary),
+        demonstrations=current.retriever.training_.demonstrations,
+        can_learn=model.can_learn,
+        unsaved=model.unsaved,
+        loaded_at=current.loaded_at,
+        reload_error=model.reload_error,
+    )
 
 
 async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
     """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
-    call.require_admin()
     service = call.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations
@@ -121,23 +117,16 @@ def _demonstration(item: FeedbackDemonstration) -> Demonstration:
     Raises:
         InputError: its plan is not a DAG over earlier calls, or its parent or time is not one.
     """
-    calls = [
+    record = msgspec.structs.asdict(item)
+    record["id"] = item.id or secrets.token_hex(8)
+    record["time"] = datetime.now(UTC) if item.time is None else item.time
+    record["before"] = list(map(_bound_record, item.before))
+    record["calls"] = [
         call if isinstance(call, str) else _bound_record(msgspec.structs.asdict(call))
         for call in item.calls
     ]
-    record: dict[str, Any] = {
-        "id": item.id or secrets.token_hex(8),
-        "query": item.query,
-        "calls": calls,
-        "links": item.links,
-        "before": list(map(_bound_record, item.before)),
-        "source": item.source,
-        "outcome": item.outcome,
-        "group": item.group,
-        "time": datetime.now(UTC) if item.time is None else item.time,
-    }
-    if item.parent is not None:
-        record["parent"] = item.parent
+    if item.parent is None:
+        del record["parent"]
     return Demonstration.from_dict(record)
 
 

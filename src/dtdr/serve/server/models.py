@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -26,20 +25,12 @@ from dtdr.serve.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapsho
 
 Stamp = tuple[tuple[int, int, int], ...]
 
-
 _COMPUTING = 2
 """Threads of a model that waits for nothing: more of them share one interpreter and are no faster,
 and each makes the event loop wait longer for its turn."""
 
 _CHANGE_SECONDS = 120.0
 """For loading or updating a model, which takes seconds unless it waits for a server."""
-
-
-@dataclass
-class _UpdateRequest:
-    demonstrations: Sequence[Demonstration]
-    learned: int | None = None
-    error: DtdrError | None = None
 
 
 class ServedModel:
@@ -56,7 +47,6 @@ class ServedModel:
         self.unsaved = 0
         self.on_replace: Callable[[ServedModel], None] = lambda _: None
         self._lock = asyncio.Lock()
-        self._waiting: list[_UpdateRequest] = []
         self._stamp = _stamp(folder)
         self._failed_stamp: Stamp | None = None
         retriever = _load(folder)
@@ -120,14 +110,13 @@ class ServedModel:
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
         """Learn from demonstrations, in a thread, on a copy that then takes the model's place.
 
-        What arrives while a copy learns is learned together by the next one.
-
         Returns:
             How many demonstrations were learned.
 
         Raises:
             HTTPException: the retriever does not support incremental updates.
             InputError: it cannot learn from these.
+            ModelError: it took too long.
         """
         if not self.can_learn:
             raise HTTPException(
@@ -136,29 +125,17 @@ class ServedModel:
                 "it was fitted; fit it again with the new demonstrations and reload, "
                 "or serve a dtdr-f",
             )
-        request = _UpdateRequest(demonstrations)
-        self._waiting.append(request)
         async with self._lock:
-            if request.learned is None and request.error is None:
-                requests, self._waiting = self._waiting, []
-                updated = await self._apply(requests)
-                if updated is not None:
-                    self.unsaved += sum(item.learned or 0 for item in requests)
-                    self._install(updated)
-        if request.error is not None:
-            raise request.error
-        return request.learned or 0
-
-    async def _apply(self, requests: Sequence[_UpdateRequest]) -> Model | None:
-        retriever = self.current.retriever
-        try:
-            return await self.workers.run(
-                _apply_updates, retriever, requests, seconds=_CHANGE_SECONDS
-            )
-        except TimeoutError:
-            for request in requests:
-                request.error = ModelError(f"model {self.name!r} did not learn in time")
-            return None
+            learn = self.current.retriever.update_copy
+            try:
+                updated, learned = await self.workers.run(
+                    learn, demonstrations, seconds=_CHANGE_SECONDS
+                )
+            except TimeoutError:
+                raise ModelError(f"model {self.name!r} did not learn in time") from None
+            self.unsaved += learned
+            self._install(updated)
+            return learned
 
     async def save(self) -> int:
         """Write what was learned to the folder; returns how many demonstrations that were.
@@ -241,28 +218,3 @@ def _stamp(folder: Path) -> Stamp | None:
         states = [path.stat() for path in files]
         return tuple((item.st_mtime_ns, item.st_ino, item.st_size) for item in states)
     return None
-
-
-def _apply_updates(retriever: Model, requests: Sequence[_UpdateRequest]) -> Model | None:
-    """A copy of the retriever that learned the requests; None when it learned from none of them."""
-    try:
-        updated, total = retriever.update_copy(
-            [item for request in requests for item in request.demonstrations]
-        )
-    except DtdrError as error:
-        if len(requests) == 1:
-            requests[0].error = error
-            return None
-        # One of several is at fault: each by itself, so that it spoils no other.
-        latest = None
-        for request in requests:
-            latest = _apply_updates(latest or retriever, [request]) or latest
-        return latest
-    counts_failures = updated.failure_weight > 0
-    for request in requests:
-        request.learned = sum(
-            counts_failures or item.outcome != "failure" for item in request.demonstrations
-        )
-    if len(requests) == 1:
-        requests[0].learned = total
-    return updated

@@ -5,50 +5,22 @@ from __future__ import annotations
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 import dtdr
-from dtdr.serve.server import openapi
-from dtdr.serve.server.endpoints import Call, Endpoint, encode
-from dtdr.serve.server.masks import mask_anthropic, mask_openai
-from dtdr.serve.server.model_routes import (
-    feedback,
-    list_models,
-    reload_model,
-    save_model,
-    show_model,
-)
-from dtdr.serve.server.model_schemas import Health
-from dtdr.serve.server.session_routes import (
-    call_in_session,
-    create_session,
-    delete_session,
-    judge_in_session,
-    plan_session,
-    predict_session,
-    rank_session,
-    search_session,
-    show_session,
-)
-from dtdr.serve.server.step_routes import (
-    explain,
-    judge_call,
-    predict_calls,
-    predict_plans,
-    rank,
-    rank_batch,
-    search,
-)
+from dtdr.serve.server import actions, masks, model_routes, openapi, schemas
+from dtdr.serve.server.endpoints import Endpoint, encode
+from dtdr.serve.server.service import Call
 
 
-async def show_health(call: Call) -> Health:
+async def show_health(call: Call) -> schemas.Health:
     """Whether the process answers. Needs no key."""
-    return Health(status="ok", version=dtdr.__version__)
+    return schemas.Health(status="ok", version=dtdr.__version__)
 
 
-async def show_readiness(call: Call) -> Health:
+async def show_readiness(call: Call) -> schemas.Health:
     """Whether models are loaded and the server is not stopping. Needs no key."""
     is_stopping = call.service.is_stopping
     if is_stopping:
         call.status = 503
-    return Health(
+    return schemas.Health(
         status="stopping" if is_stopping else "ok",
         version=dtdr.__version__,
         failing=len(call.service.failures),
@@ -81,33 +53,39 @@ async def lead_to_page(call: Call) -> RedirectResponse:
 
 ENDPOINTS = (
     # A router looks from the top: first what agents ask at every step.
-    Endpoint("POST", "/v1/rank", rank),
-    Endpoint("POST", "/v1/sessions/{session}/call", call_in_session),
-    Endpoint("POST", "/v1/sessions/{session}/rank", rank_session),
-    Endpoint("POST", "/v1/search", search),
-    Endpoint("POST", "/v1/surprise", judge_call),
-    Endpoint("POST", "/v1/sessions/{session}/surprise", judge_in_session),
-    Endpoint("POST", "/v1/sessions/{session}/search", search_session),
-    Endpoint("POST", "/v1/calls", predict_calls),
-    Endpoint("POST", "/v1/sessions/{session}/calls", predict_session),
-    Endpoint("POST", "/v1/plans", predict_plans),
-    Endpoint("POST", "/v1/sessions/{session}/plans", plan_session),
-    Endpoint("POST", "/v1/sessions", create_session, status=201),
-    Endpoint("POST", "/v1/mask/openai", mask_openai, takes_any_text=True),
-    Endpoint("POST", "/v1/mask/anthropic", mask_anthropic, takes_any_text=True),
-    Endpoint("POST", "/v1/rank/batch", rank_batch),
-    Endpoint("POST", "/v1/explain", explain),
-    Endpoint("GET", "/v1/sessions/{session}", show_session),
-    Endpoint("DELETE", "/v1/sessions/{session}", delete_session, status=204),
-    Endpoint("POST", "/v1/feedback", feedback),
-    Endpoint("GET", "/v1/models", list_models),
-    Endpoint("GET", "/v1/models/{model}", show_model),
-    Endpoint("POST", "/v1/models/{model}/reload", reload_model),
-    Endpoint("POST", "/v1/models/{model}/save", save_model),
-    Endpoint("GET", "/healthz", show_health, needs_key=False),
-    Endpoint("GET", "/readyz", show_readiness, others={503: Health}, needs_key=False),
+    Endpoint("POST", "/v1/rank", actions.rank, step=schemas.RankRequest),
+    Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
+    Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
+    Endpoint("POST", "/v1/search", actions.search, step=schemas.SearchRequest),
+    Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
+    Endpoint("POST", "/v1/surprise", actions.judge_call, step=schemas.SurpriseRequest),
+    Endpoint("POST", "/v1/sessions/{session}/surprise", actions.judge_call),
+    Endpoint("POST", "/v1/calls", actions.predict_calls, step=schemas.CallsRequest),
+    Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),
+    Endpoint("POST", "/v1/plans", actions.predict_plans, step=schemas.PlansRequest),
+    Endpoint("POST", "/v1/sessions/{session}/plans", actions.predict_plans),
+    Endpoint(
+        "POST",
+        "/v1/sessions",
+        actions.create_session,
+        step=schemas.SessionRequest,
+        status=201,
+    ),
+    Endpoint("POST", "/v1/mask/openai", masks.mask_openai, takes_any_text=True),
+    Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic, takes_any_text=True),
+    Endpoint("POST", "/v1/rank/batch", actions.rank_batch),
+    Endpoint("POST", "/v1/explain", actions.explain, step=schemas.ExplainRequest),
+    Endpoint("GET", "/v1/sessions/{session}", actions.show_session),
+    Endpoint("DELETE", "/v1/sessions/{session}", actions.delete_session, status=204),
+    Endpoint("POST", "/v1/feedback", model_routes.feedback, role="admin"),
+    Endpoint("GET", "/v1/models", model_routes.list_models),
+    Endpoint("GET", "/v1/models/{model}", model_routes.show_model),
+    Endpoint("POST", "/v1/models/{model}/reload", model_routes.reload_model, role="admin"),
+    Endpoint("POST", "/v1/models/{model}/save", model_routes.save_model, role="admin"),
+    Endpoint("GET", "/healthz", show_health, role=None),
+    Endpoint("GET", "/readyz", show_readiness, others={503: schemas.Health}, role=None),
     Endpoint("GET", "/metrics", show_metrics),
-    Endpoint("GET", "/openapi.json", show_document, is_described=False, needs_key=False),
-    Endpoint("GET", "/docs", show_page, is_described=False, needs_key=False),
-    Endpoint("GET", "/", lead_to_page, is_described=False, needs_key=False),
+    Endpoint("GET", "/openapi.json", show_document, is_described=False, role=None),
+    Endpoint("GET", "/docs", show_page, is_described=False, role=None),
+    Endpoint("GET", "/", lead_to_page, is_described=False, role=None),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -26,10 +24,9 @@ class Metrics:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
-        registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._registry = registry
 
         def count(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, registry=registry)
@@ -38,68 +35,41 @@ class Metrics:
             return Gauge(name, text, labels, registry=registry)
 
         def time(name: str, text: str, label: str = "model") -> Histogram:
+            text += ", waiting included." if label == "model" else ""
             return Histogram(name, text, [label], buckets=_SECONDS, registry=registry)
 
+        text = "From the end of a request's body to the end of its answer."
         self.requests = count("dtdr_requests", "Requests answered.", "route", "method", "status")
-        self.seconds = time(
-            "dtdr_request_seconds",
-            "From the end of a request's body to the end of its answer.",
-            "route",
-        )
+        self.seconds = time("dtdr_request_seconds", text, "route")
         self.rankings = count("dtdr_rankings", "Steps ranked.", "model")
-        self.rank_seconds = time("dtdr_rank_seconds", "Time to rank one step, waiting included.")
-        self.unfamiliar = count(
-            "dtdr_unfamiliar_queries", "Steps whose query is unlike the demonstrations.", "model"
-        )
-        self.search_seconds = time(
-            "dtdr_search_seconds", "Time to answer a search for tools, waiting included."
-        )
+        self.rank_seconds = time("dtdr_rank_seconds", "Time to rank one step")
+        text = "Steps whose query is unlike the demonstrations."
+        self.unfamiliar = count("dtdr_unfamiliar_queries", text, "model")
+        self.search_seconds = time("dtdr_search_seconds", "Time to answer a search for tools")
         self.odd_calls = count(*JUDGED_CALLS, "model", "judgement")
         self.shown_tokens = count(*SHOWN_TOKENS, "model")
         self.hidden_tokens = count(*HIDDEN_TOKENS, "model")
-        self.calls = count(
-            "dtdr_predicted_calls",
-            "Calls predicted with their arguments, by whether every one was known.",
-            "model",
-            "complete",
-        )
-        self.call_seconds = time(
-            "dtdr_call_seconds", "Time to rank one step and to predict its calls, waiting included."
-        )
-        self.plan_seconds = time(
-            "dtdr_plan_seconds", "Time to predict whole plans, waiting included."
-        )
-        self.learned = count(
-            "dtdr_learned_demonstrations", "Demonstrations learned from feedback.", "model"
-        )
-        self.logged = count(
-            "dtdr_logged_demonstrations",
-            "Demonstrations from feedback appended to the log.",
-            "model",
-        )
-        self.written = show(
-            "dtdr_model_written_timestamp_seconds",
-            "When the model folder that is served was written; time() minus this is its age.",
-            "model",
-        )
+        text = "Calls predicted with their arguments, by whether every one was known."
+        self.calls = count("dtdr_predicted_calls", text, "model", "complete")
+        self.call_seconds = time("dtdr_call_seconds", "Time to predict the calls of a step")
+        self.plan_seconds = time("dtdr_plan_seconds", "Time to predict whole plans")
+        text = "Demonstrations learned from feedback."
+        self.learned = count("dtdr_learned_demonstrations", text, "model")
+        text = "Demonstrations from feedback appended to the log."
+        self.logged = count("dtdr_logged_demonstrations", text, "model")
+        text = "When the served model folder was written; time() minus this is its age."
+        self.written = show("dtdr_model_written_timestamp_seconds", text, "model")
         self.reloads = count("dtdr_reloads", "Reloads of a model folder.", "model", "outcome")
         self.generation = show("dtdr_model_generation", "Snapshot that is served.", "model")
-        self.unsaved = show(
-            "dtdr_unsaved_demonstrations", "Demonstrations learned and not yet saved.", "model"
-        )
-        self.failing = show(
-            "dtdr_failing",
-            "1 where a folder, the keys or the sessions could not be looked after the last time.",
-            "task",
-        )
+        text = "Demonstrations learned and not yet saved."
+        self.unsaved = show("dtdr_unsaved_demonstrations", text, "model")
+        text = "1 where a folder, the keys or the sessions could not be looked after the last time."
+        self.failing = show("dtdr_failing", text, "task")
         self.sessions = show("dtdr_sessions_open", "Open sessions.")
         self.expired = count("dtdr_sessions_expired", "Sessions expired.")
         self.refused_keys = count("dtdr_refused_keys", "Requests without a valid key.")
-        self.refused_connections = count(
-            "dtdr_refused_connections",
-            "Connections that were refused or ended before a request.",
-            "reason",
-        )
+        text = "Connections that were refused or ended before a request."
+        self.refused_connections = count("dtdr_refused_connections", text, "reason")
 
     def count_ranking(self, model: str, seconds: float, *, familiar: bool) -> None:
         """Count a step that was ranked."""
@@ -107,15 +77,6 @@ class Metrics:
         self.rank_seconds.labels(model).observe(seconds)
         if not familiar:
             self.unfamiliar.labels(model).inc()
-
-    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request that was answered."""
-        self.requests.labels(route, method, status).inc()
-        self.seconds.labels(route).observe(seconds)
-
-    def count_sessions(self, count: Callable[[], int]) -> None:
-        """Read the number of open sessions when metrics are asked for."""
-        self.sessions.set_function(count)
 
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""

@@ -20,7 +20,7 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 SHORT_BYTES = 8_000
-"""Of a body that is read in the event loop, with the history in it: 0.1 ms."""
+"""Of an entry of a session that is written in the event loop: 0.1 ms."""
 
 QUICK_BYTES = 2_000
 """Of a query and the calls of a step that is ranked in the event loop: the largest takes 2 ms."""

@@ -10,20 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dtdr.errors import MissingExtraError
-from dtdr.serve.server import schemas
-
-NoteRanking = Callable[[str, int, schemas.RankResponse], None]
-"""Takes a query, the number of calls so far, and the ranking."""
+from dtdr.serve.server.schemas import RankResponse
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 class Tracing:
-    """Starts spans.
+    """Starts spans; without a provider there are none, and each span is None.
 
     Args:
         provider: of spans; None takes the program's own where it has set one up, and sets one up
@@ -38,7 +35,8 @@ class Tracing:
         self._log_queries = log_queries
         self._tracer: Any = None
         self._exporting: Any = None
-        if provider is None and _is_export_wanted():
+        is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        if provider is None and not is_disabled and any(map(os.environ.get, _ENDPOINTS)):
             provider = self._exporting = _exporting_provider()
         with contextlib.suppress(ImportError):
             from opentelemetry import trace
@@ -52,43 +50,34 @@ class Tracing:
         if self._exporting is not None:
             self._exporting.shutdown()
 
-    @contextlib.contextmanager
-    def request(
-        self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]
-    ) -> Iterator[Callable[[str, int], None]]:
-        """A span around one request, below the caller's; gives what notes its route and status."""
+    def request(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> Any:
+        """A span around one request, below the caller's; ``note_answer`` completes it."""
         if self._tracer is None:
-            yield lambda route, status: None
-            return
+            return contextlib.nullcontext()
         from opentelemetry import propagate
-        from opentelemetry.trace import SpanKind, StatusCode
+        from opentelemetry.trace import SpanKind
 
-        carrier = {
-            name: headers[name.encode()].decode("latin-1")
-            for name in propagate.get_global_textmap().fields
-            if name.encode() in headers
-        }
-        with self._tracer.start_as_current_span(
+        texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+        return self._tracer.start_as_current_span(
             scope["method"],
-            context=propagate.extract(carrier),
+            context=propagate.extract(texts),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": scope["method"], "url.scheme": scope["scheme"]},
-        ) as span:
+        )
 
-            def record(route: str, status: int) -> None:
-                span.update_name(f"{scope['method']} {route}")
-                span.set_attribute("http.route", route)
-                span.set_attribute("http.response.status_code", status)
-                if status >= 500:
-                    span.set_status(StatusCode.ERROR)
-
-            yield record
+    def note_answer(self, span: Any, method: str, route: str, status: int) -> None:
+        """Say in a request's span which route answered it, and how."""
+        if span is not None:
+            span.update_name(f"{method} {route}")
+            span.set_attributes({"http.route": route, "http.response.status_code": status})
+            if status >= 500:
+                _mark_failed(span)
 
     @contextlib.contextmanager
-    def trace_ranking(self, model: str, retriever: str) -> Iterator[NoteRanking]:
-        """A span around one ranking; gives what notes the query, the calls and the result."""
+    def ranking(self, model: str, retriever: str) -> Iterator[Any]:
+        """A span around one ranking; ``note_ranking`` completes it."""
         if self._tracer is None:
-            yield lambda query, calls, response: None
+            yield None
             return
         attributes = {
             "gen_ai.operation.name": "retrieval",
@@ -103,32 +92,31 @@ class Tracing:
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
-
-            def note(query: str, calls: int, response: schemas.RankResponse) -> None:
-                span.set_attribute("gen_ai.request.top_k", float(len(response.tools)))
-                span.set_attribute("dtdr.history.length", calls)
-                span.set_attribute("dtdr.confidence", response.confidence)
-                span.set_attribute("dtdr.familiar", response.familiar)
-                if self._log_queries:
-                    found = [
-                        {"id": item.tool, "score": item.probability} for item in response.tools
-                    ]
-                    span.set_attribute("gen_ai.retrieval.query.text", query)
-                    span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
-
             try:
-                yield note
+                yield span
             except Exception as error:
-                from opentelemetry.trace import StatusCode
-
                 span.set_attribute("error.type", type(error).__name__)
-                span.set_status(StatusCode.ERROR)
+                _mark_failed(span)
                 raise
 
+    def note_ranking(self, span: Any, query: str, calls: int, response: RankResponse) -> None:
+        """Say in a ranking's span what was ranked, after how many calls, and the result."""
+        if span is None:
+            return
+        span.set_attribute("gen_ai.request.top_k", float(len(response.tools)))
+        span.set_attribute("dtdr.history.length", calls)
+        span.set_attribute("dtdr.confidence", response.confidence)
+        span.set_attribute("dtdr.familiar", response.familiar)
+        if self._log_queries:
+            found = [{"id": item.tool, "score": item.probability} for item in response.tools]
+            span.set_attribute("gen_ai.retrieval.query.text", query)
+            span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
 
-def _is_export_wanted() -> bool:
-    is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    return not is_disabled and any(os.environ.get(name) for name in _ENDPOINTS)
+
+def _mark_failed(span: Any) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_status(StatusCode.ERROR)
 
 
 def _exporting_provider() -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -21,9 +23,10 @@ _SECONDS = 2.0
 async def watch(service: Service) -> None:
     """Look after every folder, the keys and the sessions until cancelled, each on its own.
 
-    So nothing that fails or takes long for one keeps another from being looked after.
+    So nothing that fails or takes long for one keeps another from being looked after. All models
+    are reloaded on SIGHUP, where there is such a signal and this is the main thread.
     """
-    seconds = service.settings.watch_seconds or _SECONDS
+    given = service.settings.watch_seconds
     async with asyncio.TaskGroup() as tasks:
 
         def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -31,10 +34,13 @@ async def watch(service: Service) -> None:
 
         repeat("sessions", _SECONDS, partial(_expire_sessions, service))
         if service.keys is not None:
-            repeat("keys", min(seconds, _SECONDS), partial(_refresh_keys, service))
-        for model in service.models.values():
-            if service.settings.watch_seconds:
-                repeat(f"model {model.name}", seconds, partial(_follow, service, model))
+            repeat("keys", min(given or _SECONDS, _SECONDS), partial(_refresh_keys, service))
+        for model in service.models.values() if given else ():
+            repeat(f"model {model.name}", given, partial(_follow, service, model))
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGHUP, lambda: tasks.create_task(_reload_all(service))
+            )
 
 
 async def _repeat(
@@ -42,12 +48,16 @@ async def _repeat(
 ) -> None:
     while True:
         await asyncio.sleep(pause)
+        failure = None
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # it is tried again, whatever it was
-            service.show_failure(task, _text(error))
-        else:
-            service.show_failure(task, None)
+        except HTTPException as error:
+            failure = error.detail
+        except DtdrError as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001  # it is tried again; its text may be private
+            failure = type(error).__name__
+        service.show_failure(task, failure)
 
 
 async def _follow(service: Service, model: ServedModel) -> None:
@@ -67,15 +77,8 @@ async def _expire_sessions(service: Service) -> None:
     service.metrics.expired.inc(await service.sessions.expire())
 
 
-async def reload_all(service: Service) -> None:
+async def _reload_all(service: Service) -> None:
     """Reload every model; what fails is logged, and the model stays as it was."""
     for model in service.models.values():
         with contextlib.suppress(DtdrError):
             await service.reload(model)
-
-
-def _text(error: Exception) -> str:
-    """The reason of a failure; of an unexpected one, its type only: its text may be private."""
-    if isinstance(error, HTTPException):
-        return error.detail
-    return str(error) if isinstance(error, DtdrError) else type(error).__name__

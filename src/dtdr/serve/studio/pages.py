@@ -9,7 +9,8 @@ from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
-from dtdr.serve.server.endpoints import Call, Endpoint
+from dtdr.serve.server.endpoints import Endpoint
+from dtdr.serve.server.service import Call
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -34,7 +35,7 @@ _FILES = {
 def pages() -> list[Endpoint]:
     """One endpoint a file; they say nothing about models and need no key."""
     return [
-        Endpoint("GET", path, _send(name, kind), is_described=False, needs_key=False)
+        Endpoint("GET", path, _send(name, kind), is_described=False, role=None)
         for path, (name, kind) in _FILES.items()
     ]
 

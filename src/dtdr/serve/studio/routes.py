@@ -20,9 +20,10 @@ from dtdr.evaluate.compare import compare
 from dtdr.llm.prompting import METHODS, Examples
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import Selection, count_tokens
-from dtdr.serve.server.endpoints import Call, Endpoint
+from dtdr.serve.server.asked import read_step
+from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.step_routes import read_step
+from dtdr.serve.server.service import Call
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.serve.studio.pages import lead_to_studio, pages
@@ -66,7 +67,7 @@ class Studio:
         """What the studio adds to a server."""
         return (
             *pages(),
-            Endpoint("GET", "/", lead_to_studio, is_described=False, needs_key=False),
+            Endpoint("GET", "/", lead_to_studio, is_described=False, role=None),
             Endpoint("GET", "/v1/studio", self.about),
             Endpoint("POST", "/v1/studio/graph", self.graph),
             Endpoint("POST", "/v1/studio/tool", self.tool),

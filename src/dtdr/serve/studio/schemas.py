@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from dtdr.data.demonstrations import Outcome
-from dtdr.serve.server.fields import ModelName, Object, Request, Response, StepRequest, ToolName
 from dtdr.serve.server.masks import MaskPolicy
+from dtdr.serve.server.schemas import ModelName, Object, Request, Response, StepRequest, ToolName
 from dtdr.serve.studio.graph import Edge, Loop, Node
 from dtdr.serve.studio.lab import LabRun, LabSection, Metrics, StepOfRun
 from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection

@@ -97,10 +97,13 @@ export interface Answer<T> {
   loading: boolean;
 }
 
+const PAUSE = 700; // milliseconds before an answer that is not final is asked for again
+
 /** Asks whenever the question changes; the last answer stays until the next one is there. */
 export function useAnswer<T>(
   question: string | null,
   ask: (stop: AbortSignal) => Promise<T>,
+  isWorking: (data: T) => boolean = () => false,
 ): Answer<T> {
   const [answer, setAnswer] = useState<Answer<T>>({ data: null, error: "", loading: true });
   const again = revision.value;
@@ -110,13 +113,22 @@ export function useAnswer<T>(
       return;
     }
     const stop = new AbortController();
+    let timer = 0;
     setAnswer((last) => ({ ...last, error: "", loading: true }));
-    ask(stop.signal).then(
-      (data) => !stop.signal.aborted && setAnswer({ data, error: "", loading: false }),
+    const once = () => ask(stop.signal).then(
+      (data) => {
+        if (stop.signal.aborted) return;
+        setAnswer({ data, error: "", loading: false });
+        if (isWorking(data)) timer = setTimeout(once, PAUSE);
+      },
       (error: Error) =>
         !stop.signal.aborted && setAnswer({ data: null, error: error.message, loading: false }),
     );
-    return () => stop.abort();
+    once();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
   }, [question, again]);
   return answer;
 }
@@ -127,6 +139,16 @@ export function usePost<P extends keyof Posts & string>(
 ): Answer<Reply<P>> {
   const question = body === null ? null : path + JSON.stringify(body);
   return useAnswer(question, (stop) => post(path, body as Body<P>, { stop }));
+}
+
+/** The same, again and again while the server is still working on it. */
+export function usePolled<P extends keyof Posts & string>(
+  path: P,
+  body: Body<P> | null,
+): Answer<Reply<P>> {
+  const question = body === null ? null : path + JSON.stringify(body);
+  return useAnswer(question, (stop) => post(path, body as Body<P>, { stop }),
+    (data) => !!(data as { working?: boolean }).working);
 }
 
 export function useGet<T>(path: string | null): Answer<T> {

@@ -3,15 +3,20 @@ import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { connection, get, revision, useAnswer, useKey } from "./api";
 import type { Schemas } from "./api";
-import { LabView } from "./lab";
 import { MapView } from "./map";
+import { MissesView } from "./misses";
 import { PromptView } from "./prompt";
 import { RunView } from "./run";
+import { RunsView } from "./runs";
 import { TITLES, VIEWS, about, address, go, model, place, theme } from "./state";
+import { ToolsView } from "./tools";
 import { Select, Waiting } from "./widgets";
 import { WhyView } from "./why";
 
-const SHOWN = { map: MapView, run: RunView, why: WhyView, prompt: PromptView, lab: LabView };
+const SHOWN = {
+  runs: RunsView, run: RunView, misses: MissesView, tools: ToolsView, map: MapView, why: WhyView,
+  prompt: PromptView,
+};
 const THEMES: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
 function KeyForm() {
@@ -38,7 +43,9 @@ function App() {
     get<Schemas["StudioAbout"]>("/v1/studio", stop),
   );
   useEffect(() => {
-    if (answer.data) about.value = answer.data;
+    if (!answer.data) return;
+    about.value = answer.data;
+    if (!location.hash && answer.data.runs) go("runs", {}, true);
   }, [answer.data]);
   const { view } = place.value;
   useEffect(() => {
@@ -46,7 +53,6 @@ function App() {
   }, [view]);
   const Shown = SHOWN[view];
   const models = about.value?.models ?? [];
-  const views = VIEWS.filter((name) => name !== "lab" || about.value?.has_lab || view === "lab");
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => {
@@ -54,9 +60,9 @@ function App() {
         document.getElementById("main")?.focus();
       }}>Skip to the view</a>
       <header>
-        <a class="brand" href="#/run">dtdr <b>studio</b></a>
+        <a class="brand" href="#/runs">dtdr <b>studio</b></a>
         <nav aria-label="Views">
-          {views.map((name) => (
+          {VIEWS.map((name) => (
             <a key={name} href={address(name)} aria-current={name === view ? "page" : undefined}>
               {TITLES[name]}
             </a>

@@ -4,8 +4,9 @@ import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, count, go, model, param, percent, theme } from "./state";
 import { drawTools } from "./tool-map";
-import { Bar, Field, ModelLine, Name, RunLink, Select, Waiting, isFiltered, runFilter }
-  from "./widgets";
+import {
+  Bar, Field, ModelLine, Name, RunFilters, RunLink, Select, Waiting, isFiltered, runFilter,
+} from "./widgets";
 
 type Graph = Schemas["GraphResponse"];
 type Node = Schemas["Node"];
@@ -154,37 +155,9 @@ function Whole({ graph }: { graph: Graph }) {
   return (
     <>
       <div class="whole" ref={box} data-how={how} role="img"
-        aria-label={`Map of ${graph.nodes.length - 2} tools; the table below has them as text`} />
+        aria-label={`Map of ${graph.nodes.length - 2} tools; the view Tools has them as text`} />
       <p class="muted">Drag to move, scroll to zoom, click a tool to see its neighbours.</p>
     </>
-  );
-}
-
-function Table({ graph }: { graph: Graph }) {
-  const tools = graph.nodes.filter((node) => node.kind === "tool")
-    .sort((one, two) => two.calls - one.calls).slice(0, 200);
-  return (
-    <details class="panel">
-      <summary>The tools as a table</summary>
-      <div class="scroll">
-        <table>
-          <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num">Runs</th>
-            <th class="num">Called again</th><th class="num">Failed calls</th>
-            <th class="num">Failed runs</th></tr></thead>
-          <tbody>
-            {tools.map((node) => (
-              <tr key={node.name}>
-                <td><a href={address("map", { tool: node.name, whole: null })}>
-                  <Name of={node.name} /></a></td>
-                <td class="num">{count(node.calls)}</td><td class="num">{count(node.runs)}</td>
-                <td class="num">{count(node.repeats)}</td><td class="num">{count(node.errors)}</td>
-                <td class="num">{count(node.failed_runs)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </details>
   );
 }
 
@@ -277,9 +250,6 @@ const shownTool = (): string => (param("tool") === "end" ? "" : param("tool"));
 function Filters({ names }: { names: string[] }) {
   const set = (name: string) => (value: string) => go("map", { [name]: value }, true);
   const [find, setFind] = useState("");
-  // A digest that an import gave a group says nothing to a reader.
-  const groups = (about.value?.groups ?? []).filter((name) => !/^[0-9a-f]{12,}$/.test(name));
-  const hasRuns = (about.value?.runs ?? 0) > 0;
   return (
     <div class="row">
       <Field label="Find a tool">
@@ -290,21 +260,7 @@ function Filters({ names }: { names: string[] }) {
         }} />
       </Field>
       <datalist id="tools">{names.map((name) => <option key={name} value={name} />)}</datalist>
-      {hasRuns && (
-        <Field label="Queries that hold">
-          <input type="search" value={param("text")}
-            onInput={(event) => set("text")(event.currentTarget.value)} />
-        </Field>
-      )}
-      {groups.length > 0 && (
-        <Select label="Group" value={param("group")} set={set("group")}
-          options={[["", "all"], ...groups.map((name): [string, string] => [name, name])]} />
-      )}
-      {hasRuns && (
-        <Select label="Outcome" value={param("outcome")} set={set("outcome")}
-          options={[["", "all"], ["success", "success"], ["failure", "failure"],
-            ["unknown", "not known"]]} />
-      )}
+      <RunFilters view="map" />
       {!shownTool() && (
         <Select label="Show" value={param("whole")} set={(value) => go("map", { whole: value })}
           options={[["", "the 60 main tools"], ["1", "all tools"]]} />
@@ -375,7 +331,6 @@ export function MapView() {
           </ul>
         </section>
       )}
-      {graph && !isEmpty && <Table graph={graph} />}
     </>
   );
 }

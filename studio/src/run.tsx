@@ -1,13 +1,13 @@
 // A run step by step: the ranking live, calls accepted and taken back, two forks side by side.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { post, useGet, usePost, useRanking } from "./api";
+import { post, useGet, usePolled, usePost, useRanking } from "./api";
 import type { Made, Ranking, Schemas, Step } from "./api";
 import { CallLine, Prediction, pathsInOutputs } from "./call";
 import {
-  about, address, count, forks, go, param, percent, place, query, runChanges, setCalls, setQuery,
-  side, step,
+  about, address, count, forks, go, model, param, percent, place, query, runChanges, setCalls,
+  setQuery, side, step, writeCalls,
 } from "./state";
-import { Bar, Field, ModelLine, Name, RunLink, Select, Waiting, runFilter } from "./widgets";
+import { Bar, Field, ModelLine, Name, Scoring, Select, Waiting } from "./widgets";
 
 const FEW = 12;
 const MANY = 60;
@@ -307,28 +307,44 @@ function Difference() {
   );
 }
 
-function OpenRun() {
-  const [text, setText] = useState("");
-  const [isOpen, setOpen] = useState(false);
-  const filter = { ...runFilter(), text };
-  const answer = usePost("/v1/studio/runs", isOpen ? ({ filter, limit: 30 }) : null);
+/** What the run called at each step, and what the model predicted there. */
+function Recorded({ position, calls }: { position: number; calls: Made[] }) {
+  const answer = usePolled("/v1/studio/steps", { position, model: model.value });
+  const of = answer.data;
+  if (!of) return <Waiting answer={answer} />;
+  if (of.scoring) return <Scoring text={of.scoring} />;
+  const at = (number: number) => ({ calls: writeCalls(calls.slice(0, number)), fork: null });
   return (
-    <details class="open-run" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>Open one of {count(about.value?.runs ?? 0)} runs</summary>
-      <Field label="Its query holds">
-        <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-      </Field>
-      {answer.data ? (
-        <>
-          <p class="muted" role="status">{count(answer.data.total)} runs</p>
-          <ul class="runs">
-            {answer.data.runs.map((run) => <li key={run.position}><RunLink run={run} /></li>)}
-          </ul>
-        </>
-      ) : isOpen && <Waiting answer={answer} />}
-    </details>
+    <div class="scroll" tabIndex={0} role="group" aria-label="Called and predicted"><table>
+      <thead><tr><th>Called</th><th>Predicted</th><th class="num">Probability</th>
+        <th class="num">Rank</th><th>Output</th><th>Look</th></tr></thead>
+      <tbody>
+        {of.steps.map((item, number) => (
+          <tr key={number}>
+            <td><Name of={item.called} /></td>
+            <td class={item.rank === 1 ? "" : "bad"} title={item.cause}>
+              <Name of={item.predicted} />
+            </td>
+            <td class="num">{percent(item.probability)}</td>
+            <td class="num">{item.rank ?? "not known"}</td>
+            <td><Name of={outputOf(calls[number])} /></td>
+            <td>
+              <a href={address("run", at(number))}>open</a>{" "}
+              <a href={address("why", { ...at(number), tool: item.predicted,
+                against: item.called === item.predicted ? null : item.called })}>why</a>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table></div>
   );
 }
+
+const outputOf = (call: Made | undefined): string => {
+  const output = call?.output;
+  if (output === undefined || output === null) return "";
+  return (typeof output === "string" ? output : JSON.stringify(output)).slice(0, 200);
+};
 
 function Learn({ of }: { of: Step }) {
   const [said, setSaid] = useState("");
@@ -380,10 +396,12 @@ export function RunView() {
           <p class="muted">After {step.value.before.length} earlier messages and calls.</p>
         )}
         {record.error && <p class="error" role="alert">{record.error}</p>}
-        {!!about.value?.runs && <OpenRun />}
+        {!!about.value?.runs && (
+          <p><a href={address("runs")}>Open one of {count(about.value.runs)} runs</a></p>
+        )}
         <p class="facts">
           <button class="quiet" onClick={() => go("run", { ...runChanges("", []), run: null })}>
-            Start anew
+            Start again
           </button>
         </p>
         <Learn of={step.value} />
@@ -392,6 +410,12 @@ export function RunView() {
           <kbd>f</kbd> fork, <kbd>w</kbd> why, <kbd>Esc</kbd> leave a field
         </p>
       </section>
+      {record.data && opened && (
+        <section class="panel" aria-label="Called and predicted">
+          <h2>Called and predicted</h2>
+          <Recorded position={record.data.position} calls={recorded} />
+        </section>
+      )}
       <div class={forked.length > 1 ? "two" : "one"}>
         {forked.map((item, at) => <Fork key={at} of={item} at={at} recorded={recorded} />)}
       </div>

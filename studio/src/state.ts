@@ -2,14 +2,16 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import type { Made, Schemas, Step } from "./api";
 
-export const VIEWS = ["map", "run", "why", "prompt", "lab"] as const;
+export const VIEWS = ["runs", "run", "misses", "tools", "map", "why", "prompt"] as const;
 export type View = (typeof VIEWS)[number];
 export const TITLES: Record<View, string> = {
-  map: "Map",
+  runs: "Runs",
   run: "Run",
+  misses: "Misses",
+  tools: "Tools",
+  map: "Map",
   why: "Why",
   prompt: "Prompt",
-  lab: "Lab",
 };
 
 export interface Place {

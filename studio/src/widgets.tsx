@@ -1,7 +1,8 @@
 // Small parts that several views share.
 import type { ComponentChildren } from "preact";
 import type { Answer } from "./api";
-import { about, address, count, param, percent, runChanges } from "./state";
+import { about, address, count, go, param, percent, runChanges } from "./state";
+import type { View } from "./state";
 import type { Schemas } from "./api";
 
 /** What stands in place of an answer that is not there: loading, an error, or nothing. */
@@ -65,12 +66,43 @@ export function RunLink({ run }: { run: Schemas["RunLine"] }) {
   );
 }
 
+/** Why nothing says how runs are ranked: not yet, or never. */
+export function Scoring({ text }: { text: string }) {
+  return <p class="note" role="status">{text}</p>;
+}
+
+/** Fields for text, group and outcome of runs. */
+export function RunFilters({ view }: { view: View }) {
+  const set = (name: string) => (value: string) => go(view, { [name]: value, from: null }, true);
+  // A digest that an import gave a group says nothing to a reader.
+  const groups = (about.value?.groups ?? []).filter((name) => !/^[0-9a-f]{12,}$/.test(name));
+  if (!about.value?.runs) return null;
+  return (
+    <>
+      <Field label="Query contains">
+        <input type="search" value={param("text")}
+          onInput={(event) => set("text")(event.currentTarget.value)} />
+      </Field>
+      {groups.length > 0 && (
+        <Select label="Group" value={param("group")} set={set("group")}
+          options={[["", "all"], ...groups.map((name): [string, string] => [name, name])]} />
+      )}
+      <Select label="Outcome" value={param("outcome")} set={set("outcome")}
+        options={[["", "all"], ["success", "success"], ["failure", "failure"],
+          ["unknown", "not known"]]} />
+    </>
+  );
+}
+
 /** Text filter, group and outcome, for the map and the list of runs. */
 export const runFilter = (): Schemas["RunSelection"] => ({
   text: param("text"),
   group: param("group"),
   ...(param("outcome") ? { outcome: param("outcome") as "success" } : {}),
 });
+
+/** The same and the tool that runs call, for the list of runs. */
+export const listFilter = (): Schemas["RunSelection"] => ({ ...runFilter(), tool: param("calls_tool") });
 
 export const isFiltered = (): boolean => !!(param("text") || param("group") || param("outcome"));
 

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def studio(folder: Path) -> Iterator[serving.Served]:
     """A studio of the runs, which only reads."""
-    endpoints = studio_endpoints(folder / "demonstrations.jsonl", None)
+    endpoints = studio_endpoints(folder / "demonstrations.jsonl")
     settings = serving.settings(folder / "model", read_only=True)
     with serving.serve(settings, more=endpoints) as served:
         yield served

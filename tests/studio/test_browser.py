@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import dtdr
-from dtdr.cli import run as run_command
 from dtdr.cli.studio import studio_endpoints
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
@@ -50,19 +49,16 @@ def browser():
 
 @pytest.fixture(scope="module")
 def tinyagent(tmp_path_factory, data_dir):
-    """A studio of a real model, with a lab."""
+    """A studio of a real model."""
     folder = tmp_path_factory.mktemp("tinyagent")
     dataset = datasets.load("tinyagent", data_dir=data_dir)
     runs = write_runs(folder, dataset.demonstrations[:400], dataset.tools)
     dtdr.fit(runs, arguments=True).save(folder / "f")
     dtdr.fit(runs, retriever="dtdr-c").save(folder / "c")
-    arguments = ["lab", "run", "retrieval", "--data", str(runs), "--cache", str(folder / "lab")]
-    arguments += ["--retriever", "dr", "--retriever", "bm25", "--seeds", "1", "--workers", "1"]
-    assert run_command([*arguments, "--output", str(folder / "report")]) == 0
     settings = serving.settings(
         folder, models={"f": folder / "f", "c": folder / "c"}, read_only=True
     )
-    with serving.serve(settings, more=studio_endpoints(runs, folder / "lab")) as served:
+    with serving.serve(settings, more=studio_endpoints(runs)) as served:
         yield served
 
 
@@ -74,7 +70,7 @@ def many(tmp_path_factory):
     runs = write_runs(folder, demonstrations, synthetic.tools(2_000))
     dtdr.fit(runs, retriever="dr").save(folder / "model")
     settings = serving.settings(folder / "model", read_only=True)
-    with serving.serve(settings, more=studio_endpoints(runs, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(runs)) as served:
         yield served
 
 
@@ -104,7 +100,7 @@ def odd(tmp_path_factory):
     tools = [Tool(name, f"<b>{name}</b>") for name in ODD]
     runs = write_runs(folder, odd_runs(), tools)
     dtdr.fit(runs, arguments=True).save(folder / "model")
-    endpoints = studio_endpoints(runs, None)
+    endpoints = studio_endpoints(runs)
     with serving.serve(serving.settings(folder / "model"), more=endpoints) as served:
         yield served
 
@@ -130,7 +126,9 @@ MARKS = {
     "run": ".ranking li",
     "why": ".panel table",
     "prompt": "pre.prompt mark",
-    "lab": ".curves polyline",
+    "runs": ".runs-table tbody tr",
+    "misses": "section[aria-label='Confused tools'] tbody tr",
+    "tools": ".panel tbody tr",
 }
 
 
@@ -156,10 +154,7 @@ def test_each_view_on_a_real_model_is_accessible_and_logs_no_error(browser, tiny
 def test_each_view_on_2000_tools(browser, many, view):
     visit(browser, many)
     browser.open(view, **PARAMETERS.get(view, {}))
-    if view == "lab":
-        browser.wait(lambda: "--lab" in browser.text("main"))
-    else:
-        browser.wait(lambda: browser.count(MARKS[view].replace(" mark", "")))
+    browser.wait(lambda: browser.count(MARKS[view].replace(" mark", "")))
     settle(browser)
     assert browser.errors() == []
     if view == "map":
@@ -360,47 +355,65 @@ def test_dtdr_c_is_explained_by_its_chains(browser, tinyagent):
     browser.wait(lambda: browser.count("section[aria-label='Chains'] tbody tr") == 5)
 
 
-def test_two_runs_of_a_lab_are_drawn_side_by_side(browser, tinyagent):
-    visit(browser, tinyagent)
-    runs = {
-        run["method"].split()[0]: run["key"]
-        for run in tinyagent.post("/v1/studio/lab", {}).json()["runs"]
-    }
-    browser.open("lab", first=runs["dr"], second=runs["bm25"])
-    browser.wait(lambda: browser.count(".curves .run-2 polyline") == 2)
-    body = {"first": runs["dr"], "second": runs["bm25"]}
-    found = tinyagent.post("/v1/studio/lab/compare", body).json()
-    recall, top1 = browser.run(
-        "return [...document.querySelectorAll('.curves svg')]"
-        ".map((drawing) => drawing.getAttribute('aria-label'))"
-    )
-    for number, side in enumerate((found["first"], found["second"]), start=1):
-        drawn = ", ".join(f"{at}: {value:.3f}" for at, value in enumerate(side["recall"], start=1))
-        assert f"run {number}: {drawn}" in recall
-        assert f"run {number}: 0: {side['by_step'][0]['top1']:.3f}" in top1
-    assert browser.count(".curves .run-1 circle") == len(found["first"]["recall"]) + len(
-        found["first"]["by_step"]
-    )
-    if AXE.exists():
-        assert browser.violations(AXE.read_text(encoding="utf-8")) == []
-    browser.open("lab", first=runs["dr"])
-    browser.wait(lambda: browser.count(".curves .run-1 polyline") == 2)
-    assert browser.count(".curves .run-2") == 0
+# -- runs, predicted beside actual -------------------------------------------------------------
 
 
-def test_worst_steps_of_a_lab_open_in_the_run_view(browser, tinyagent):
+def test_the_studio_opens_on_runs_and_a_miss_leads_to_its_step(browser, tinyagent):
     visit(browser, tinyagent)
-    browser.open("lab")
-    link = "section[aria-label='Worst steps'] a"
-    browser.wait(lambda: browser.count(link))
-    query = browser.text(link)
-    browser.find(link).click()
+    browser.driver.get("about:blank")
+    browser.driver.get(f"{browser.url}/studio")
+    browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
+    assert "1 to 50 of 400 runs" in browser.text("main")
+    browser.wait(lambda: " of " in browser.text(".runs-table tbody tr td:nth-child(4)"))
+    browser.find("input[type=checkbox]").click()
+    browser.wait(lambda: "of 400 runs" not in browser.text("main"))
+    misses = tinyagent.post("/v1/studio/runs", {"misses": True, "model": "f"}).json()
+    browser.wait(lambda: f"of {misses['total']} runs" in browser.text("main"))
+    browser.find(".runs-table tbody a").click()
+    steps = "section[aria-label='Called and predicted'] tbody tr"
+    browser.wait(lambda: browser.count(steps))
+    assert browser.count(f"{steps} td.bad")
+    browser.find(f"{steps}:last-child a").click()
+    browser.wait(lambda: len(browser.calls()) == browser.count(steps) - 1)
+    browser.find(f"{steps} a[href^='#/why']").click()
+    browser.wait(lambda: browser.text(".verdict"))
+    assert browser.errors() == []
+
+
+def test_runs_are_filtered_sorted_and_paged(browser, many):
+    visit(browser, many)
+    browser.open("runs", sort="calls")
+    browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
+    most = int(browser.text(".runs-table tbody tr td:nth-child(2)"))
+    browser.button("Next").click()
+    browser.wait(lambda: "51 to 100 of 5,000 runs" in browser.text("main"))
+    assert int(browser.text(".runs-table tbody tr td:nth-child(2)")) <= most
+    browser.open("runs", text="no query holds this")
+    browser.wait(lambda: "No run matches" in browser.text("main"))
+
+
+def test_the_misses_are_those_of_the_library_and_open_in_the_run_view(browser, tinyagent):
+    visit(browser, tinyagent)
+    browser.open("misses")
+    mistakes = "section[aria-label='The most confident mistakes'] tbody tr"
+    browser.wait(lambda: browser.count(mistakes))
+    found = tinyagent.post("/v1/studio/misses", {"model": "f"}).json()
+    assert browser.count(mistakes) == len(found["mistakes"])
+    assert f"MRR {found['metrics']['mrr']:.3f}" in browser.text("main")
+    browser.find(f"{mistakes} a").click()
     browser.wait(lambda: browser.ranking())
-    assert browser.run("return document.querySelector('#query').value") == query
-    browser.driver.back()
-    browser.wait(lambda: browser.count("details summary h2"))
-    browser.find("details summary h2").click()
-    browser.wait(lambda: browser.count("details h3"))
+    assert browser.calls() == found["mistakes"][0]["history"]
+    assert browser.ranking()[0] == found["mistakes"][0]["predicted"]
+
+
+def test_tools_are_listed_and_lead_to_the_map(browser, tinyagent):
+    visit(browser, tinyagent)
+    browser.open("tools")
+    browser.wait(lambda: browser.count(".panel tbody tr") == 16)
+    browser.find("input[type=search]").send_keys("zoom")
+    browser.wait(lambda: browser.count(".panel tbody tr") == 1)
+    browser.find(".panel tbody a").click()
+    browser.wait(lambda: "Before it" in browser.text("section[aria-label='Tool']"))
 
 
 # -- keys --------------------------------------------------------------------------------------
@@ -466,7 +479,7 @@ def test_colours_can_be_chosen(browser, tinyagent):
 # -- what is not as usual ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", [*VIEWS[:4], "tool", "whole", "fork"])
+@pytest.mark.parametrize("view", [*VIEWS[:2], *VIEWS[3:], "tool", "whole", "fork"])
 def test_odd_names_are_text_and_never_markup(browser, odd, view):
     visit(browser, odd)
     step = {"q": "Do <b>3</b> things", "calls": [ODD[1], ODD[2]]}
@@ -505,7 +518,7 @@ def test_addresses_that_hold_nonsense_do_no_harm(browser, odd):
 def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     folder = odd.service.models["mail"].folder
     settings = serving.settings(folder, read_only=True)
-    with serving.serve(settings, more=studio_endpoints(None, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(None)) as served:
         visit(browser, served)
         port = int(served.url.rsplit(":", 1)[1])
         browser.open("run", q="Do 3 things")
@@ -516,7 +529,7 @@ def test_a_server_that_stops_is_told_and_comes_back(browser, odd, tmp_path):
     browser.button("Undo").click()
     browser.wait(lambda: "does not answer" in browser.text("[role=alert]"))
     settings = serving.settings(folder, read_only=True, port=port)
-    with serving.serve(settings, more=studio_endpoints(None, None)):
+    with serving.serve(settings, more=studio_endpoints(None)):
         browser.wait(lambda: browser.count(".banner") == 0)
         browser.wait(lambda: browser.ranking())
         browser.button("Accept").click()
@@ -529,7 +542,7 @@ def test_with_keys_the_page_asks_for_one(browser, odd, tmp_path):
     key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
     folder = odd.service.models["mail"].folder
     settings = serving.settings(folder, keys=tmp_path / "keys.json")
-    with serving.serve(settings, more=studio_endpoints(None, None)) as served:
+    with serving.serve(settings, more=studio_endpoints(None)) as served:
         visit(browser, served)
         browser.driver.get(f"{served.url}/studio#/run?q=Do%203%20things")
         browser.wait(lambda: browser.count("input[type=password]"))
@@ -592,7 +605,11 @@ def test_an_output_counts_while_it_is_typed_and_stays_as_it_is_typed(browser, od
 def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, odd):
     visit(browser, odd)
     browser.resize(390, 844)
-    for view, mark in (("run", ".ranking li"), ("map", ".drawing")):
+    for view, mark in (
+        ("run", ".ranking li"),
+        ("map", ".drawing"),
+        ("runs", ".runs-table tbody tr"),
+    ):
         browser.open(view, q="Do 1 things")
         browser.wait(lambda mark=mark: browser.count(mark))
         settle(browser)

@@ -58,7 +58,7 @@ def test_what_there_is_to_look_at(studio):
         "has_arguments": True,
         "can_learn": True,
     }
-    assert about["has_lab"] is about["may_learn"] is False
+    assert about["may_learn"] is False
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -202,7 +202,8 @@ def test_the_prompt_is_that_of_the_library_and_says_what_is_cached(ask, model):
         ("/v1/studio/prompt", {"query": " "}, 422),
         ("/v1/studio/shown", {"query": QUERY, "policy": {"sticky": "always"}}, 422),
         ("/v1/explain", {"query": QUERY, "tool": "nobody"}, 422),
-        ("/v1/studio/lab", {}, 404),
+        ("/v1/studio/runs", {"sort": "name"}, 422),
+        ("/v1/studio/steps", {"position": 60}, 404),
         ("/v1/studio/graph", {"model": "none"}, 404),
     ],
 )
@@ -260,7 +261,7 @@ def test_a_studio_that_only_reads_changes_no_model(studio, folder):
 def test_with_keys_the_page_is_open_and_what_it_asks_for_is_not(folder, tmp_path):
     key, _ = create_key(tmp_path / "keys.json", role="rank", note="")
     settings = serving.settings(folder / "model", keys=tmp_path / "keys.json")
-    endpoints = studio_endpoints(folder / "demonstrations.jsonl", None)
+    endpoints = studio_endpoints(folder / "demonstrations.jsonl")
     with serving.serve(settings, more=endpoints) as served:
         assert served.get("/studio").status_code == 200
         assert served.get("/studio/studio.js").status_code == 200
@@ -282,9 +283,7 @@ def test_a_server_without_a_studio_has_no_page(folder):
 
 
 def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
-    with serving.serve(
-        serving.settings(folder / "model"), more=studio_endpoints(None, None)
-    ) as served:
+    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(None)) as served:
         kept = served.post("/v1/studio/graph", {}).json()
         whole = ask("/v1/studio/graph")
         assert kept == whole
@@ -293,73 +292,110 @@ def test_without_data_the_map_shows_the_plans_that_the_model_kept(folder, ask):
 
 def test_a_model_that_keeps_no_plans_has_an_empty_map(folder, tmp_path):
     serving.fit(tmp_path / "model", retriever="dtdr-l")
-    with serving.serve(
-        serving.settings(tmp_path / "model"), more=studio_endpoints(None, None)
-    ) as served:
+    with serving.serve(serving.settings(tmp_path / "model"), more=studio_endpoints(None)) as served:
         graph = served.post("/v1/studio/graph", {}).json()
         assert graph["runs"] == graph["tools"] == 0
         assert len(graph["uncalled"]) == 6
 
 
-# -- a lab -------------------------------------------------------------------------------------
+# -- predicted beside actual -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def lab(folder, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("lab")
-    data = str(folder / "demonstrations.jsonl")
-    arguments = ["lab", "run", "retrieval", "--data", data, "--cache", str(cache), "--seeds", "1"]
-    for name in ("dr", "bm25"):
-        arguments += ["--retriever", name]
-    assert run_command([*arguments, "--output", str(cache / "report"), "--workers", "1"]) == 0
-    endpoints = studio_endpoints(folder / "demonstrations.jsonl", cache)
-    with serving.serve(serving.settings(folder / "model"), more=endpoints) as served:
-        yield served
+def ask_until_scored(ask, path, **body):
+    answers: list[dict] = []
+
+    def scored():
+        answers.append(ask(path, **body))
+        return not answers[-1]["working"]
+
+    serving.wait_until(scored)
+    return answers[-1]
 
 
-def test_two_runs_of_a_lab_stand_side_by_side(lab):
-    listed = lab.post("/v1/studio/lab", {}).json()
-    runs = {item["method"].split()[0]: item for item in listed["runs"]}
-    assert {"dr", "bm25"} <= runs.keys()
-    body = {"first": runs["bm25"]["key"], "second": runs["dr"]["key"]}
-    found = lab.post("/v1/studio/lab/compare", body).json()
-    means = [found[side]["means"]["mrr"] for side in ("first", "second")]
-    assert means[0] != means[1]
-    assert found["difference"]["low"] <= found["difference"]["difference"]
-    for side in (found["first"], found["second"]):
-        assert side["recall"] == sorted(side["recall"])
-        assert side["recall"][4] == pytest.approx(side["means"]["recall@5"])
-        assert side["by_step"][0]["steps"] == side["plans"]
-        assert sum(one["steps"] for one in side["by_step"]) <= side["steps"]
-        assert all(0 <= one["top1"] <= 1 and one["steps"] >= 5 for one in side["by_step"])
-    same = lab.post("/v1/studio/lab/compare", {**body, "first": body["second"]}).json()
-    assert same["difference"]["difference"] == 0
-    assert lab.post("/v1/studio/lab/compare", {"first": "none"}).status_code == 422
+def test_the_misses_are_those_of_evaluate(ask, folder, runs, capsys):
+    found = ask_until_scored(ask, "/v1/studio/misses")
+    data, model = str(folder / "demonstrations.jsonl"), str(folder / "model")
+    assert run_command(["evaluate", data, "--model", model, "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    (result,) = expected["results"]
+    assert found["metrics"] == pytest.approx({name: result[name] for name in found["metrics"]})
+    assert found["steps"] == result["steps"]
+    shares = {cause: count / found["steps"] for cause, count in found["causes"].items()}
+    causes = result["next_calls"]["causes"]
+    assert shares == pytest.approx({cause: share for cause, share in causes.items() if share})
+    assert len(found["mistakes"]) >= len(result["mistakes"])
+    for item, other in zip(found["mistakes"], result["mistakes"], strict=False):
+        assert runs[item["position"]].id == other["id"]
+        assert {name: item[name] for name in ("query", "history", "predicted", "called")} == {
+            name: other[name] for name in ("query", "history", "predicted", "called")
+        }
+    wrong = round(found["steps"] * (1 - found["metrics"]["top1"]))
+    assert sum(item["count"] for item in found["confusions"]) == wrong
 
 
-def test_worst_steps_say_what_to_open_in_the_run_view(lab, runs):
-    listed = lab.post("/v1/studio/lab", {}).json()["runs"]
-    key = next(item["key"] for item in listed if item["method"].startswith("bm25"))
-    worst = lab.post("/v1/studio/lab/compare", {"first": key}).json()["worst"]
-    ranks = [item["rank"] for item in worst if item["rank"]]
-    assert ranks == sorted(ranks, reverse=True)
-    plans = {run.id: run for run in runs}
-    for step in worst:
-        run = plans[step["plan"]]
-        assert step["query"] == run.query
-        assert tuple(step["history"]) == run.plan.tools[: len(step["history"])]
-        assert set(step["acceptable"]) == run.plan.acceptable_next(range(len(step["history"])))
+def test_runs_are_scored_sorted_and_filtered(ask, runs, model):
+    ask_until_scored(ask, "/v1/studio/misses")
+    listed = ask("/v1/studio/runs", sort="rank", limit=200)
+    assert (listed["total"], listed["scoring"]) == (60, "")
+    lowest = [line["score"]["lowest"] or 999 for line in listed["runs"] if line["score"]]
+    assert lowest == sorted(lowest, reverse=True)
+    for line in listed["runs"]:
+        run = runs[line["position"]]
+        if run.outcome == "failure":
+            assert line["score"] is None
+            continue
+        ranks = [
+            min(model.rank(run.query, step.history).tools.index(tool) for tool in step.acceptable)
+            + 1
+            for step in run.plan.steps()
+        ]
+        score = {"steps": len(ranks), "right": ranks.count(1), "lowest": max(ranks)}
+        assert line["score"] == score
+        steps = ask("/v1/studio/steps", position=line["position"])["steps"]
+        assert [step["rank"] for step in steps] == ranks
+        assert [step["called"] for step in steps] == [*run.plan.tools, "end"]
+    missed = ask("/v1/studio/runs", misses=True, limit=200)
+    wrong = [line for line in listed["runs"] if line["score"] and line["score"]["lowest"] != 1]
+    assert missed["total"] == len(wrong)
+    calls = [line["calls"] for line in ask("/v1/studio/runs", sort="calls")["runs"]]
+    assert calls == sorted(calls, reverse=True)
 
 
-def test_the_report_of_a_lab_is_text_and_tables(lab):
-    report = lab.post("/v1/studio/lab/report", {}).json()
-    tables = [block for part in report["sections"] for block in part["blocks"] if block["columns"]]
-    assert tables
-    assert all(len(row) == len(table["columns"]) for table in tables for row in table["rows"])
+def test_tools_count_calls_and_failures_and_never_called_ones_come_last(ask, runs, model):
+    lines = ask("/v1/studio/tools")["tools"]
+    calls = Counter(name for run in runs for name in run.plan.tools)
+    assert {line["tool"]: line["calls"] for line in lines if line["calls"]} == dict(calls)
+    assert {line["tool"] for line in lines} == {*calls, *model.vocabulary[:-1]}
+    counts = [line["calls"] for line in lines]
+    assert counts == sorted(counts, reverse=True)
+    for line in lines:
+        follows = Counter(
+            after
+            for run in runs
+            for tool, after in pairwise([*run.plan.tools, None])
+            if tool == line["tool"]
+        )
+        if follows:
+            assert line["share"] == pytest.approx(max(follows.values()) / follows.total(), abs=1e-6)
+            assert follows[line["next"]] == max(follows.values())
 
 
-def test_a_folder_without_a_lab_is_refused(tmp_path, folder, capsys):
-    assert run_command(["studio", str(folder / "model"), "--lab", str(tmp_path)]) == 2
-    assert "holds no lab" in capsys.readouterr().err
-    assert run_command(["serve", str(folder / "model"), "--lab", str(tmp_path)]) == 2
-    assert "--studio" in capsys.readouterr().err
+def test_without_data_it_says_how_to_see_misses(folder):
+    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(None)) as served:
+        answer = served.post("/v1/studio/misses", {}).json()
+        assert "--data FILE" in answer["scoring"]
+        assert answer["working"] is False
+
+
+def test_runs_of_another_agent_are_one_sentence(folder, tmp_path):
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"id": "1", "query": "a", "calls": [{"id": "1", "tool": "nobody"}]}\n')
+    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(path)) as served:
+        said: list[dict] = []
+
+        def ended():
+            said.append(served.post("/v1/studio/misses", {}).json())
+            return not said[-1]["working"]
+
+        serving.wait_until(ended)
+        assert "knows none of the tools" in said[-1]["scoring"]

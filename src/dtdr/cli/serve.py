@@ -12,7 +12,7 @@ import typer
 from dtdr.cli import options
 from dtdr.cli.output import console, note, print_json
 from dtdr.cli.signature import CommandGroup
-from dtdr.cli.studio import DATA, LAB, studio_endpoints
+from dtdr.cli.studio import DATA, studio_endpoints
 from dtdr.errors import InputError, unknown_choice
 from dtdr.net.limits import Limits
 from dtdr.serve.server.settings import DEFAULT_HOST, DEFAULT_PORT, Settings, named_models
@@ -42,7 +42,6 @@ def serve(
     limit: list[str] | None = None,
     with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
-    lab: LAB = None,
     check: bool = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
@@ -83,9 +82,9 @@ def serve(
         log_requests=not quiet,
     )
     require_server()
-    if not with_studio and (data or lab):
-        raise InputError("--data and --lab are shown by the studio; give --studio too")
-    more = studio_endpoints(data, lab) if with_studio else ()
+    if not with_studio and data:
+        raise InputError("--data is shown by the studio; give --studio too")
+    more = studio_endpoints(data) if with_studio else ()
     if check:
         create_app(settings, more=more)
         note(f"ready to serve {', '.join(settings.models)} on {host} port {port}")

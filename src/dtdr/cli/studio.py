@@ -21,17 +21,12 @@ DATA = Annotated[
     Path | None,
     typer.Option("--data", metavar="FILE", help="Runs to show: a demonstrations.jsonl."),
 ]
-LAB = Annotated[
-    Path | None,
-    typer.Option("--lab", metavar="FOLDER", help="Labs to show: the --cache of dtdr lab run."),
-]
 
 
 def studio(
     models: list[str],
     *,
     data: DATA = None,
-    lab: LAB = None,
     port: int = 0,
     learn: bool = False,
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
@@ -62,18 +57,16 @@ def studio(
         if open_browser:
             webbrowser.open(page)
 
-    serve(settings, more=studio_endpoints(data, lab), on_listening=show_page)
+    serve(settings, more=studio_endpoints(data), on_listening=show_page)
 
 
-def studio_endpoints(data: Path | None, lab: Path | None) -> Sequence[Endpoint]:
+def studio_endpoints(data: Path | None) -> Sequence[Endpoint]:
     """What the studio adds to a server.
 
     Raises:
-        InputError: the runs cannot be read, or the folder has no lab.
+        InputError: the runs cannot be read.
     """
     from dtdr.data.demonstration_files import read_demonstrations
-    from dtdr.evaluate.lab.store import Store
-    from dtdr.serve.studio.lab import Lab
     from dtdr.serve.studio.routes import Studio
     from dtdr.serve.studio.runs import Runs
 
@@ -83,8 +76,4 @@ def studio_endpoints(data: Path | None, lab: Path | None) -> Sequence[Endpoint]:
         if not demonstrations:
             raise InputError(f"{data} has no run to show")
         runs = Runs(demonstrations, has_queries=True)
-    labs = None
-    if lab is not None:
-        labs = Lab(Store(lab))
-        labs.name(None)
-    return Studio(runs, "" if data is None else data.name, labs).endpoints
+    return Studio(runs, "" if data is None else data.name).endpoints

@@ -347,6 +347,15 @@ class ToolGraph:
             for edge in edges
         ]
 
+    def followers(self) -> dict[str, tuple[str | None, float]]:
+        """By tool, what mostly comes next and how often; None stands for the end of the run."""
+        found: dict[str, tuple[str | None, float]] = {}
+        for edge in sorted(self.edges, key=lambda edge: -edge.order):
+            if edge.source >= 2:
+                name = self.names[edge.target] if edge.target >= 2 else None
+                found.setdefault(self.names[edge.source], (name, edge.probability))
+        return found
+
     def loops(self) -> list[Loop]:
         """The most frequent ways from a tool back to itself."""
         return [

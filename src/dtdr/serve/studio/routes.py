@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from math import inf
 from typing import Any
 
 import msgspec
@@ -15,8 +16,6 @@ from dtdr.data.calls import renumber_calls
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError
-from dtdr.evaluate.compare import compare
 from dtdr.llm.prompting import METHODS, Examples
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import Selection, count_tokens
@@ -25,14 +24,17 @@ from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
 from dtdr.serve.studio import schemas
-from dtdr.serve.studio.lab import Lab, metrics_of, worst_steps
 from dtdr.serve.studio.pages import lead_to_studio, pages
-from dtdr.serve.studio.runs import Runs
+from dtdr.serve.studio.runs import Runs, RunSelection
+from dtdr.serve.studio.scores import RunScore, Scorer, Scores
 from dtdr.serve.studio.steps import make_prompts, select_shown
 
 _GROUPS = 200
 _UNCALLED = 200
 _TOOLS_OF_LINE = 12
+_WORKING = "The model is ranking these runs."
+"""What the page waits for."""
+_FAILED = "This run failed, so its calls are not what a model should predict."
 
 
 def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,13 +56,12 @@ class Studio:
     Args:
         runs: of the file that was given; None shows the plans that a model kept.
         name: of that file.
-        lab: the runs of labs.
     """
 
-    def __init__(self, runs: Runs | None = None, name: str = "", lab: Lab | None = None) -> None:
+    def __init__(self, runs: Runs | None = None, name: str = "") -> None:
         self._runs = runs
         self._name = name
-        self._lab = lab
+        self._scorer = None if runs is None else Scorer(runs.demonstrations)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -73,11 +74,11 @@ class Studio:
             Endpoint("POST", "/v1/studio/tool", self.tool),
             Endpoint("POST", "/v1/studio/runs", self.runs),
             Endpoint("GET", "/v1/studio/runs/{position}", self.run),
+            Endpoint("POST", "/v1/studio/steps", self.steps),
+            Endpoint("POST", "/v1/studio/misses", self.misses),
+            Endpoint("POST", "/v1/studio/tools", self.tools),
             Endpoint("POST", "/v1/studio/shown", self.shown),
             Endpoint("POST", "/v1/studio/prompt", self.prompt),
-            Endpoint("POST", "/v1/studio/lab", self.lab),
-            Endpoint("POST", "/v1/studio/lab/report", self.report),
-            Endpoint("POST", "/v1/studio/lab/compare", self.compare),
         )
 
     # -- runs ----------------------------------------------------------------------------------
@@ -104,7 +105,6 @@ class Studio:
             data=self._name,
             runs=0 if runs is None else len(runs.demonstrations),
             groups=[] if runs is None else runs.groups[:_GROUPS],
-            has_lab=self._lab is not None,
             may_learn=not service.settings.read_only and not is_rank_key,
             icl_methods={method.name: method.summary for method in METHODS.values()},
         )
@@ -174,10 +174,116 @@ class Studio:
     def runs(self, call: Call, body: schemas.RunsRequest) -> schemas.RunsResponse:
         """The runs that match a filter, a page at a time."""
         model = call.service.models.find(body.model)
-        chosen, runs = body.filter, self._of(model)
-        positions = runs.find_matching(chosen)
+        runs, (scores, scoring) = self._of(model), self._scores(model)
+        by_id = {} if scores is None else scores.by_id
+        items = runs.demonstrations
+        positions = runs.find_matching(body.filter)
+
+        def misses(at: int) -> int:
+            score = by_id.get(items[at].id)
+            return 0 if score is None else score.steps - score.right
+
+        def lowest(at: int) -> float:
+            score = by_id.get(items[at].id)
+            return 0 if score is None else inf if score.lowest is None else score.lowest
+
+        if body.misses:
+            positions = [at for at in positions if misses(at)]
+        if body.sort == "rank":
+            positions.sort(key=lambda at: (-lowest(at), -misses(at), at))
+        elif body.sort == "calls":
+            positions.sort(key=lambda at: (-len(items[at].plan), at))
+        elif body.sort == "time":
+            positions.sort(key=lambda at: str(items[at].time or ""), reverse=True)
         page = positions[body.offset : body.offset + body.limit]
-        return schemas.RunsResponse(total=len(positions), runs=[_line(runs, at) for at in page])
+        lines = [_line(runs, at, by_id.get(items[at].id)) for at in page]
+        return schemas.RunsResponse(
+            total=len(positions), runs=lines, scoring=scoring, working=scoring == _WORKING
+        )
+
+    @in_thread
+    def misses(self, call: Call, body: schemas.ModelRequest) -> schemas.MissesResponse:
+        """Where the model is wrong on the runs of the file."""
+        scores, scoring = self._scores(call.service.models.find(body.model))
+        if scores is None or self._runs is None:
+            return schemas.MissesResponse(
+                scoring=scoring,
+                working=scoring == _WORKING,
+                runs=0,
+                steps=0,
+                metrics={},
+                causes={},
+                mistakes=[],
+                confusions=[],
+            )
+        return schemas.MissesResponse(
+            scoring="",
+            working=False,
+            runs=len(scores.by_id),
+            steps=len(scores.log),
+            metrics=scores.metrics,
+            causes=scores.causes,
+            confusions=scores.confusions,
+            mistakes=[
+                schemas.MissedStep(
+                    position=self._runs.positions[item.id],
+                    query=item.query,
+                    history=list(item.history),
+                    predicted=item.predicted,
+                    probability=item.probability,
+                    confidence=item.confidence,
+                    called=item.called,
+                )
+                for item in scores.mistakes
+            ],
+        )
+
+    @in_thread
+    def steps(self, call: Call, body: schemas.StepsRequest) -> schemas.StepsResponse:
+        """What a run called at each step, and what the model predicted there."""
+        scores, scoring = self._scores(call.service.models.find(body.model))
+        if scores is None or self._runs is None:
+            return schemas.StepsResponse(scoring=scoring, steps=[], working=scoring == _WORKING)
+        if body.position >= len(self._runs.demonstrations):
+            raise HTTPException(404, f"there are {len(self._runs.demonstrations)} runs, from 0")
+        steps = scores.steps(self._runs.demonstrations[body.position].id)
+        return schemas.StepsResponse(scoring="" if steps else _FAILED, steps=steps, working=False)
+
+    @in_thread
+    def tools(self, call: Call, body: schemas.ModelRequest) -> schemas.ToolsResponse:
+        """All tools: how often the runs call them, what fails, what follows, what they cost."""
+        model = call.service.models.find(body.model)
+        known = {tool.name: tool for tool in model.current.retriever.tools_[:-1]}
+        graph = self._of(model).graph(RunSelection())
+        follows = graph.followers()
+        lines = []
+        for name in dict.fromkeys([*graph.names[2:], *known]):
+            tool = known.get(name, Tool(name))
+            counts = graph.node(graph.names.index(name, 2)) if name in follows else None
+            after, share = follows.get(name, (None, 0.0))
+            lines.append(
+                schemas.ToolLine(
+                    tool=name,
+                    description=tool.description,
+                    calls=0 if counts is None else counts.calls,
+                    runs=0 if counts is None else counts.runs,
+                    errors=0 if counts is None else counts.errors,
+                    tokens=count_tokens(tool.to_dict()),
+                    next=after,
+                    share=share,
+                )
+            )
+        lines.sort(key=lambda line: (-line.calls, line.tool))
+        return schemas.ToolsResponse(tools=lines)
+
+    def _scores(self, model: ServedModel) -> tuple[Scores | None, str]:
+        """The scores of the runs, or why there are none."""
+        if self._scorer is None:
+            return None, "Start the studio with --data FILE to see how runs are ranked."
+        scores = self._scorer.of(model.current.retriever)
+        if isinstance(scores, Scores):
+            return scores, ""
+        return None, _WORKING if scores is None else scores
 
     @in_thread
     def run(self, call: Call) -> schemas.RunResponse:
@@ -234,32 +340,6 @@ class Studio:
         runs = self._runs
         return Examples(runs.demonstrations if runs is not None and runs.has_queries else ())
 
-    # -- labs ----------------------------------------------------------------------------------
-
-    @in_thread
-    def lab(self, call: Call, body: schemas.LabRequest) -> schemas.LabResponse:
-        """The runs of a lab."""
-        lab = self._labs()
-        name = lab.name(body.lab)
-        return schemas.LabResponse(labs=lab.store.labs(), lab=name, runs=lab.runs(name))
-
-    @in_thread
-    def report(self, call: Call, body: schemas.LabRequest) -> schemas.ReportResponse:
-        """The report of a lab as text and tables."""
-        lab = self._labs()
-        title, sections = lab.report(lab.name(body.lab))
-        return schemas.ReportResponse(title=title, sections=sections)
-
-    @in_thread
-    def compare(self, call: Call, body: schemas.CompareRequest) -> schemas.CompareResponse:
-        """Two runs of a lab side by side, and the steps that are ranked worst."""
-        return _compare(self._labs(), body)
-
-    def _labs(self) -> Lab:
-        if self._lab is None:
-            raise HTTPException(404, "no lab is shown; start with --lab FOLDER")
-        return self._lab
-
 
 @lru_cache(4)
 def _read_kept_plans(retriever: Model) -> Runs:
@@ -275,7 +355,7 @@ def _no_run_calls(tool: str) -> HTTPException:
     return HTTPException(404, f"none of these runs calls {tool[:80]!r}")
 
 
-def _line(runs: Runs, at: int) -> schemas.RunLine:
+def _line(runs: Runs, at: int, score: RunScore | None = None) -> schemas.RunLine:
     item = runs.demonstrations[at]
     tools = item.plan.tools
     return schemas.RunLine(
@@ -286,38 +366,6 @@ def _line(runs: Runs, at: int) -> schemas.RunLine:
         calls=len(tools),
         outcome=item.outcome,
         group=item.group,
-    )
-
-
-def _compare(lab: Lab, body: schemas.CompareRequest) -> schemas.CompareResponse:
-    name = lab.name(body.lab)
-    first, log = lab.find(name, body.first)
-    if body.second is None:
-        return schemas.CompareResponse(
-            first=metrics_of(first, log),
-            second=None,
-            difference=None,
-            reason="",
-            worst=worst_steps(log, lab.queries(name, first.dataset)),
-        )
-    second, other = lab.find(name, body.second)
-    difference, reason = None, ""
-    try:
-        comparison = compare(log, other, body.metric)
-        difference = schemas.LabDifference(
-            difference=round(comparison.difference, 6),
-            low=round(comparison.low, 6),
-            high=round(comparison.high, 6),
-            p_value=round(comparison.p_value, 6),
-            plans=comparison.plans,
-        )
-    except InputError as error:
-        reason = str(error)
-    queries = lab.queries(name, second.dataset)
-    return schemas.CompareResponse(
-        first=metrics_of(first, log),
-        second=metrics_of(second, other),
-        difference=difference,
-        reason=reason,
-        worst=worst_steps(other, queries, log if difference else None),
+        time=None if item.time is None else item.time.isoformat(timespec="seconds"),
+        score=score,
     )

@@ -91,6 +91,11 @@ class Runs:
         counts = Counter(run.group for run in self.demonstrations if run.group)
         return [group for group, _ in counts.most_common()]
 
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Where each run is, by its id."""
+        return {run.id: at for at, run in enumerate(self.demonstrations)}
+
     def find_matching(self, chosen: RunSelection) -> list[int]:
         """Positions of the runs that match."""
         if chosen == RunSelection():

@@ -10,8 +10,8 @@ from dtdr.data.demonstrations import Outcome
 from dtdr.serve.server.masks import MaskPolicy
 from dtdr.serve.server.schemas import ModelName, Object, Request, Response, StepRequest, ToolName
 from dtdr.serve.studio.graph import Edge, Loop, Node
-from dtdr.serve.studio.lab import LabRun, LabSection, Metrics, StepOfRun
 from dtdr.serve.studio.runs import ArgumentUse, Neighbour, RunSelection
+from dtdr.serve.studio.scores import Confusion, RunScore, StepScore
 
 
 class StudioModel(Response, kw_only=True):
@@ -33,7 +33,6 @@ class StudioAbout(Response, kw_only=True):
     data: Annotated[str, Meta(description="Name of the file of runs; empty without one.")]
     runs: int
     groups: Annotated[list[str], Meta(description="Of the runs, the largest first.")]
-    has_lab: bool
     may_learn: Annotated[bool, Meta(description="Whether a model may be changed from here.")]
     icl_methods: Annotated[dict[str, str], Meta(description="Ways to write a prompt.")]
 
@@ -85,6 +84,10 @@ class RunLine(Response, kw_only=True):
     calls: int
     outcome: Outcome
     group: str
+    time: Annotated[str | None, Meta(description="When the user asked.")]
+    score: Annotated[
+        RunScore | None, Meta(description="How its steps were ranked; null while that is unknown.")
+    ]
 
 
 class ParameterOfTool(Response, kw_only=True):
@@ -117,6 +120,13 @@ class RunsRequest(Request, kw_only=True):
     filter: Filter = field(default_factory=RunSelection)
     offset: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    sort: Annotated[
+        Literal["file", "rank", "calls", "time"],
+        Meta(description="Lowest rank first, most calls first, or latest first."),
+    ] = "file"
+    misses: Annotated[bool, Meta(description="Only runs with a step that was ranked wrong.")] = (
+        False
+    )
     model: ModelName = None
 
 
@@ -125,6 +135,8 @@ class RunsResponse(Response, kw_only=True):
 
     total: int
     runs: list[RunLine]
+    scoring: Annotated[str, Meta(description="Why runs have no score; else empty.")]
+    working: Annotated[bool, Meta(description="Whether they will have one soon.")]
 
 
 class RunResponse(Response, kw_only=True):
@@ -198,53 +210,68 @@ class PromptResponse(Response, kw_only=True):
     choices: Annotated[list[str], Meta(description="Names that the LLM may answer with.")]
 
 
-class LabRequest(Request, kw_only=True):
-    """A lab."""
+class ModelRequest(Request, kw_only=True):
+    """A model to ask about."""
 
-    lab: Annotated[str | None, Meta(description="The one that was run last, unless given.")] = None
-
-
-class LabResponse(Response, kw_only=True):
-    """The runs of a lab."""
-
-    labs: Annotated[list[str], Meta(description="The last one first.")]
-    lab: str
-    runs: list[LabRun]
+    model: ModelName = None
 
 
-class ReportResponse(Response, kw_only=True):
-    """The report of a lab as text and tables."""
+class MissedStep(Response, kw_only=True):
+    """A step whose best tool was not right."""
 
-    title: str
-    sections: list[LabSection]
-
-
-class CompareRequest(LabRequest, kw_only=True):
-    """Two runs of a lab, or one alone."""
-
-    first: Annotated[str, Meta(max_length=128, description="Key of a run.")]
-    second: Annotated[str, Meta(max_length=128)] | None = None
-    metric: Literal["mrr", "f1", "top1", "recall@5", "log_mrr"] = "mrr"
+    position: Annotated[int, Meta(description="Of the run.")]
+    query: str
+    history: list[str]
+    predicted: str
+    probability: float
+    confidence: float
+    called: str
 
 
-class LabDifference(Response, kw_only=True):
-    """How the second run differs from the first, by plans."""
+class MissesResponse(Response, kw_only=True):
+    """Where a model is wrong on the runs: the figures of ``dtdr evaluate --model``."""
 
-    difference: float
-    low: Annotated[float, Meta(description="Of the 95 % bootstrap interval.")]
-    high: float
-    p_value: Annotated[float, Meta(description="Two-sided, paired permutation test.")]
-    plans: int
-
-
-class CompareResponse(Response, kw_only=True):
-    """Two runs side by side."""
-
-    first: Metrics
-    second: Metrics | None
-    difference: LabDifference | None
-    reason: Annotated[str, Meta(description="Why there is no difference; else empty.")]
-    worst: Annotated[
-        list[StepOfRun],
-        Meta(description="Steps that the last named run ranks worst, or where it loses most."),
+    scoring: Annotated[str, Meta(description="Why there are no figures; else empty.")]
+    working: Annotated[bool, Meta(description="Whether there will be some soon.")]
+    runs: int
+    steps: int
+    metrics: Annotated[dict[str, float], Meta(description="Means over all steps.")]
+    causes: Annotated[
+        dict[str, int], Meta(description="Steps by why the next call of the log was not first.")
     ]
+    mistakes: Annotated[list[MissedStep], Meta(description="Most confident first; 50.")]
+    confusions: Annotated[list[Confusion], Meta(description="Most frequent first; 20.")]
+
+
+class StepsRequest(Request, kw_only=True):
+    """A run whose steps are compared with what a model predicts."""
+
+    position: Annotated[int, Meta(ge=0)]
+    model: ModelName = None
+
+
+class StepsResponse(Response, kw_only=True):
+    """The steps of a run, the end included."""
+
+    scoring: Annotated[str, Meta(description="Why there are no steps; else empty.")]
+    working: Annotated[bool, Meta(description="Whether there will be some soon.")]
+    steps: list[StepScore]
+
+
+class ToolLine(Response, kw_only=True):
+    """A tool in a list."""
+
+    tool: str
+    description: str
+    calls: int
+    runs: int
+    errors: int
+    tokens: Annotated[int, Meta(description="Of its definition in a prompt.")]
+    next: Annotated[str | None, Meta(description="What mostly follows; null for the end.")]
+    share: Annotated[float, Meta(description="How often that follows, of all that does.")]
+
+
+class ToolsResponse(Response, kw_only=True):
+    """All tools of the model and the runs, most calls first; never-called ones last."""
+
+    tools: list[ToolLine]

@@ -356,7 +356,7 @@ def main() -> None:
         Column("Load", "others", _two, numeric=True),
     ]
     title = (
-        f"POST /v1/rank, so many requests/s for {given.seconds:g} s, one worker, "
+        f"POST /v1/rank, N requests/s for {given.seconds:g} s, one worker, "
         f"{given.sessions:,} sessions open, {given.order}"
     )
     caption = (

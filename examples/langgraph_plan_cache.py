@@ -22,7 +22,7 @@ from langgraph.graph import END, START, StateGraph
 
 import dtdr
 from dtdr import ToolCall
-from dtdr.llm.backends import LLM, CannotScoreError, Completion, Decoding
+from dtdr.llm.backends import LLM, Completion, Decoding
 from dtdr.llm.planning import Filler, PlanCache
 from dtdr.llm.prompting import Prompt
 from dtdr.predict.arguments.values import resolve_references
@@ -64,10 +64,6 @@ class ChatModel(LLM):
 
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
         return Completion(self.model.invoke(prompt.text).text)
-
-    def score(self, prompt: Prompt, continuations: Any) -> list[float]:
-        """Chat models do not score texts."""
-        raise CannotScoreError("a chat model gives no log-likelihoods")
 
     def count_tokens(self, text: str) -> int:
         """About four characters a token."""

@@ -1,13 +1,12 @@
 """Checks that every LLM backend passes: ``run`` takes any backend."""
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.llm.backends import LLM, CannotScoreError, PromptTooLongError
+from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import Prompt
 
 PROMPT = Prompt("You name functions.", "Request: mail Ann.\nFunctions: send_mail, end", "Function:")
@@ -17,7 +16,7 @@ WITH_EXAMPLE = replace(PROMPT, example=("Request: wait.", "end"))
 CHOICES = ("send_mail", "send_mail_later", 'odd "name".x', "發郵件")
 
 
-def run(llm: LLM, *, context: int | None = None, scores: bool = True) -> None:
+def run(llm: LLM, *, context: int | None = None) -> None:
     """All checks; ``context`` is the model's, where there is one to exceed."""
     first = llm.complete(PROMPT, max_tokens=6)
     assert first.text == llm.complete(PROMPT, max_tokens=6).text
@@ -29,17 +28,6 @@ def run(llm: LLM, *, context: int | None = None, scores: bool = True) -> None:
         assert llm.complete(PROMPT, max_tokens=1, choices=[only]).text == only
     with pytest.raises(InputError, match="at least one choice"):
         llm.complete(PROMPT, max_tokens=1, choices=[])
-
-    if scores:
-        found = llm.score(PROMPT, CHOICES)
-        assert len(found) == len(CHOICES)
-        assert all(math.isfinite(value) and value <= 0 for value in found)
-        assert sum(map(math.exp, found)) <= 1 + 1e-6
-        again = llm.score(PROMPT, list(reversed(CHOICES)))
-        assert again == pytest.approx(list(reversed(found)), abs=0.05)
-    else:
-        with pytest.raises(CannotScoreError, match="likelihoods"):
-            llm.score(PROMPT, CHOICES)
 
     assert llm.count_tokens("") == 0
     assert 0 < llm.count_tokens("send mail") < llm.count_tokens("send mail to Ann and to Bob")

@@ -1,16 +1,15 @@
 """An LLM whose answers a test writes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from dtdr.llm.backends import LLM, CannotScoreError, Completion, Decoding, PromptTooLongError
+from dtdr.llm.backends import LLM, Completion, Decoding, PromptTooLongError
 from dtdr.llm.prompting import Prompt
 
 
 class ScriptedLLM(LLM):
     """Answers function selections from ``names`` in turn, fillings from ``arguments`` in turn.
 
-    ``likelihoods`` gives the score of each continuation; without it, the backend cannot score.
     A prompt of more than ``context`` words is too long.
     """
 
@@ -22,11 +21,9 @@ class ScriptedLLM(LLM):
         names: Sequence[str] = (),
         arguments: Sequence[str] = (),
         *,
-        likelihoods: Callable[[str], float] | None = None,
         context: int = 10**6,
     ) -> None:
         self.names, self.arguments = list(names), list(arguments)
-        self.likelihoods = likelihoods
         self.context = context
         self.prompts: list[Prompt] = []
         self.calls: list[dict] = []
@@ -44,16 +41,6 @@ class ScriptedLLM(LLM):
         answers = self.names if prompt.cue == "Next function:" else self.arguments
         text = answers.pop(0) if answers else ""
         return Completion(text, len(prompt.text.split()), 0, len(text.split()))
-
-    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
-        self._see(prompt)
-        if self.likelihoods is None:
-            raise CannotScoreError("no likelihoods")
-        return [self.likelihoods(text) for text in continuations]
-
-    @property
-    def can_score(self) -> bool:
-        return self.likelihoods is not None
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())

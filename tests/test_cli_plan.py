@@ -69,7 +69,7 @@ def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([QUERY, "--select", "fused"], "--select fused asks an LLM; name one with --llm"),
+        ([QUERY, "--select", "greedy"], "--select greedy asks an LLM; name one with --llm"),
         ([QUERY, "--fill", "both"], "--fill both asks an LLM; name one with --llm"),
         ([QUERY, "--fill", "learned"], "fit it again with dtdr fit"),
         ([" ", "--select", "retriever"], "query is empty"),

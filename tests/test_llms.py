@@ -30,16 +30,16 @@ def connect(server, **options) -> OpenAIServer:
 
 def test_an_openai_server_passes_the_battery(server):
     with connect(server) as llm:
-        llm_battery.run(llm, context=server.context, scores=False)
+        llm_battery.run(llm, context=server.context)
 
 
 def test_recording_and_replay_pass_the_battery(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     with Recorder(connect(server), path) as llm:
-        llm_battery.run(llm, context=server.context, scores=False)
+        llm_battery.run(llm, context=server.context)
     asked = len(server.requests)
     with Recorder(connect(server), path) as llm:
-        llm_battery.run(llm, context=server.context, scores=False)
+        llm_battery.run(llm, context=server.context)
     assert len(server.requests) == asked
 
 
@@ -205,13 +205,13 @@ def test_a_server_that_does_not_say_what_it_is_yet_is_asked_again_later(server, 
     with pytest.raises(LLMError, match=str(status)):
         llm.count_tokens("x")
     assert llm.count_tokens("four") == 1
-    assert not llm.can_score
+    assert not llm.is_llama_cpp
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
 def test_a_server_without_llama_cpps_page_is_another_one(server, status):
     server.pages = [status]
-    assert not connect(server, tries=1).can_score
+    assert not connect(server, tries=1).is_llama_cpp
 
 
 def test_models_are_told_not_to_think_where_the_server_takes_that(server):

@@ -9,7 +9,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
-from dtdr.llm.planning import Fusion, Planner, Selector
+from dtdr.llm.planning import Planner, Selector
 from dtdr.llm.prompting import METHODS, Examples, SelectionPrompts
 from dtdr.predict import create
 from dtdr.predict.model import END_TOOL
@@ -111,11 +111,9 @@ def test_calls_without_arguments_are_no_loop_where_none_are_filled(retriever):
     assert (result.stopped, len(result.plan)) == ("end", 6)
 
 
-@pytest.mark.parametrize("select", ["constrained", "fused", "auto"])
-def test_the_llm_is_not_asked_to_choose_among_one(retriever, select):
-    llm = ScriptedLLM(likelihoods=len)
-    selector = Selector(select, confidence=1.0)
-    step = make(retriever, llm, select=selector, mask=Selection(top_k=1)).select(
+def test_the_llm_is_not_asked_to_choose_among_one(retriever):
+    llm = ScriptedLLM()
+    step = make(retriever, llm, select="constrained", mask=Selection(top_k=1)).select(
         QUERY, [], retriever.rank(QUERY)
     )
     assert step.selected.tool == retriever.rank(QUERY).best
@@ -185,7 +183,7 @@ def test_the_retriever_alone_needs_no_llm(retriever):
     ("options", "said"),
     [
         ({"icl": "firm"}, "unknown ICL method"),
-        ({"select": "dice"}, "unknown selection method 'dice'; choose one of auto"),
+        ({"select": "dice"}, "unknown selection method 'dice'; choose one of constrained"),
         ({"max_steps": 0}, "at least 1"),
     ],
 )
@@ -200,10 +198,10 @@ RANKING = Ranking(("ping", "send_mail", "end"), np.array([0.6, 0.3, 0.1]))
 WRITER = SelectionPrompts((*small_data.TOOLS, Tool("ping"), END_TOOL), icl="hard")
 
 
-def select(llm, method, ranking=RANKING, **options):
+def select(llm, method, ranking=RANKING):
     shown = ranking.select(top_k=2)
     prompt = WRITER.prompt(QUERY, [], shown)
-    return Selector(method, **options).select(llm, WRITER, prompt, ranking, shown)
+    return Selector(method).select(llm, WRITER, prompt, ranking, shown)
 
 
 def test_greedy_writes_no_more_than_the_longest_name_and_masked_names_are_wrong():
@@ -218,28 +216,6 @@ def test_constrained_may_only_choose_what_is_shown():
     llm = ScriptedLLM(["send_mail"])
     assert select(llm, "constrained").tool == "send_mail"
     assert llm.calls[0]["choices"] == ("ping", "send_mail")
-
-
-def test_fused_weighs_the_llm_against_the_retriever():
-    def likes_mail(text: str) -> float:
-        return -0.5 if text == "send_mail" else -1.0
-
-    llm = ScriptedLLM(likelihoods=likes_mail)
-    assert select(llm, "fused", fusion=Fusion(weight=0)).tool == "send_mail"
-    assert select(llm, "fused", fusion=Fusion(weight=5)).tool == "ping"
-    assert select(llm, "fused", fusion=Fusion(1.0, temperature=0.1)).tool == "send_mail"
-    found = select(llm, "fused")
-    assert found.likelihoods == (-1.0, -0.5)
-
-
-def test_auto_asks_only_below_the_confidence():
-    llm = ScriptedLLM(["send_mail"])
-    sure = select(llm, "auto", confidence=0.5)
-    assert (sure.tool, sure.outcome, sure.llm_calls) == ("ping", "retriever", 0)
-    unsure = select(llm, "auto", confidence=0.7)
-    assert (unsure.tool, unsure.outcome, unsure.llm_calls) == ("send_mail", "exact", 1)
-    scored = select(ScriptedLLM(likelihoods=len), "auto", confidence=0.7)
-    assert scored.outcome == "scored"
 
 
 def test_a_mask_without_arguments_suits_the_retriever():

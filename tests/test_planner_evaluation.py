@@ -2,30 +2,24 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dtdr.errors import InputError
 from dtdr.evaluate.planning import (
     choose_plans,
     choose_steps,
-    confidence_for,
-    confidence_worth,
     costs,
     function_selection_accuracy,
     invalid_name_rate,
     read_planning_log,
-    reselect,
     run_plans,
     run_selections,
     success_rate,
     too_long_rate,
-    tune,
 )
 from dtdr.evaluate.planning.planning_metrics import similar_arguments, similar_texts
 from dtdr.evaluate.statistics import proportion
 from dtdr.llm.backends import LLMError
-from dtdr.llm.planning import Fusion, Planner
+from dtdr.llm.planning import Planner
 from dtdr.predict import create
 from dtdr.rankers.selection import Selection
 from tests import small_data
@@ -335,82 +329,6 @@ def test_the_interval_is_wilsons():
     assert (found.low, found.high) == pytest.approx((0.5958, 0.9821), abs=1e-4)
     assert proportion([True] * 5).high == pytest.approx(1)
     assert math.isnan(proportion([]).value)
-
-
-def record(likelihoods, probabilities, acceptable="a"):
-    return {
-        "selected": "a",
-        "acceptable": [acceptable],
-        "candidates": ["a", "b"],
-        "likelihoods": likelihoods,
-        "probabilities": probabilities,
-    }
-
-
-def test_tuning_trusts_whoever_is_right():
-    retriever_right = [record([-3.0, -1.0], [0.9, 0.1])] * 5
-    llm_right = [record([-1.0, -3.0], [0.1, 0.9])] * 5
-    assert all(reselect(item, tune(retriever_right)) == "a" for item in retriever_right)
-    assert tune(llm_right).weight == 0
-    assert reselect(llm_right[0], Fusion(8.0)) == "b"
-    with pytest.raises(InputError, match="no step of this run was scored"):
-        tune([record([], [])])
-
-
-@pytest.mark.parametrize("budget", [0.0, 0.25, 0.5, 1.0])
-def test_the_confidence_for_a_budget_keeps_to_it(budget):
-    confidences = [0.1, 0.5, 0.5, 0.5, 0.7, 0.8, 0.9, 0.95]
-    threshold = confidence_for(confidences, budget)
-    asked = sum(value < threshold for value in confidences) / len(confidences)
-    assert asked <= budget
-    with pytest.raises(InputError):
-        confidence_for([], budget)
-    with pytest.raises(InputError):
-        confidence_for(confidences, 1.5)
-
-
-def step(confidence, *, llm_right, retriever_right):
-    found = record([-1.0, -9.0] if llm_right else [-9.0, -1.0], [0.5, 0.5])
-    return found | {"confidence": confidence, "best": "a" if retriever_right else "b"}
-
-
-def test_the_llm_is_asked_no_more_often_than_it_helps():
-    helps = [step(0.2, llm_right=True, retriever_right=False)]
-    same = [step(0.4, llm_right=True, retriever_right=True)]
-    hurts = [step(0.1, llm_right=False, retriever_right=True)]
-    llm_alone = Fusion(0)
-    assert confidence_worth(helps + same, llm_alone, 0.6) == 0.4
-    assert confidence_worth(same, llm_alone, 0.6) == 0.0
-    assert confidence_worth(hurts, llm_alone, 0.6) == 0.0
-    assert confidence_worth(helps, llm_alone, 0.6) == 0.6
-    assert confidence_worth(helps, llm_alone, 0.2) == 0.0
-    # One loss and then two gains: all of it is worth it.
-    assert confidence_worth(hurts + helps + helps + same, llm_alone, 0.6) == 0.4
-    assert confidence_worth([], llm_alone, 0.6) == 0.0
-
-
-@given(
-    st.lists(
-        st.builds(
-            step,
-            st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.8]),
-            llm_right=st.booleans(),
-            retriever_right=st.booleans(),
-        )
-    ),
-    st.sampled_from([0.0, 0.2, 0.4, 1.0]),
-)
-def test_a_confidence_that_is_worth_it_loses_no_right_tool(records, most):
-    def right(confidence):
-        return sum(
-            (reselect(item, Fusion(0)) if item["confidence"] < confidence else item["best"])
-            in item["acceptable"]
-            for item in records
-        )
-
-    found = confidence_worth(records, Fusion(0), most)
-    assert found <= most
-    assert right(found) >= right(most)
 
 
 def test_logs_are_plain_json_without_folders(retriever, tmp_path):

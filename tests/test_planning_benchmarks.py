@@ -14,10 +14,6 @@ RUNS = {
     "step_time": ["--retriever", "dr", "--steps", "2", "--cold-steps", "1", "--icl", "hard,none"],
     "filling": ["--calls", "3"],
     "success": ["--plans", "2", "--cells", "hard:dr:retriever:both,none:dr:constrained"],
-    "selection": [
-        *("--icl", "hard", "--retrievers", "dr,random"),
-        *("--steps", "10", "--tuning-steps", "8"),
-    ],
 }
 
 
@@ -32,14 +28,10 @@ def test_a_planning_benchmark_prints_its_table(name, monkeypatch, tmp_path, caps
     monkeypatch.chdir(tmp_path)  # answers are recorded in runs/
     import common
 
-    monkeypatch.setattr(common, "create_llm", lambda *_, **__: ScriptedLLM(likelihoods=_likelihood))
+    monkeypatch.setattr(common, "create_llm", lambda *_, **__: ScriptedLLM())
     options = ["--llm", "gguf:none.gguf", "--dataset", "bundled", *RUNS[name]]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *options])
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert any(set(line.strip()) == {"─"} for line in lines)
     assert all(len(line) <= 100 for line in lines)
-
-
-def _likelihood(name: str) -> float:
-    return -1.0 - len(name) / 50

@@ -104,7 +104,7 @@ def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
 
 
 def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
-    """A model ranks in its own threads; another answers meanwhile."""
+    """What may take long is done in a model's own threads; another model answers meanwhile."""
     import threading
 
     entered, release = threading.Event(), threading.Event()
@@ -121,7 +121,7 @@ def test_a_slow_encoder_holds_up_no_other_model(fitted, tmp_path):
         slow.current.retriever.ranker.score_all = wait
         with concurrent.futures.ThreadPoolExecutor() as pool:
             pending = pool.submit(
-                httpx2.post, f"{served.url}/v1/rank", json={"query": QUERY, "model": "slow"}
+                httpx2.post, f"{served.url}/v1/rank", json={"query": QUERY * 100, "model": "slow"}
             )
             assert entered.wait(30)
             assert served.post("/v1/rank", {"query": QUERY, "model": "fast"}).status_code == 200

@@ -79,33 +79,47 @@ def test_plans_and_calls_are_made_and_written_in_a_thread(planning, watch, kind,
     assert not any(loops)
 
 
+def test_a_short_step_is_ranked_at_once(planning, watch):
+    session = open_session(planning)
+    loops = watch(Ranking, "__init__")
+    for path, body in (
+        ("/v1/rank", {"query": QUERY}),
+        ("/v1/rank", {"query": QUERY, "history": ["read_file"] * 10}),
+        (f"{session}/rank", {}),
+        (f"{session}/call", {"tools": ["read_file"], "rank": {}}),
+    ):
+        assert planning.post(path, body).is_success
+    assert len(loops) >= 4
+    assert all(loops)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/rank", {"query": QUERY}),
+        ("/v1/rank", {"query": LONG}),
         ("/v1/rank", {"query": QUERY, "history": CALLS}),
+        ("/v1/rank", {"query": QUERY, "history": ["read_file"] * 900}),
         ("/v1/rank/batch", {"steps": [{"query": QUERY}]}),
         ("/v1/explain", {"query": QUERY}),
         ("/v1/search", {"text": "mail", "query": QUERY}),
         ("/v1/search", {"text": LONG}),
         ("/v1/surprise", {"query": QUERY, "call": "read_file"}),
-        ("/v1/sessions", {"query": QUERY, "rank": {}}),
+        ("/v1/sessions", {"query": LONG, "rank": {}}),
     ],
 )
-def test_no_step_is_ranked_in_the_event_loop(planning, watch, path, body):
+def test_what_may_take_long_is_not_done_in_the_event_loop(planning, watch, path, body):
     loops = watch(Ranking, "__init__")
     assert planning.post(path, body).is_success
     assert loops
     assert not any(loops)
 
 
-def test_a_session_ranks_in_a_thread(planning, watch):
+def test_a_long_session_ranks_in_a_thread(planning, watch):
     path = open_session(planning)
     loops = watch(Ranking, "__init__")
-    planning.post(f"{path}/rank", {})
-    planning.post(f"{path}/call", {"tools": ["read_file"], "rank": {}})
     planning.post(f"{path}/call", {"tools": CALLS, "rank": {}})
-    assert len(loops) >= 3
+    planning.post(f"{path}/rank", {})
+    assert len(loops) >= 2
     assert not any(loops)
 
 

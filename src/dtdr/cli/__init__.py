@@ -43,7 +43,6 @@ _COMMANDS = {
     "erase": ("erase", "erase"),
     "advise": ("advise", "advise"),
     "plan": ("plan", "plan"),
-    "tune": ("tune", "tune"),
     "mcp": ("mcp", "mcp"),
     "serve": ("serve", "serve"),
     "learn": ("learn", "learn"),

@@ -31,8 +31,6 @@ def plan(
     top: planning.TOP = None,
     threshold: planning.THRESHOLD = None,
     coverage: planning.COVERAGE = None,
-    weight: Annotated[float, typer.Option(min=0)] = 1.0,
-    confidence: Annotated[float, typer.Option(min=0, max=1)] = 0.9,
     max_steps: Annotated[int, typer.Option(min=1)] = 20,
     record: Path | None = None,
     llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
@@ -52,8 +50,6 @@ def plan(
             the model learned whole plans, else retriever.
         fill: Who fills parameters. Default: both, if there are learned arguments and an LLM.
         min_probability (P): With --fill both, ask the LLM for values that are less probable.
-        weight (λ): Weight of the retriever in fused.
-        confidence (P): In auto, ask the LLM only if the retriever is less sure.
         max_steps (N): Maximum number of calls.
         record (FILE): Record the LLM's answers, for replay:FILE.
     """
@@ -65,7 +61,7 @@ def plan(
     from contextlib import nullcontext
 
     from dtdr.api import load
-    from dtdr.llm.planning import Fusion, Planner, Selector
+    from dtdr.llm.planning import Planner
 
     mask = planning.make_selection(top, threshold, coverage)
     retriever = load(model)
@@ -81,7 +77,7 @@ def plan(
             backend,
             icl=icl,
             layout=layout,
-            select=select and Selector(select, fusion=Fusion(weight), confidence=confidence),
+            select=select,
             fill=fill,
             min_probability=min_probability,
             mask=mask,

@@ -1,4 +1,4 @@
-"""Options that ``dtdr plan``, ``tune`` and ``advise`` share."""
+"""Options that ``dtdr plan`` and ``dtdr advise`` share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Icl = Literal[
     "cached",
     "cached-weighted",
 ]
-Select = Literal["greedy", "constrained", "fused", "retriever", "auto", "plan"]
+Select = Literal["greedy", "constrained", "retriever", "plan"]
 Fill = Literal["both", "learned", "llm", "none"]
 
 MODEL = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]

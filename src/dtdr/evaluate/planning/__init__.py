@@ -15,23 +15,18 @@ from dtdr.evaluate.planning.planning_metrics import (
     too_long_rate,
 )
 from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
-from dtdr.evaluate.planning.tuning import confidence_for, confidence_worth, reselect, tune
 
 __all__ = [
     "PlanningLog",
     "choose_plans",
     "choose_steps",
-    "confidence_for",
-    "confidence_worth",
     "costs",
     "function_selection_accuracy",
     "hold_out",
     "invalid_name_rate",
     "read_planning_log",
-    "reselect",
     "run_plans",
     "run_selections",
     "success_rate",
     "too_long_rate",
-    "tune",
 ]

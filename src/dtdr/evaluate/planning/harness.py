@@ -7,7 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,6 @@ def run_selections(
                     "probabilities": [
                         round(ranking.probability(name), 6) for name in chosen.candidates
                     ],
-                    "likelihoods": [round(value, 6) for value in chosen.likelihoods],
                     "constant_tokens": made.constant_tokens,
                     "variable_tokens": made.variable_tokens,
                     "llm_calls": made.llm_calls,
@@ -229,8 +228,6 @@ def _header(
         icl=planner.prompts.method.name,
         select={
             "method": selector.method,
-            **asdict(selector.fusion),
-            "confidence": selector.confidence,
             **({} if planner.layout == LAYOUTS[0] else {"layout": planner.layout}),
         },
         mask={"top_k": None, "threshold": None, "coverage": None} | planner.mask.bounds,

@@ -33,7 +33,7 @@ class PlanningHeader:
         retriever: its name and ``parameters``.
         llm: name of the backend, without its folder, or an empty text.
         icl: the ICL method.
-        select: the selection method, with ``weight``, ``temperature`` and ``confidence``.
+        select: the selection method, and the layout of prompts unless it is the default.
         mask: which tools counted as retrieved.
         seed: of the examples in the prompt.
         versions: of Python and of the packages that a result depends on.

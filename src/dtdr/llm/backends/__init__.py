@@ -10,7 +10,6 @@ from dtdr.data.registry import Registry
 from dtdr.errors import InputError
 from dtdr.llm.backends.backend import (
     LLM,
-    CannotScoreError,
     Completion,
     Decoding,
     LLMError,
@@ -81,7 +80,6 @@ def create(name: str, *, record: str | Path | None = None, **parameters: Any) ->
 __all__ = [
     "KINDS",
     "LLM",
-    "CannotScoreError",
     "Completion",
     "Decoding",
     "LLMError",

@@ -19,10 +19,6 @@ class PromptTooLongError(LLMError):
     """The prompt exceeds the model's context."""
 
 
-class CannotScoreError(LLMError):
-    """The backend gives no log-likelihoods of given texts."""
-
-
 @dataclass(frozen=True, slots=True)
 class Completion:
     """What an LLM wrote.
@@ -101,26 +97,8 @@ class LLM(ABC):
         """As ``complete``."""
 
     @abstractmethod
-    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
-        """Natural logarithm of each text's probability as the whole answer, its end included.
-
-        A text that is less than e^-12 times as probable as the best may count as that
-        (``dtdr.llm.backends.tree.NEGLIGIBLE``).
-
-        Raises:
-            CannotScoreError: the backend cannot do this.
-            PromptTooLongError: the prompt exceeds the model's context.
-            LLMError: there was no usable answer, after retries where they can help.
-        """
-
-    @abstractmethod
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, without a chat template."""
-
-    @property
-    def can_score(self) -> bool:
-        """Whether ``score`` works."""
-        return True
 
     def forget(self) -> None:  # noqa: B027  # a backend without a cache has nothing to forget
         """Drop what is cached of earlier prompts, to time a step cold."""

@@ -1,4 +1,4 @@
-"""``replay:file``: answers recorded from another backend, for tests and for scoring again."""
+"""``replay:file``: answers recorded from another backend, for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,12 +47,6 @@ class _Recording(LLM):
         )
         return Completion(**answer)
 
-    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
-        """See ``LLM.score``."""
-        texts = list(continuations)
-        answer = self._answer("score", prompt, texts, lambda llm: llm.score(prompt, texts))
-        return [float(value) for value in answer]
-
     def count_tokens(self, text: str) -> int:
         """See ``LLM.count_tokens``."""
         return int(self._answer("count", text, None, lambda llm: llm.count_tokens(text)))
@@ -87,12 +81,6 @@ class Replay(_Recording):
         self.name = f"replay:{path}"
         self._path = Path(path)
         self.recorded, self._answers = _read(self._path)
-        self._scored = any(isinstance(answer, list) for answer in self._answers.values())
-
-    @property
-    def can_score(self) -> bool:
-        """Whether scores were recorded."""
-        return self._scored
 
     def _add(self, kind: str, key: str, ask: Callable[[LLM], Any]) -> None:
         raise LLMError(
@@ -135,11 +123,6 @@ class Recorder(_Recording):
         if not is_continued:
             header = {"format": FORMAT, "format_version": FORMAT_VERSION, "model": llm.name}
             self._write(header)
-
-    @property
-    def can_score(self) -> bool:
-        """Whether the backend scores texts."""
-        return self._llm.can_score
 
     def forget(self) -> None:
         """See ``LLM.forget``."""

@@ -5,21 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 from dtdr.errors import InputError
-from dtdr.llm.backends.backend import LLM, CannotScoreError, Completion, Decoding, LLMError
+from dtdr.llm.backends.backend import LLM, Completion, Decoding, LLMError
 from dtdr.llm.backends.http import OPENAI_HOST, GaveUpError, JsonClient, RefusedError
-from dtdr.llm.backends.tree import (
-    NO_TOKEN,
-    Enough,
-    NextTokens,
-    Tree,
-    get_object,
-    likelihoods,
-    most_probable,
-)
 from dtdr.llm.prompting import Prompt
 from dtdr.rankers.selection import count_tokens
 
@@ -27,9 +17,8 @@ from dtdr.rankers.selection import count_tokens
 class OpenAIServer(LLM):
     """A server with OpenAI's chat completions API.
 
-    A choice among given names is made token by token along the names where the server is
-    llama.cpp's, and with a JSON schema elsewhere; the form of other answers is held by a grammar
-    there, and by a schema elsewhere. Only llama.cpp's server scores given texts.
+    A choice among given names, and the form of other answers, is fixed by a grammar on llama.cpp's
+    server and by a JSON schema elsewhere.
 
     Args:
         model: the model's name on the server.
@@ -72,16 +61,15 @@ class OpenAIServer(LLM):
         self._reuse = True
         self._takes_schemas = True
         self._may_think = self._client.host == OPENAI_HOST  # takes no field that it does not know
-        self._end = NO_TOKEN
-        self._answers: dict[str, tuple[int, ...]] = {}
 
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
         if not self.is_llama_cpp:
             return self._chat(prompt, decoding)
-        if decoding.choices is not None:
-            return self._choose(prompt, decoding.choices)
         body = {"n_predict": decoding.max_tokens, "stop": list(decoding.stop)}
-        if decoding.form is not None:
+        if decoding.choices is not None:
+            body["n_predict"] = _longest(decoding.choices)
+            body["grammar"] = choice_grammar(decoding.choices)
+        elif decoding.form is not None:
             body["grammar"] = decoding.form.grammar
         answer = self._native(self._apply_template(prompt), body)
         return Completion(
@@ -91,27 +79,15 @@ class OpenAIServer(LLM):
             answer.get("tokens_predicted"),
         )
 
-    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
-        """See ``LLM.score``; one short request for each token, shared where texts begin alike."""
-        if not self.is_llama_cpp:
-            raise CannotScoreError(
-                f"the server at {self._client.host} gives no likelihoods of given texts; use "
-                "select greedy or constrained, a gguf: model, or a llama.cpp server"
-            )
-        if not continuations:
-            return []
-        return likelihoods(self._tree(continuations), self._next_tokens(prompt, all))
-
     def count_tokens(self, text: str) -> int:
         """Tokens of a text; estimated from its bytes where the server has no tokenizer to ask."""
         if not self.is_llama_cpp:
             return count_tokens(text)
-        return len(self._tokens(text))
-
-    @property
-    def can_score(self) -> bool:
-        """Only llama.cpp's server scores texts."""
-        return self.is_llama_cpp
+        options = {"content": text, "add_special": False, "parse_special": False}
+        tokens = self._post_root("/tokenize", options).get("tokens")
+        if not isinstance(tokens, list):
+            raise LLMError(f"the server at {self._client.host} could not count tokens")
+        return len(tokens)
 
     def close(self) -> None:
         """Close the connections."""
@@ -124,7 +100,7 @@ class OpenAIServer(LLM):
 
     @property
     def is_llama_cpp(self) -> bool:
-        """Whether the server is llama.cpp's, which scores texts and takes grammars; asked once."""
+        """Whether the server is llama.cpp's, which takes grammars and counts tokens; asked once."""
         with self._dialect_lock:
             if self._dialect is None:
                 try:
@@ -134,55 +110,10 @@ class OpenAIServer(LLM):
                         raise
                     properties = {}
                 native = "default_generation_settings" in properties
-                if native and _text(properties.get("eos_token")):
-                    self._end = self._tokens(properties["eos_token"], prompt=True)[-1]
                 self._dialect = self.counts_exactly = native
             return self._dialect
 
-    def _choose(self, prompt: Prompt, choices: Sequence[str]) -> Completion:
-        next_tokens = self._next_tokens(prompt, any)
-        chosen = most_probable(self._tree(choices), next_tokens)
-        if not next_tokens.requests:
-            next_tokens((), ())  # one choice: asked all the same, to notice a prompt too long
-        return Completion(
-            choices[chosen],
-            next_tokens.prompt_tokens,
-            next_tokens.cached_tokens,
-            next_tokens.requests,
-        )
-
-    def _next_tokens(self, prompt: Prompt, enough: Enough) -> NextTokens:
-        tokens = self._tokens(self._apply_template(prompt), prompt=True)
-        return NextTokens(self._native, tokens, self._line_break[-1], enough)
-
-    def _tree(self, texts: Sequence[str]) -> Tree:
-        return Tree.of((*self._answer_tokens(text), self._end) for text in texts)
-
-    @cached_property
-    def _line_break(self) -> list[int]:
-        return self._tokens("\n")
-
-    def _answer_tokens(self, text: str) -> tuple[int, ...]:
-        """Tokens of a text at the beginning of an answer, which follows a line break."""
-        if text not in self._answers:
-            tokens = self._tokens("\n" + text)
-            split = len(self._line_break)
-            # Where the break and the text melt into one token, the text is taken alone.
-            alone = tokens[:split] == self._line_break
-            self._answers[text] = tuple(tokens[split:] if alone else self._tokens(text))
-        return self._answers[text]
-
-    def _tokens(self, text: str, *, prompt: bool = False) -> list[int]:
-        """Tokens of plain text, or of a whole prompt with its control tokens."""
-        answer = self._post_root(
-            "/tokenize", {"content": text, "add_special": prompt, "parse_special": prompt}
-        )
-        tokens = answer.get("tokens")
-        if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens):
-            raise LLMError(f"the server at {self._client.host} could not count tokens")
-        return tokens
-
-    def _native(self, text: str | Sequence[int], body: dict[str, Any]) -> dict[str, Any]:
+    def _native(self, text: str, body: dict[str, Any]) -> dict[str, Any]:
         reuse, self._reuse = self._reuse, True
         with self._turns:
             return self._post_root(
@@ -280,6 +211,17 @@ def _longest(choices: Sequence[str]) -> int:
 def _text(value: object) -> str:
     """The text that a server sent; half a character, where it cut one, becomes a question mark."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def choice_grammar(choices: Sequence[str]) -> str:
+    """The GBNF of an answer that is one of the choices."""
+    return "root ::= " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+
+
+def get_object(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object under a name of a server's answer; an empty one if there is none."""
+    value = answer.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def choice_schema(choices: Sequence[str]) -> dict[str, Any]:

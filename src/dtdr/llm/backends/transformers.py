@@ -74,7 +74,7 @@ class TransformersLLM(LLM):
     def _complete(self, prompt: Prompt, decoding: Decoding) -> Completion:
         ids = self._ids(prompt)
         if decoding.choices is not None:
-            scores = self.score(prompt, decoding.choices)
+            scores = self._score_all(ids, decoding.choices)
             best = decoding.choices[max(range(len(scores)), key=scores.__getitem__)]
             return Completion(best, len(ids), 0, len(self._encode(best)) + 1)
         self._check(len(ids) + decoding.max_tokens)
@@ -95,10 +95,9 @@ class TransformersLLM(LLM):
             text = text.partition(ending)[0]
         return Completion(text, len(ids), 0, len(written))
 
-    def score(self, prompt: Prompt, continuations: Sequence[str]) -> list[float]:
-        """See ``LLM.score``."""
-        ids = self._ids(prompt)
-        answers = [[*self._encode(text), self._end] for text in continuations]
+    def _score_all(self, ids: list[int], choices: Sequence[str]) -> list[float]:
+        """Log-probability of each choice as the whole answer, its end included."""
+        answers = [[*self._encode(text), self._end] for text in choices]
         self._check(len(ids) + max((len(answer) for answer in answers), default=0))
         scores: list[float] = []
         for start in range(0, len(answers), self._batch_size):

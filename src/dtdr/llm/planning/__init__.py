@@ -4,14 +4,13 @@ from dtdr.llm.planning.cache import CacheStatistics, PlanCache
 from dtdr.llm.planning.filling import FilledParameters, Filler, fill
 from dtdr.llm.planning.planner import Planner
 from dtdr.llm.planning.results import PlannedStep, PlanResult
-from dtdr.llm.planning.selector import METHODS, Fusion, Selected, Selector
+from dtdr.llm.planning.selector import METHODS, Selected, Selector
 
 __all__ = [
     "METHODS",
     "CacheStatistics",
     "FilledParameters",
     "Filler",
-    "Fusion",
     "PlanCache",
     "PlanResult",
     "PlannedStep",

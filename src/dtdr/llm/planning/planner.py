@@ -53,7 +53,7 @@ class Planner:
             With ``select="plan"`` it is asked once, for what is unknown in the whole plan.
         icl: how the ranking is written into the prompt; see ``dtdr.llm.prompting.METHODS``.
         layout: of the prompts; see ``dtdr.llm.prompting.LAYOUTS``.
-        select: a selection method's name, or a ``Selector``. Default: ``constrained`` with an LLM,
+        select: a selection method's name. Default: ``constrained`` with an LLM,
             without one ``plan`` where whole plans were learned, else ``retriever``.
         mask: which tools count as retrieved.
         demonstrations: for the example in each prompt; without them there is none.
@@ -77,7 +77,7 @@ class Planner:
         *,
         icl: str = DEFAULT_ICL,
         layout: str = LAYOUTS[0],
-        select: str | Selector | None = None,
+        select: str | None = None,
         mask: Selection | None = None,
         demonstrations: Iterable[Demonstration] = (),
         fill: str | None = None,
@@ -93,8 +93,8 @@ class Planner:
         if select is None:
             alone = "retriever" if retriever.plans_ is None else "plan"
             select = alone if llm is None else DEFAULT_SELECT
-        self.selector = select if isinstance(select, Selector) else Selector(select)
-        if llm is None and self.selector.method not in ("retriever", "plan"):
+        self.selector = Selector(select)
+        if llm is None and self.selector.asks:
             raise InputError(
                 f"select {self.selector.method!r} asks an LLM; give one, or select retriever"
             )

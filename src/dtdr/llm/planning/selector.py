@@ -1,8 +1,7 @@
-"""Selecting the next function: by the LLM, by the retriever, or by both."""
+"""Selecting the next function: by the LLM or by the retriever."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +12,7 @@ from dtdr.llm.prompting import Prompt, SelectionPrompts
 from dtdr.llm.prompting.choice import read_choice
 from dtdr.rankers.ranking import Ranking
 
-METHODS = ("greedy", "constrained", "fused", "retriever", "auto", "plan")
+METHODS = ("greedy", "constrained", "retriever", "plan")
 """Selection methods by the names that users type."""
 
 DEFAULT = "constrained"
@@ -25,43 +24,14 @@ Outcome = Literal[
     "unlisted",
     "invalid",
     "empty",
-    "scored",
     "single",
     "retriever",
     "plan",
     "too long",
 ]
-"""How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), or that
-candidates were scored, that there was but one, that the retriever or a whole plan of its decided,
-or that the prompt exceeded the context."""
-
-LOWEST_PROBABILITY = 1e-6
-"""Stands for the retriever's probability 0 in ``fused``: what a run log's decimals tell apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """How LLM and retriever are added up (``fused``).
-
-    A candidate's score is its log-likelihood under the LLM divided by ``temperature``, plus
-    ``weight`` (λ) times its log-probability under the retriever. Choose both with
-    ``dtdr.evaluate.planning.tune`` on held-out training plans.
-    """
-
-    weight: float = 1.0
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.weight >= 0 or not self.temperature > 0:
-            raise InputError("a fusion needs a weight of at least 0 and a temperature above 0")
-
-    def scores(self, likelihoods: Sequence[float], probabilities: Sequence[float]) -> list[float]:
-        """One score a candidate."""
-        return [
-            likelihood / self.temperature
-            + self.weight * math.log(max(probability, LOWEST_PROBABILITY))
-            for likelihood, probability in zip(likelihoods, probabilities, strict=True)
-        ]
+"""How a selection came about: how clearly the LLM named a tool (see ``prompting.choice``), that
+there was but one candidate, that the retriever or a whole plan of its decided, or that the prompt
+exceeded the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +43,6 @@ class Selected:
         outcome: how it came about.
         answer: what the LLM wrote, or an empty text.
         candidates: names it could choose from.
-        likelihoods: log-likelihood of each candidate, where they were scored; 0 of the only one.
         llm_calls: selections for which the LLM was asked: 0 or 1.
         prompt_tokens: tokens of the prompt as the backend counts them; None where not told.
     """
@@ -82,7 +51,6 @@ class Selected:
     outcome: Outcome
     answer: str = ""
     candidates: tuple[str, ...] = ()
-    likelihoods: tuple[float, ...] = ()
     llm_calls: int = 0
     prompt_tokens: int | None = None
 
@@ -93,41 +61,28 @@ class Selector:
     - ``greedy`` (the paper): the LLM writes freely, at most as long as the longest tool name; a
       name that is not listed is wrong.
     - ``constrained``: the answer is always a listed tool.
-    - ``fused``: see ``Fusion``; the backend must score texts.
     - ``retriever``: the best of the ranking; the LLM is not asked.
     - ``plan``: the calls of the most probable whole plan, one after the other (the planner follows
       it); as ``retriever`` at single steps.
-    - ``auto``: the ranking's best where its confidence is at least ``confidence``, else ``fused``,
-      or ``constrained`` where the backend cannot score.
 
     Where only one tool may be chosen, only ``greedy`` asks the LLM.
 
     Args:
         method: its name.
-        fusion: for ``fused`` and ``auto``.
-        confidence: for ``auto``; ``dtdr.evaluate.planning.confidence_for`` chooses it for a
-            budget of LLM calls.
 
     Raises:
-        InputError: there is no such method, or the confidence is outside [0, 1].
+        InputError: there is no such method.
     """
 
-    def __init__(
-        self, method: str = DEFAULT, *, fusion: Fusion | None = None, confidence: float = 0.9
-    ) -> None:
+    def __init__(self, method: str = DEFAULT) -> None:
         if method not in METHODS:
             raise unknown_choice("selection method", method, METHODS)
-        if not 0 <= confidence <= 1:
-            raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
         self.method = method
-        self.fusion = fusion or Fusion()
-        self.confidence = confidence
         self._tokens: dict[str, int] = {}
 
-    def asks(self, ranking: Ranking) -> bool:
-        """Whether the LLM is asked about this ranking."""
-        if self.method == "auto":
-            return ranking.confidence < self.confidence
+    @property
+    def asks(self) -> bool:
+        """Whether the LLM selects."""
         return self.method not in ("retriever", "plan")
 
     def select(
@@ -151,22 +106,15 @@ class Selector:
             InputError: the LLM is needed and there is none.
             LLMError: the LLM gave no usable answer at all.
         """
-        if not self.asks(ranking):
+        if not self.asks:
             return Selected(ranking.best, "retriever", candidates=shown.tools)
         if llm is None:
             raise InputError(f"select {self.method!r} asks an LLM; give one, or select retriever")
         choices = prompts.choices(shown)
         candidates = tuple(map(prompts.names.name, choices))
         if len(candidates) == 1 and self.method != "greedy":
-            return Selected(candidates[0], "single", "", candidates, (0.0,))
+            return Selected(candidates[0], "single", "", candidates)
         try:
-            if self.method == "fused" or (self.method == "auto" and llm.can_score):
-                likelihoods = llm.score(prompt, choices)
-                scores = self.fusion.scores(
-                    likelihoods, [ranking.probability(name) for name in candidates]
-                )
-                best = max(range(len(scores)), key=scores.__getitem__)
-                return Selected(candidates[best], "scored", "", candidates, tuple(likelihoods), 1)
             longest = self._longest(llm, choices)
             if self.method == "greedy":
                 answer = llm.complete(prompt, max_tokens=longest, stop=["\n"])
@@ -177,7 +125,7 @@ class Selector:
         known = [prompts.names.show(tool.name) for tool in prompts.tools]
         choice = read_choice(answer.text, choices, known)
         name = None if choice.name is None else prompts.names.name(choice.name)
-        return Selected(name, choice.clarity, answer.text, candidates, (), 1, answer.prompt_tokens)
+        return Selected(name, choice.clarity, answer.text, candidates, 1, answer.prompt_tokens)
 
     def _longest(self, llm: LLM, choices: Sequence[str]) -> int:
         """Tokens of the longest name, and one more for the end or a leading space."""

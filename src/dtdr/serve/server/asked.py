@@ -61,19 +61,21 @@ class AskedStep:
         return read_run(self.query, self.calls, self.before)
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered, in a thread, with the ranking of the next step.
+        """What is answered with the ranking of the next step; in a thread where that takes long.
 
         Raises:
             HTTPException: it took too long.
         """
         snapshot = self.model.current
+        has_more = has_details(self.calls, self.before)
 
         def rank() -> Result:
-            if has_details(self.calls, self.before):
+            if has_more:
                 return answer(snapshot, snapshot.retriever.rank(self.read()))
             return answer(snapshot, snapshot.rank(self.query, self.history))
 
-        return await snapshot.run(rank)
+        size = len(self.query) + sum(map(len, self.history))
+        return await snapshot.run(rank, size=None if has_more else size)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """What is answered, in a thread, with a session that is at this step.

@@ -90,13 +90,23 @@ class ServedSession:
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
         """What is answered with the ranking of the next step; see ``Asked``."""
-        return await self.ask(lambda snapshot, session: answer(snapshot, session.rank()))
+        size = self.bytes - _SESSION_BYTES
+        return await self._ask(lambda snapshot, session: answer(snapshot, session.rank()), size)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """What is answered at this step; see ``Asked``."""
+        return await self._ask(answer)
+
+    async def _ask(
+        self, answer: Callable[[Snapshot, Session], Result], size: int | None = None
+    ) -> Result:
         async with self._lock:
             snapshot = self.model.current
-            return await snapshot.run(lambda: answer(snapshot, self._tell_session(snapshot)))
+
+            def work() -> Result:
+                return answer(snapshot, self._tell_session(snapshot))
+
+            return await snapshot.run(work, size=size)
 
     def add(self, told: Told) -> None:
         """Add the calls of one request."""

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.predict.steps import Prepared
+from dtdr.rankers import NAMES
 from dtdr.rankers.ranking import Ranking
 
 Arguments = TypeVarTuple("Arguments")
@@ -20,6 +21,11 @@ Result = TypeVar("Result")
 
 SHORT_BYTES = 8_000
 """Of an entry of a session that is written in the event loop: 0.1 ms."""
+
+QUICK_BYTES = 2_000
+"""Of a query and the calls of a step that is ranked in the event loop: the largest takes 2 ms."""
+_QUICK_TOOLS = 500
+"""More of them are ranked in a thread."""
 
 PREPARED_BYTES = 32_000_000
 """Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the
@@ -46,12 +52,38 @@ class Snapshot:
         """Rank one step; a query that was ranked lately is not prepared again."""
         return self._prepare(query).rank(history)
 
-    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """Do what the model is asked for, in a thread of the model's.
+    @property
+    def is_quick(self) -> bool:
+        """Whether a short step is ranked in less time than a thread takes to begin.
+
+        Another's ranker may do anything, and an encoder that did not learn here may ask a network.
+        """
+        retriever = self.retriever
+        return (
+            retriever.name in NAMES
+            and (retriever.encoder is None or retriever.encoder.learned)
+            and len(retriever.vocabulary) <= _QUICK_TOOLS
+        )
+
+    async def run(
+        self,
+        work: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+        size: int | None = None,
+    ) -> Result:
+        """Do what the model is asked for: rank a short step here, all else in the model's threads.
+
+        Args:
+            work: what to do.
+            arguments: of it.
+            size: bytes of the query and the calls, if the work is to rank one step; None for
+                anything else.
 
         Raises:
             HTTPException: it took too long.
         """
+        if size is not None and size <= QUICK_BYTES and self.is_quick:
+            return work(*arguments)
         try:
             return await self.workers.run(work, *arguments)
         except TimeoutError:

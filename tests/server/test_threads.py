@@ -192,3 +192,12 @@ def test_work_that_is_given_up_while_it_waits_keeps_no_place():
         return await workers.run(lambda: "free")
 
     assert asyncio.run(run()) == "free"
+
+
+def test_no_place_is_lost_when_an_event_loop_ends_after_its_answer():
+    workers = Workers(1, 5)
+
+    async def ask() -> int:
+        return await workers.run(lambda: 1)
+
+    assert [asyncio.run(ask()) for _ in range(50)] == [1] * 50

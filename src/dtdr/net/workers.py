@@ -112,13 +112,19 @@ class Workers:
             with bound_requests(deadline - time.monotonic()):
                 return work(*arguments)
 
-        def run() -> None:
-            try:
-                done.set_result(context.run(compute))
-            except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
-                done.set_exception(error)
+        def release() -> None:  # before the result is known, or the loop might end first
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(self._places.release)
+
+        def run() -> None:
+            try:
+                result = context.run(compute)
+            except BaseException as error:  # noqa: BLE001  # it is raised where it is awaited
+                release()
+                done.set_exception(error)
+            else:
+                release()
+                done.set_result(result)
 
         future = asyncio.wrap_future(done)
         try:

@@ -6,12 +6,12 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from math import isfinite
 
 import msgspec
 from starlette.exceptions import HTTPException
 
-from dtdr.data.run import CallLike
 from dtdr.errors import ModelError
 from dtdr.predict.anomaly import Surprise
 from dtdr.predict.session import Session
@@ -187,14 +187,16 @@ async def create_session(
     call: Call, asked: AskedStep, body: schemas.SessionRequest
 ) -> schemas.SessionResponse:
     """Open a session."""
+    start = partial(ServedSession, asked.model, asked.query, owner=call.owner)
 
     def read() -> ServedSession:
-        run = asked.read() if has_details(asked.calls, asked.before) else None
-        calls: Sequence[CallLike] = asked.history if run is None else run.calls
-        before = () if run is None else run.before
-        return ServedSession(asked.model, asked.query, calls, call.owner, before)
+        run = asked.read()
+        return start(run.calls, before=run.before)
 
-    session = await asked.model.current.run(read)
+    if has_details(asked.calls, asked.before):
+        session = await asked.model.current.run(read)
+    else:
+        session = start(asked.history)
     await call.service.sessions.open(session)
     return await _session_response(call, session, body.rank)
 
@@ -212,7 +214,10 @@ async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.Sess
         version = session.version
         if key in session.keys:
             break  # an earlier attempt was made, and its answer was lost
-        told = await session.model.current.run(_read_calls, session, body.tools, key)
+        if has_details(body.tools):
+            told = await session.model.current.run(_read_calls, session, body.tools, key)
+        else:
+            told = Told.of(names_of(body.tools), key)
         if await call.service.sessions.call(session, told, version):
             break
     else:
@@ -230,8 +235,6 @@ async def delete_session(call: Call, asked: ServedSession) -> None:
 
 
 def _read_calls(session: ServedSession, tools: Sequence[CallMade | str], key: str) -> Told:
-    if not has_details(tools):
-        return Told.of(names_of(tools), key)
     run = read_run(session.query, tools, taken=session.ids, first=session.next_number)
     return Told.of(run.calls, key)
 

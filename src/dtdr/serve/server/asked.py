@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 
-from dtdr.data.run import CallLike, Run, as_run
+from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
@@ -61,15 +61,21 @@ class AskedStep:
         return read_run(self.query, self.calls, self.before)
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered, at once, with the ranking of the next step.
+        """What is answered with the ranking of the next step; in a thread where that takes long.
 
         Raises:
             HTTPException: it took too long.
         """
         snapshot = self.model.current
+        has_more = has_details(self.calls, self.before)
+
+        def rank() -> Result:
+            if has_more:
+                return answer(snapshot, snapshot.retriever.rank(self.read()))
+            return answer(snapshot, snapshot.rank(self.query, self.history))
+
         size = len(self.query) + sum(map(len, self.history))
-        details = has_details(self.calls, self.before)
-        return await snapshot.run(self._rank, snapshot, answer, size=None if details else size)
+        return await snapshot.run(rank, size=None if has_more else size)
 
     async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
         """What is answered, in a thread, with a session that is at this step.
@@ -78,15 +84,7 @@ class AskedStep:
             HTTPException: it took too long.
         """
         snapshot = self.model.current
-        return await snapshot.run(self._ask, snapshot, answer)
-
-    def _rank(self, snapshot: Snapshot, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        if has_details(self.calls, self.before):
-            return answer(snapshot, snapshot.retriever.rank(self.read()))
-        return answer(snapshot, snapshot.rank(self.query, self.history))
-
-    def _ask(self, snapshot: Snapshot, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        return answer(snapshot, snapshot.retriever.session(self.read()))
+        return await snapshot.run(lambda: answer(snapshot, snapshot.retriever.session(self.read())))
 
 
 Asked: TypeAlias = AskedStep | ServedSession
@@ -136,11 +134,11 @@ def has_details(calls: Sequence[CallMade | str], before: Sequence[Object] = ()) 
     return bool(before) or not all(isinstance(item, str) for item in calls)
 
 
-def call_record(call: CallMade | str) -> CallLike:
+def call_record(call: CallMade | str) -> Object:
     """A call of a request as the library takes it."""
     if isinstance(call, str):
-        return call
-    return {"tool": call.tool, "arguments": call.arguments}
+        return {"tool": call}
+    return {name: value for name, value in asdict(call).items() if value is not None}
 
 
 def names_of(calls: Sequence[CallMade | str]) -> list[str]:
@@ -170,12 +168,7 @@ def read_run(
     """
     if not has_details(calls, before):
         return as_run(query, names_of(calls))
-    records = [
-        {"tool": item}
-        if isinstance(item, str)
-        else {name: value for name, value in asdict(item).items() if value is not None}
-        for item in calls
-    ]
+    records = [call_record(item) for item in calls]
     given = {record["id"] for record in records if "id" in record}
     if both := sorted(given.intersection(taken)):
         raise InputError(f"two calls share the id {both[0]!r}; ids must be unique in a run")

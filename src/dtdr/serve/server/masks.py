@@ -16,14 +16,15 @@ from dtdr.rankers.selection import AnthropicForm, OpenAIForm
 from dtdr.serve.server.schemas import (
     Coverage,
     Fallback,
+    ModelAnswer,
     ModelName,
     Object,
     Request,
-    Response,
     Threshold,
     TokenBudget,
     ToolName,
     TopK,
+    says,
 )
 from dtdr.serve.server.service import Call
 
@@ -82,23 +83,14 @@ class AnthropicMaskRequest(MaskRequest, kw_only=True):
     form: AnthropicForm = "deferred"
 
 
-class MaskResponse(Response, kw_only=True):
+class MaskResponse(ModelAnswer, kw_only=True):
     """What to change in the request: ``{**request, **changes}``."""
 
-    changes: Annotated[Object, Meta(description="Fields of the request that are others now.")]
+    changes: Annotated[Object, says("Fields of the request that are others now.")]
     shown: list[str]
     hidden: list[str]
-    reasons: Annotated[
-        dict[str, str], Meta(description="Why each tool is shown: ranked, called, unknown, …")
-    ]
-    failure: Annotated[
-        str, Meta(description="Why every tool is shown; empty where ranking did not fail.")
-    ]
-    model: str
-    generation: int
-
-
-# -- endpoints -----------------------------------------------------------------------------------
+    reasons: Annotated[dict[str, str], says("Why each is shown: ranked, called, unknown, …")]
+    failure: Annotated[str, says("Why every tool is shown; empty where ranking did not fail.")]
 
 
 async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
@@ -129,24 +121,23 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     call.log(model.name, tools=len(tools), messages=len(messages))
     snapshot = model.current
 
-    def answer() -> tuple[MaskResponse, tuple[int, int]]:
+    def answer() -> MaskResponse:
         request: dict[str, Any] = call.sent["request"]
-        masked, selection, tokens = _apply(body, request, snapshot.retriever)
-        response = MaskResponse(
+        masked, selection, (shown, hidden) = _apply(body, request, snapshot.retriever)
+        service.metrics.shown_tokens.labels(model.name).inc(shown)
+        service.metrics.hidden_tokens.labels(model.name).inc(hidden)
+        return MaskResponse(
+            model=model.name,
+            generation=snapshot.generation,
             changes={key: value for key, value in masked.items() if request.get(key) != value},
             shown=list(selection.shown),
             hidden=list(selection.hidden),
             reasons=dict(selection.reasons),
             failure=selection.failure,
-            model=model.name,
-            generation=snapshot.generation,
         )
-        return response, tokens
 
-    response, tokens = await snapshot.run(answer)
+    response = await snapshot.run(answer)
     service.metrics.rankings.labels(model.name).inc()
-    service.metrics.shown_tokens.labels(model.name).inc(tokens[0])
-    service.metrics.hidden_tokens.labels(model.name).inc(tokens[1])
     return response
 
 

@@ -89,24 +89,19 @@ class ServedSession:
         return [call.tool if isinstance(call, ToolCall) else str(call) for call in self.calls]
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
-        """What is answered with the ranking of the next step; see ``Asked``."""
+        """What is answered with the ranking of the next step; see ``AskedStep``."""
         size = self.bytes - _SESSION_BYTES
-        return await self._ask(lambda snapshot, session: answer(snapshot, session.rank()), size)
+        return await self.ask(lambda snapshot, session: answer(snapshot, session.rank()), size)
 
-    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
-        """What is answered at this step; see ``Asked``."""
-        return await self._ask(answer)
-
-    async def _ask(
+    async def ask(
         self, answer: Callable[[Snapshot, Session], Result], size: int | None = None
     ) -> Result:
+        """What is answered at this step; see ``AskedStep``, and ``Snapshot.run`` for the size."""
         async with self._lock:
             snapshot = self.model.current
-
-            def work() -> Result:
-                return answer(snapshot, self._tell_session(snapshot))
-
-            return await snapshot.run(work, size=size)
+            return await snapshot.run(
+                lambda: answer(snapshot, self._tell_session(snapshot)), size=size
+            )
 
     def add(self, told: Told) -> None:
         """Add the calls of one request."""

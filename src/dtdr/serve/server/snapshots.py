@@ -59,11 +59,8 @@ class Snapshot:
         Another's ranker may do anything, and an encoder that did not learn here may ask a network.
         """
         retriever = self.retriever
-        return (
-            retriever.name in NAMES
-            and (retriever.encoder is None or retriever.encoder.learned)
-            and len(retriever.vocabulary) <= _QUICK_TOOLS
-        )
+        is_small = len(retriever.vocabulary) <= _QUICK_TOOLS
+        return is_small and retriever.name in NAMES and computes(retriever)
 
     async def run(
         self,
@@ -90,6 +87,11 @@ class Snapshot:
             raise HTTPException(
                 503, "the model did not rank in time; try again later", {"retry-after": "1"}
             ) from None
+
+
+def computes(retriever: Model) -> bool:
+    """Whether it waits for nothing; other encoders may compute for long, or ask a network."""
+    return retriever.encoder is None or retriever.encoder.learned
 
 
 def prepared_bytes(retriever: Model, query: str) -> int:

@@ -214,11 +214,6 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
             yield {"id": str(number), **value}
 
 
-def any_arguments(calls: Iterable[ToolCall]) -> bool:
-    """Whether some call has an argument."""
-    return any(call.arguments for call in calls)
-
-
 def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Calls of which nothing but the tools is known, each as a step: their list is their order.
 

@@ -197,6 +197,9 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
         taken: ids that others have.
     """
     values = list(values)
+    if all(isinstance(value, dict) and "id" in value for value in values):
+        yield from values
+        return
     ids = {str(value["id"]) for value in values if isinstance(value, Mapping) and "id" in value}
     ids |= {value.id for value in values if isinstance(value, ToolCall)} | set(taken)
     number = 0

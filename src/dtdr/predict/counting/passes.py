@@ -29,10 +29,6 @@ logger = logging.getLogger("dtdr")
 _COUNTED = ("id", "query", "calls.tool", "outcome")
 """Columns of Parquet that are counted."""
 
-MOST_IDS = 25_000_000
-"""Ids whose numbers stay in memory, 30 bytes each while they are compared; those of more go to
-temporary files."""
-
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -298,7 +294,6 @@ def draw_sample(
     failures: bool = False,
     bad: BadRecords | None = None,
     engine: Engine | None = None,
-    most_ids: int = MOST_IDS,
     kept: KeptCounts | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
@@ -314,7 +309,6 @@ def draw_sample(
         failures: whether failed runs are learned from.
         bad: given, records and files that cannot be used are counted there and left out.
         engine: runs both passes; None: processes, one a core.
-        most_ids: ids whose numbers stay in memory; those of more go to temporary files.
         kept: counts of earlier fits, by which only what has changed is counted; takes those of
             this one.
 
@@ -330,7 +324,7 @@ def draw_sample(
     whole: list[Part] = []
     names: set[str] = set()
     parts_kept = 0
-    with UniqueIds(most_ids) as ids:
+    with UniqueIds() as ids:
 
         def take() -> Iterator[Counts]:
             nonlocal parts_kept

@@ -264,26 +264,18 @@ def _find_rows(
     stream: IO[bytes], part: Part, chosen: Numbers, seed: int
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Position, number and row of each demonstration of the sample in a part of Parquet."""
-    largest = longest_line()
-    batches = parquet.iter_batches(stream, known=("id",), groups=part.groups, largest=largest)
-    ids = (identifier for batch in batches for identifier in batch.column("id").to_pylist())
-    numbers = np.array([number_of(str(identifier), seed) for identifier in ids], np.uint64)
-    keep = np.isin(numbers, chosen)
-    by_group = np.split(keep, np.cumsum(part.sizes)[:-1])
-    # Only groups that hold some are read.
-    holding = [pair for pair in zip(part.groups or (), by_group, strict=True) if pair[1].any()]
-    if not holding:
-        return
-    rows = parquet.iter_rows(
+    begin = 0
+    for batch in parquet.iter_batches(
         stream,
         needed=parquet.NEEDED,
         known=parquet.COLUMNS,
-        groups=[group for group, _ in holding],
-        keep=np.concatenate([own for _, own in holding]),
-        largest=largest,
-    )
-    for row, record in zip(np.flatnonzero(keep).tolist(), rows, strict=True):
-        yield row, int(numbers[row]), record
+        groups=part.groups,
+        largest=longest_line(),
+    ):
+        numbers = [number_of(str(identifier), seed) for identifier in _values(batch.column("id"))]
+        for row in np.flatnonzero(np.isin(np.array(numbers, np.uint64), chosen)).tolist():
+            yield begin + row, numbers[row], batch.slice(row, 1).to_pylist()[0]
+        begin += len(batch)
 
 
 def draw_sample(

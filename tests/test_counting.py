@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from functools import reduce
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -25,15 +24,13 @@ from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.datasets import load
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict import counting
-from dtdr.predict.counting import Counts, columns, draw_sample, passes
+from dtdr.predict.counting import Counts, draw_sample, passes
 from dtdr.predict.counting import counts as counts_module
 from dtdr.predict.counting import file_parts as parts_module
-from dtdr.predict.counting.columns import WordHashes
 from dtdr.predict.counting.counts import PER_TOOL, merge_all, number_of
 from dtdr.predict.counting.unique_ids import UniqueIds
-from dtdr.rankers.dtdr_f.familiarity import hash_runs, phrase_hashes
+from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
 from dtdr.rankers.training import TrainingData
-from dtdr.text.encoders.lexical import words
 from tests import strategies
 
 arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")
@@ -203,15 +200,10 @@ TEXTS = st.text(
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6))
-def test_words_of_pieces_are_the_words_of_the_text(texts):
-    import pyarrow as arrow
-
-    hashes, starts = WordHashes().of(arrow.array(texts))
-    for text, start, end in zip(texts, starts[:-1], starts[1:], strict=True):
-        expected = [crc32(word.encode("utf-8", "surrogatepass")) for word in words(text)]
-        assert hashes[start:end].tolist() == expected
+def test_phrases_of_pieces_are_the_phrases_of_the_text(texts):
     phrases = np.concatenate([phrase_hashes(text) for text in texts])
-    assert sorted(hash_runs(hashes, starts).tolist()) == sorted(phrases.tolist())
+    found = counts_module._add_phrases(np.empty(0, np.uint32), texts)
+    assert found.tolist() == np.unique(phrases).tolist()
 
 
 def count_both(path, items, *, failures=False):
@@ -226,10 +218,8 @@ def count_both(path, items, *, failures=False):
 
 @pytest.mark.parametrize("failures", [False, True])
 def test_columns_are_counted_as_demonstrations_are(tmp_path, failures, monkeypatch):
-    monkeypatch.setattr(columns, "_AT_ONCE", 100)
-    monkeypatch.setattr(columns, "_PIECES", 50)
-    monkeypatch.setattr(columns, "MAX_CHARACTERS", 40)
-    monkeypatch.setattr("dtdr.rankers.dtdr_f.familiarity.MAX_CHARACTERS", 40)
+    monkeypatch.setattr(counts_module, "_AT_ONCE", 100)
+    monkeypatch.setattr(counts_module, "MAX_CHARACTERS", 40)
     monkeypatch.setattr(parquet, "_ROWS", 64)
     long = Demonstration("long", " " * 50 + "begins late", Plan((ToolCall("1", RARE),)))
     items = [*SOME, long, Demonstration("7é", "東京 へ行く zwölfte", Plan((ToolCall("a", "été"),)))]
@@ -310,17 +300,16 @@ def test_ids_that_are_numbers_and_tools_of_another_shape_are_counted(tmp_path):
     assert counts.tools == {"a": 1, "b": 1}
 
 
-def test_ids_that_do_not_fit_into_memory_are_kept_in_files(tmp_path, monkeypatch):
+def test_repeated_ids_are_counted_in_a_temporary_file(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     draw = np.random.default_rng(0)
     numbers = draw.integers(0, 2**64, 5_000, np.uint64)
-    for most in (100, 10**6):
-        with UniqueIds(most) as ids:
-            for part in np.array_split(np.concatenate([numbers, numbers[:7]]), 40):
-                ids.add(part)
-            assert any(tmp_path.iterdir()) == (most == 100)
-            assert ids.count_repeats() == 7
-        assert not any(tmp_path.iterdir())
+    with UniqueIds() as ids:
+        assert ids.count_repeats() == 0
+        for part in np.array_split(np.concatenate([numbers, numbers[:7]]), 40):
+            ids.add(part)
+        assert ids.count_repeats() == 7
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_shard_whose_other_columns_are_damaged_is_found_when_it_is_sampled(tmp_path):

@@ -12,7 +12,6 @@ from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict.counting.memory import SAMPLE, parse_size, plan_memory
-from dtdr.predict.counting.passes import MOST_IDS
 
 
 @pytest.mark.parametrize(
@@ -38,11 +37,11 @@ def test_less_memory_means_fewer_workers_and_a_smaller_sample():
     assert plan_memory(None, None, None, 8) == plan_memory(None, SAMPLE, None, 2)
     assert plan_memory(None, None, 3, 8).workers == 3
     plans = [plan_memory(gigabytes * 10**9, None, None, 64) for gigabytes in (1, 2, 4, 64)]
-    for field in ("sample", "workers", "most_ids"):
+    for field in ("sample", "workers"):
         chosen = [getattr(plan, field) for plan in plans]
         assert chosen == sorted(chosen)
         assert chosen[0] < chosen[-1]
-    assert (plans[-1].sample, plans[-1].workers, plans[-1].most_ids) == (SAMPLE, 64, MOST_IDS)
+    assert (plans[-1].sample, plans[-1].workers) == (SAMPLE, 64)
 
 
 def test_a_sample_that_is_held_out_as_a_whole_needs_more_for_each():

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
-from dtdr.data import demonstrations as module
-from dtdr.data import json_codec, plan
+from dtdr.data import json_codec
 from dtdr.data.demonstration_files import SeenIds, read_demonstrations, record_id
 from dtdr.data.demonstrations import parse_demonstration
 from dtdr.data.jsonl import BadRecords
@@ -80,54 +79,20 @@ def lines(draw):
     return line
 
 
-def outcome(function, *arguments):
-    """What a function returns, or what it says is wrong."""
-    try:
-        return function(*arguments)
-    except (InputError, RecursionError) as error:
-        return type(error), str(error)
-
-
-def read_carefully(line):
-    """As files were read before there was a fast way."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "solve", lambda *_: None)
-        return outcome(lambda: Demonstration.from_dict(json_codec.parse_line(line)))
-
-
 @given(lines())
 @example(b'{"id":"1","id":2,"query":"q","calls":[]}')
 @example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","y":"\xff"}]}')
 @example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","y":1e999}]}')
 @example(b'{"id":"1","query":"q","calls":[],"before":[{"role":"user","content":"\\ud800"}]}')
 @example(b'{"id":"1","query":"q","calls":[{"id":"1","tool":"x","arguments":{"\\u0024ref":"2"}}]}')
-def test_the_fast_way_gives_what_the_careful_way_gives(line):
-    found, expected = outcome(parse_demonstration, line), read_carefully(line)
-    assert repr(found) == repr(expected)  # NaN is not equal to itself
-    if isinstance(expected, Demonstration):
-        assert found.plan.dependencies == expected.plan.dependencies
-        assert found.to_dict().keys() == expected.to_dict().keys()
-
-
-def test_a_usual_line_is_read_the_fast_way(monkeypatch):
-    first = {
-        "id": "1",
-        "tool": "übersetze",
-        "arguments": {},
-        "step": 1,
-        "output": [1],
-        "status": "ok",
-    }
-    second = {"id": "2", "tool": "b", "arguments": {"a": {"$ref": "1"}}}
-    record = {"id": "1", "query": "q", "calls": [first, second], "links": [["1", "2"]]}
-    record |= {"outcome": "failure", "time": "2026-11-22T09:30:00Z"}
-    record |= {"before": [{"role": "user", "content": "hi"}]}
-    line = json.dumps(record).encode()
-    monkeypatch.setattr(module.Demonstration, "from_dict", lambda record: pytest.fail("slow"))
-    monkeypatch.setattr(Plan, "_validate", lambda self: pytest.fail("slow"))
-    found = parse_demonstration(line)
-    assert found.plan.dependencies == (frozenset(), frozenset({0}))
-    assert (found.outcome, found.plan.calls[0].output) == ("failure", [1])
+def test_any_line_is_read_or_refused(line):
+    try:
+        found = parse_demonstration(line)
+    except (InputError, RecursionError):
+        return
+    again = parse_demonstration(json_codec.dumps(found.to_dict()))
+    assert json_codec.dumps(again.to_dict()) == json_codec.dumps(found.to_dict())
+    assert again.plan.dependencies == found.plan.dependencies
 
 
 def test_times_are_kept_in_utc():

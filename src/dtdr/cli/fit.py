@@ -221,7 +221,6 @@ def _read_files(
             failures=bool(chosen.failure_weight),
             bad=bad,
             engine=opened,
-            most_ids=plan.most_ids,
             kept=kept,
         )
     if drawn is None:

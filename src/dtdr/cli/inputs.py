@@ -110,7 +110,6 @@ def draw_from_large(
     failures: bool,
     bad: BadRecords | None,
     engine: Engine,
-    most_ids: int,
     kept: KeptCounts | None = None,
 ) -> Sample | None:
     """A sample of demonstrations, if files have more than a fit learns from.
@@ -146,7 +145,6 @@ def draw_from_large(
         failures=failures,
         bad=counted,
         engine=engine,
-        most_ids=most_ids,
         kept=kept,
     )
     if sample.counts.total <= size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeGuard, get_args
 
 import msgspec
@@ -73,28 +73,31 @@ def find_references(value: object) -> list[Reference]:
     return references
 
 
-def rename_references(value: Any, names: Mapping[str, str]) -> Any:
-    """The JSON value with references to other calls; a call without a new name keeps its own."""
-    if is_reference(value):
-        return {**value, "$ref": names.get(str(value["$ref"]), str(value["$ref"]))}
-    if isinstance(value, Mapping):
-        return {key: rename_references(item, names) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rename_references(item, names) for item in value]
-    return value
-
-
-def without_references(value: Any) -> Any:
-    """The JSON value with every reference replaced by one and the same placeholder."""
+def _map_references(value: Any, change: Callable[[Mapping[str, Any]], Any]) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         if is_reference(value):
-            return {"$ref": ""}
-        return {key: without_references(item) for key, item in value.items()}
+            return change(value)
+        return {key: _map_references(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_references(item) for item in value]
+        return [_map_references(item, change) for item in value]
     return value
+
+
+def rename_references(value: Any, names: Mapping[str, str]) -> Any:
+    """The JSON value with references to other calls; a call without a new name keeps its own."""
+
+    def rename(reference: Mapping[str, Any]) -> Any:
+        call = str(reference["$ref"])
+        return {**reference, "$ref": names.get(call, call)}
+
+    return _map_references(value, rename)
+
+
+def without_references(value: Any) -> Any:
+    """The JSON value with every reference replaced by one and the same placeholder."""
+    return _map_references(value, lambda _: {"$ref": ""})
 
 
 def dataclass_fields(names: Iterable[str]) -> dict[str, dataclasses.Field[Any]]:
@@ -197,6 +200,9 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
         taken: ids that others have.
     """
     values = list(values)
+    if all(isinstance(value, dict) and "id" in value for value in values):
+        yield from values
+        return
     ids = {str(value["id"]) for value in values if isinstance(value, Mapping) and "id" in value}
     ids |= {value.id for value in values if isinstance(value, ToolCall)} | set(taken)
     number = 0
@@ -212,11 +218,6 @@ def number_calls(values: Iterable[Any], taken: Iterable[str] = ()) -> Iterator[A
             yield ToolCall(str(number), value)
         else:
             yield {"id": str(number), **value}
-
-
-def any_arguments(calls: Iterable[ToolCall]) -> bool:
-    """Whether some call has an argument."""
-    return any(call.arguments for call in calls)
 
 
 def in_sequence(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

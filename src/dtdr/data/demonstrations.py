@@ -15,7 +15,6 @@ import msgspec
 from dtdr.data import json_codec
 from dtdr.data.calls import (
     ToolCall,
-    any_arguments,
     check_pointers,
     check_text,
     dataclass_fields,
@@ -174,62 +173,14 @@ class Demonstration(msgspec.Struct, frozen=True):
 Demonstration.__dataclass_fields__ = dataclass_fields(Demonstration.__struct_fields__)
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True):
-    """The usual form of a line of ``demonstrations.jsonl``; others are read by ``from_dict``."""
-
-    id: str
-    query: str
-    calls: tuple[ToolCall, ...]
-    links: tuple[tuple[str, str], ...] = ()
-    before: list[Any] = []
-    source: str = ""
-    outcome: Outcome = "success"
-    group: str = ""
-    parent: Any = msgspec.UNSET
-    time: datetime | None = None
-    offered: tuple[str, ...] | None = None
-
-
-_decode_record = msgspec.json.Decoder(_Record).decode
-
-
 def parse_demonstration(line: bytes) -> Demonstration:
-    """The demonstration of a line of JSON, as ``from_dict`` of its value, in a third of the time.
+    """The demonstration of a line of JSON.
 
     Raises:
         InputError: as ``Demonstration.from_dict``; or the line is not JSON.
         RecursionError: it is nested too deeply.
     """
-    try:
-        record = _decode_record(line)
-        before = parse_before(record.before) if record.before else ()
-        plan = Plan(
-            record.calls,
-            record.links,
-            tuple(item for item in before if isinstance(item, ToolCall)) if before else (),
-        )
-        is_nested = record.parent is not msgspec.UNSET
-        parent = Parent.from_dict(record.parent) if is_nested else None
-        moment = None if record.time is None else _in_utc(record.time)
-        offered = read_offered(record.offered)
-    except (ValueError, OverflowError, RecursionError):
-        return Demonstration.from_dict(json_codec.parse_line(line))
-    is_odd = not record.id or not record.query.strip() or not all(call.id for call in record.calls)
-    has_names_only = plan.order_rule == "any" and not any_arguments(plan.calls)
-    if is_odd or (len(plan) > 1 and has_names_only):
-        return Demonstration.from_dict(json_codec.parse_line(line))
-    return Demonstration(
-        record.id,
-        record.query,
-        plan,
-        record.source,
-        record.outcome,
-        record.group,
-        before,
-        parent,
-        moment,
-        offered,
-    )
+    return Demonstration.from_dict(json_codec.parse_line(line))
 
 
 def read_offered(names: object) -> frozenset[str] | None:

@@ -5,60 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from dtdr.data.calls import END, Reference, ToolCall, find_references, is_text
+from dtdr.data.calls import Reference, ToolCall
 from dtdr.errors import InputError
-
-_NOTHING: frozenset[int] = frozenset()
-
-
-def solve(
-    calls: Sequence[ToolCall], links: Iterable[tuple[str, str]], earlier: Sequence[ToolCall]
-) -> tuple[tuple[list[Reference], ...], tuple[frozenset[int], ...]] | None:
-    """The references and the dependencies of each call, in one pass.
-
-    Returns:
-        None where the plan may have a fault.
-    """
-    before = {call.id for call in earlier}
-    position: dict[str, int] = {}
-    references: list[list[Reference]] = []
-    parents: list[frozenset[int] | set[int]] = []
-    latest = None
-    for index, call in enumerate(calls):
-        identifier, tool, step, arguments = call.id, call.tool, call.step, call.arguments
-        if not tool or tool == END or identifier in position or identifier in before:
-            return None
-        if not (tool.isascii() and identifier.isascii()) and not is_text(tool + identifier):
-            return None
-        if step is not None:
-            if latest is not None and step < latest:
-                return None
-            latest = step
-        used: list[Reference] = []
-        if "$ref" in arguments:
-            used = find_references(arguments)
-        else:
-            for value in arguments.values():
-                if type(value) is not str:
-                    used += find_references(value)
-        references.append(used)
-        needs: frozenset[int] | set[int] = _NOTHING
-        if used:
-            needs = set()
-            for source, _ in used:
-                if source in position:
-                    needs.add(position[source])
-                elif source not in before:
-                    return None
-        parents.append(needs)
-        position[identifier] = index
-    for source, target in links:
-        if source not in position or target not in position or position[source] >= position[target]:
-            return None
-        parents[position[target]] = parents[position[target]] | {position[source]}
-    if len(before) < len(earlier):
-        return None
-    return tuple(references), tuple(map(frozenset, parents))
 
 
 def _positions(calls: Sequence[ToolCall]) -> dict[str, int]:

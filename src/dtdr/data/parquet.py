@@ -13,9 +13,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError, MissingExtraError
@@ -50,27 +47,10 @@ COLUMNS = (*NEEDED, "before", "links", "source", "group", "outcome", *_PARENT, "
 _JSON = ("arguments", "output")
 
 
-def iter_rows(
-    stream: IO[bytes],
-    *,
-    needed: Sequence[str] = (),
-    known: Sequence[str] | None = None,
-    groups: Sequence[int] | None = None,
-    keep: npt.NDArray[np.bool_] | None = None,
-    largest: int = LARGEST_ROW,
-) -> Iterator[dict[str, Any]]:
-    """Yield rows of a Parquet file as objects; arguments and errors are ``iter_batches``'.
-
-    ``keep`` chooses among the rows; all are yielded without it.
-    """
-    done = 0
-    for batch in iter_batches(stream, needed=needed, known=known, groups=groups, largest=largest):
-        if keep is None:
-            yield from batch.to_pylist()
-            continue
-        for place in np.flatnonzero(keep[done : done + len(batch)]).tolist():
-            yield from batch.slice(place, 1).to_pylist()
-        done += len(batch)
+def iter_rows(stream: IO[bytes], **options: Any) -> Iterator[dict[str, Any]]:
+    """Yield rows of a Parquet file as objects; arguments and errors are ``iter_batches``'."""
+    for batch in iter_batches(stream, **options):
+        yield from batch.to_pylist()
 
 
 def iter_batches(

@@ -18,7 +18,7 @@ from dtdr.data.calls import (
     iter_references,
     without_references,
 )
-from dtdr.data.dependencies import describe_cycle, find_parents, solve, sort_calls
+from dtdr.data.dependencies import describe_cycle, find_parents, sort_calls
 from dtdr.errors import InputError
 
 ArgumentComparison = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
@@ -60,15 +60,12 @@ class Plan:
     earlier: tuple[ToolCall, ...] = ()
 
     def __post_init__(self) -> None:
-        if (solved := solve(self.calls, self.links, self.earlier)) is None:
-            self._validate()
-        else:
-            vars(self).update(_references=solved[0], dependencies=solved[1])
+        self._validate()
         if any(item.path is not None for references in self._references for item in references):
             check_pointers(self.calls, self.earlier)
 
     def _validate(self) -> None:
-        """Find what is wrong, and say it; ``solve`` is for the many plans that have no fault."""
+        """Check names, ids, steps and dependencies, and say what is wrong."""
         latest = None
         for call in self.calls:
             check_text(call.tool, "the tool name")

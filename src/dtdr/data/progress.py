@@ -12,24 +12,19 @@ Item = TypeVar("Item")
 
 def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
     """Yield the items, with a progress bar on standard error when that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console  # slow to import, and needed on a terminal only
-    from rich.progress import track as rich_track
-
-    yield from rich_track(
-        items, description=label, total=total, console=Console(stderr=True), transient=True
-    )
+    with progress_bar(label, total) as advance:
+        for item in items:
+            yield item
+            advance()
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[], None]]:
+def progress_bar(label: str, total: int | None) -> Iterator[Callable[[], None]]:
     """A function that moves the bar one on, from any thread."""
     if not sys.stderr.isatty():
         yield lambda: None
         return
-    from rich.console import Console
+    from rich.console import Console  # slow to import, and needed on a terminal only
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
+from dtdr.rankers.dtdr_f.familiarity import hash_runs
+from dtdr.rankers.dtdr_f.text import hash_word
 from dtdr.rankers.training import TrainingData
+from dtdr.text.encoders.base import MAX_CHARACTERS
+from dtdr.text.encoders.lexical import words
 
 Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]
@@ -31,6 +36,11 @@ _AT_ONCE = 20_000
 """Demonstrations after which phrases are made unique, so that memory stays small."""
 
 
+@lru_cache(maxsize=1 << 16)
+def _hash_words(piece: str) -> tuple[int, ...]:
+    return tuple(map(hash_word, words(piece)))
+
+
 def sort_unique(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The distinct values, sorted; shape (n,). ``np.unique`` hashes integers: ten times as long."""
     ordered = np.sort(values)
@@ -42,6 +52,21 @@ def number_of(identifier: str, seed: int) -> int:
     content = identifier.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(content, digest_size=8, salt=seed.to_bytes(8, "little"))
     return int.from_bytes(digest.digest(), "little")
+
+
+class Facts(NamedTuple):
+    """All that is counted of a demonstration."""
+
+    id: str
+    query: str
+    tools: Sequence[str]
+    outcome: str
+
+    @classmethod
+    def of(cls, demonstration: Demonstration) -> Facts:
+        """The facts of a demonstration."""
+        plan = demonstration.plan
+        return cls(demonstration.id, demonstration.query, plan.tools, demonstration.outcome)
 
 
 @dataclass
@@ -75,18 +100,23 @@ class Counts:
 
     def count(self, demonstrations: Iterable[Demonstration]) -> tuple[Counts, Numbers]:
         """Counts of other demonstrations, in the same way, and the number of each id, in order."""
+        return self.count_facts(map(Facts.of, demonstrations))
+
+    def count_facts(self, facts: Iterable[Facts]) -> tuple[Counts, Numbers]:
+        """``count``, of what is counted of each demonstration."""
         numbers: list[int] = []
-        phrases: list[Phrases] = []
+        phrases = np.empty(0, np.uint32)
+        queries: list[str] = []
         tools: dict[str, int] = {}
         heaps: dict[str, list[int]] = {}
         skipped = empty = 0
-        for item in demonstrations:
+        for item in facts:
             number = number_of(item.id, self.seed)
             numbers.append(number)
             if item.outcome == "failure" and not self.failures:
                 skipped += 1
                 continue
-            names = set(item.plan.tools)
+            names = set(item.tools)
             empty += not names
             for name in names:
                 tools[name] = tools.get(name, 0) + 1
@@ -95,12 +125,12 @@ class Counts:
                     heapq.heappush(heap, -number)
                 elif number < -heap[0]:
                     heapq.heapreplace(heap, -number)
-            phrases.append(phrase_hashes(item.query))
-            if len(phrases) == _AT_ONCE:
-                phrases = [sort_unique(np.concatenate(phrases))]
+            queries.append(item.query)
+            if len(queries) == _AT_ONCE:
+                phrases, queries = _add_phrases(phrases, queries), []
         rare = {tool: sorted(-number for number in heap) for tool, heap in heaps.items()}
         every = np.array(numbers, np.uint64)
-        return self.of(every, skipped, empty, tools, rare, phrases), every
+        return self.of(every, skipped, empty, tools, rare, _add_phrases(phrases, queries)), every
 
     def of(
         self,
@@ -109,7 +139,7 @@ class Counts:
         empty: int,
         tools: Mapping[str, int],
         rare: Mapping[str, list[int]],
-        phrases: Iterable[Phrases],
+        phrases: Phrases,
     ) -> Counts:
         """Counts of other demonstrations, made in the same way.
 
@@ -119,9 +149,8 @@ class Counts:
             empty: plans that call no tool.
             tools: how many plans call each tool.
             rare: the lowest numbers of each tool, sorted.
-            phrases: hashes of the runs of words, in any order.
+            phrases: hashes of the runs of words, distinct and sorted.
         """
-        distinct = sort_unique(np.concatenate([np.empty(0, np.uint32), *phrases]))
         return replace(
             self,
             total=len(numbers),
@@ -130,7 +159,7 @@ class Counts:
             tools=dict(tools),
             lowest=np.sort(numbers)[: self.size],
             rare=dict(rare),
-            phrases=distinct,
+            phrases=phrases,
         )
 
     def merge(self, other: Counts) -> Counts:
@@ -197,6 +226,16 @@ class Counts:
         phrases = b"" if self.phrases is None else self.phrases.tobytes()
         parts = (head, self.lowest.tobytes(), phrases)
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _add_phrases(phrases: Phrases, queries: Iterable[str]) -> Phrases:
+    """The distinct phrases and those of queries, sorted."""
+    # No word contains a space, and none is composed across one, so each piece is split once.
+    pieces = (query[:MAX_CHARACTERS].split(" ") for query in queries)
+    hashes = [list(itertools.chain.from_iterable(map(_hash_words, query))) for query in pieces]
+    starts = np.cumsum([0, *map(len, hashes)])
+    every = np.fromiter(itertools.chain.from_iterable(hashes), np.uint32)
+    return sort_unique(np.concatenate([phrases, hash_runs(every, starts)]))
 
 
 def merge_all(parts: Iterable[Counts]) -> Counts | None:

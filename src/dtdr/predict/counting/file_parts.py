@@ -25,14 +25,12 @@ class Part:
         path: as a user named it.
         shard: its place among the files that the path means.
         groups: row groups of Parquet; None: the whole file, which is lines or cannot be read.
-        sizes: rows of each group.
         first_row: number of its first row.
     """
 
     path: str
     shard: int
     groups: tuple[int, ...] | None = None
-    sizes: tuple[int, ...] = ()
     first_row: int = 1
 
 
@@ -80,8 +78,7 @@ def find_parts(paths: Sequence[str | Path]) -> list[Part]:
             for group, size in enumerate(sizes, start=1):
                 rows += size
                 if rows >= _PART_ROWS or group == len(sizes):
-                    chosen, its_sizes = tuple(range(start, group)), tuple(sizes[start:group])
-                    parts.append(Part(str(path), place, chosen, its_sizes, first))
+                    parts.append(Part(str(path), place, tuple(range(start, group)), first))
                     first, start, rows = first + rows, group, 0
             if not sizes:
                 parts.append(Part(str(path), place))
@@ -106,7 +103,7 @@ def hash_part(part: Part) -> str:
     Raises:
         InputError: the file cannot be read.
     """
-    digest = hashlib.sha256(repr((part.groups, part.sizes)).encode())
+    digest = hashlib.sha256(repr(part.groups).encode())
     with open_part(part).open() as stream:
         if part.groups is None:
             while block := stream.read(_BLOCK):

@@ -76,7 +76,7 @@ class KeptCounts:
             record["empty"],
             record["tools"],
             record["rare"],
-            [np.frombuffer(phrases, np.uint32)],
+            np.frombuffer(phrases, np.uint32),
         )
         return counts, every
 

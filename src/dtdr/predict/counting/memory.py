@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from dtdr.errors import InputError
-from dtdr.predict.counting.passes import MOST_IDS
 from dtdr.rankers.folds import ALL_HELD_OUT
 
 SAMPLE = 100_000
@@ -27,8 +26,6 @@ _HELD_OUT = 260_000
 """The same where each is held out in turn, beside ``_HELD_OUT_BASE`` bytes: 3,030 over 60 tools
 took 1.04 GB once dtdr-f had eleven features more."""
 _HELD_OUT_BASE = 300_000_000
-_ID = 30
-"""Bytes of the number of an id while they are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +35,10 @@ class MemoryPlan:
     Attributes:
         sample: demonstrations that are learned from.
         workers: processes that count; None: one a core.
-        most_ids: ids whose numbers stay in memory.
     """
 
     sample: int
     workers: int | None
-    most_ids: int
 
 
 def parse_size(text: str) -> int:
@@ -75,7 +70,7 @@ def plan_memory(
         InputError: the bound is too low.
     """
     if memory is None:
-        return MemoryPlan(SAMPLE if sample is None else sample, workers, MOST_IDS)
+        return MemoryPlan(SAMPLE if sample is None else sample, workers)
     room = memory - _BASE
     most = room // _LEARNED
     if memory < _bytes_for(ALL_HELD_OUT):
@@ -99,7 +94,6 @@ def plan_memory(
     return MemoryPlan(
         min(SAMPLE, most) if sample is None else sample,
         workers or min(cores, fitting),
-        min(MOST_IDS, room // 2 // _ID),
     )
 
 

@@ -5,30 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data import parquet
+from dtdr.data.calls import END
 from dtdr.data.demonstration_files import convert_record, iter_records, read_tools, record_id
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, Outcome
 from dtdr.data.engines import Engine, ProcessEngine
 from dtdr.data.jsonl import BadRecords, leave_out, longest_line
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, nothing_to_learn
-from dtdr.predict.counting.columns import COLUMNS, ColumnCounter
-from dtdr.predict.counting.counts import Counts, Numbers, merge_all, number_of
+from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
 from dtdr.predict.counting.file_parts import Part, find_parts, hash_part, open_part
 from dtdr.predict.counting.kept import KeptCounts
 from dtdr.predict.counting.unique_ids import UniqueIds
 
 logger = logging.getLogger("dtdr")
 
-MOST_IDS = 25_000_000
-"""Ids whose numbers stay in memory, 30 bytes each while they are compared; those of more go to
-temporary files."""
+_COUNTED = ("id", "query", "calls.tool", "outcome")
+"""Columns of Parquet that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +113,77 @@ def _count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
     if part.groups is None:
         counts, numbers = empty.count(_read_records(part, bad))
         return Counted(counts, numbers, bad)
-    shard = open_part(part)
-    counter = ColumnCounter(empty)
-    odd = [np.zeros(0, np.bool_)]
+    odd: list[bool] = []
     try:
-        with shard.open() as stream:
-            for batch in parquet.iter_batches(
-                stream,
-                needed=parquet.NEEDED,
-                known=COLUMNS,
-                groups=part.groups,
-                largest=longest_line(),
-            ):
-                odd.append(counter.add(batch))
+        counts, numbers = empty.count_facts(_read_facts(part, odd))
     except InputError as error:
-        leave_out(f"{shard.name}: {error}", bad)
+        leave_out(str(error), bad)
         return Counted(empty, np.empty(0, np.uint64), bad, is_whole=False)
-    counts, numbers = counter.finish()
-    rows = np.concatenate(odd)
-    if rows.any():
-        looked_at = list(_read_records(part, bad, rows))
+    if any(odd):
+        looked_at = list(_read_records(part, bad, odd))
         more, more_numbers = empty.count(looked_at)
         counts, numbers = counts.merge(more), np.concatenate([numbers, more_numbers])
     return Counted(counts, numbers, bad)
 
 
+def _read_facts(part: Part, odd: list[bool]) -> Iterator[Facts]:
+    """What is counted of each row of a part of Parquet; ``odd`` takes which rows have none.
+
+    Raises:
+        InputError: naming the file, that it cannot be read.
+    """
+    shard = open_part(part)
+    try:
+        with shard.open() as stream:
+            batches = parquet.iter_batches(
+                stream,
+                needed=parquet.NEEDED,
+                known=_COUNTED,
+                groups=part.groups,
+                largest=longest_line(),
+            )
+            for batch in batches:
+                rows = _facts_of(batch)
+                odd += [row is None for row in rows]
+                yield from filter(None, rows)
+    except InputError as error:
+        raise InputError(f"{shard.name}: {error}") from error
+
+
+def _facts_of(batch: Any) -> list[Facts | None]:
+    """What is counted of each row; None where only a closer look tells whether it can be used."""
+    from pyarrow import compute, types
+
+    rows: list[Facts | None] = [None] * len(batch)
+    calls = batch.column("calls")
+    if not types.is_list(calls.type) and not types.is_large_list(calls.type):
+        return rows
+    values = calls.flatten()
+    place = values.type.get_field_index("tool") if types.is_struct(values.type) else -1
+    if place < 0:
+        return rows
+    names = iter(_values(values.flatten()[place]))
+    has_outcome = "outcome" in batch.schema.names
+    outcomes = _values(batch.column("outcome")) if has_outcome else [None] * len(batch)
+    sizes = compute.list_value_length(calls).to_pylist()
+    columns = (_values(batch.column("id")), _values(batch.column("query")), outcomes, sizes)
+    for row, (identifier, query, outcome, size) in enumerate(zip(*columns, strict=True)):
+        tools = list(islice(names, size or 0))
+        is_text = all(isinstance(text, str) and text for text in (identifier, query, *tools))
+        if is_text and query.strip() and size is not None and END not in tools:
+            outcome = "success" if outcome is None else outcome
+            if outcome in get_args(Outcome):
+                rows[row] = Facts(identifier, query, tools, outcome)
+    return rows
+
+
+def _values(array: Any) -> list[Any]:
+    """The values of a column, those of a dictionary looked up."""
+    return list((array.dictionary_decode() if hasattr(array, "indices") else array).to_pylist())
+
+
 def _read_records(
-    part: Part, bad: BadRecords, rows: npt.NDArray[np.bool_] | None = None
+    part: Part, bad: BadRecords, rows: Sequence[bool] | None = None
 ) -> Iterator[Demonstration]:
     """The demonstrations of a part, of those of its rows that are chosen."""
     records = iter_records(open_part(part), bad, part.groups, part.first_row)
@@ -221,26 +264,18 @@ def _find_rows(
     stream: IO[bytes], part: Part, chosen: Numbers, seed: int
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Position, number and row of each demonstration of the sample in a part of Parquet."""
-    largest = longest_line()
-    batches = parquet.iter_batches(stream, known=("id",), groups=part.groups, largest=largest)
-    ids = (identifier for batch in batches for identifier in batch.column("id").to_pylist())
-    numbers = np.array([number_of(str(identifier), seed) for identifier in ids], np.uint64)
-    keep = np.isin(numbers, chosen)
-    by_group = np.split(keep, np.cumsum(part.sizes)[:-1])
-    # Only groups that hold some are read.
-    holding = [pair for pair in zip(part.groups or (), by_group, strict=True) if pair[1].any()]
-    if not holding:
-        return
-    rows = parquet.iter_rows(
+    begin = 0
+    for batch in parquet.iter_batches(
         stream,
         needed=parquet.NEEDED,
         known=parquet.COLUMNS,
-        groups=[group for group, _ in holding],
-        keep=np.concatenate([own for _, own in holding]),
-        largest=largest,
-    )
-    for row, record in zip(np.flatnonzero(keep).tolist(), rows, strict=True):
-        yield row, int(numbers[row]), record
+        groups=part.groups,
+        largest=longest_line(),
+    ):
+        numbers = [number_of(str(identifier), seed) for identifier in _values(batch.column("id"))]
+        for row in np.flatnonzero(np.isin(np.array(numbers, np.uint64), chosen)).tolist():
+            yield begin + row, numbers[row], batch.slice(row, 1).to_pylist()[0]
+        begin += len(batch)
 
 
 def draw_sample(
@@ -251,7 +286,6 @@ def draw_sample(
     failures: bool = False,
     bad: BadRecords | None = None,
     engine: Engine | None = None,
-    most_ids: int = MOST_IDS,
     kept: KeptCounts | None = None,
 ) -> Sample:
     """Count all demonstrations of files, and draw a sample of them by the hash of their ids.
@@ -267,7 +301,6 @@ def draw_sample(
         failures: whether failed runs are learned from.
         bad: given, records and files that cannot be used are counted there and left out.
         engine: runs both passes; None: processes, one a core.
-        most_ids: ids whose numbers stay in memory; those of more go to temporary files.
         kept: counts of earlier fits, by which only what has changed is counted; takes those of
             this one.
 
@@ -283,7 +316,7 @@ def draw_sample(
     whole: list[Part] = []
     names: set[str] = set()
     parts_kept = 0
-    with UniqueIds(most_ids) as ids:
+    with UniqueIds() as ids:
 
         def take() -> Iterator[Counts]:
             nonlocal parts_kept

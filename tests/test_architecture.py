@@ -15,17 +15,17 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3750),
+    "data": (1, 3650),
     "net": (1, 1500),
     "text": (2, 1550),
     "logs": (3, 6200),
     "rankers": (3, 10500),
-    "predict": (4, 8600),
-    "llm": (5, 4150),
+    "predict": (4, 8350),
+    "llm": (5, 3850),
     "agents": (5, 8150),
-    "evaluate": (6, 11700),
-    "serve": (7, 8050),
-    "cli": (8, 5350),
+    "evaluate": (6, 11350),
+    "serve": (7, 7650),
+    "cli": (8, 5150),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

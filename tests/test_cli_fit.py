@@ -257,7 +257,7 @@ def test_empty_file_is_an_error(fit, data):
     data.write_text("", encoding="utf-8")
     code, _, err = fit()
     assert code == 2
-    assert "holds no demonstration" in err
+    assert "has no demonstration" in err
 
 
 def test_duplicate_tool_names_are_an_error(fit, tmp_path):

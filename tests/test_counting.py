@@ -364,7 +364,7 @@ def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
 
 def test_two_demonstrations_with_one_id_are_an_error(tmp_path):
     folder = save_shards(tmp_path / "data", [*SOME[:50], *SOME[:3]], 2)
-    with pytest.raises(InputError, match="3 ids stand more than once"):
+    with pytest.raises(InputError, match="3 ids appear more than once"):
         draw_sample([folder], 10, engine=ONE)
 
 
@@ -407,7 +407,7 @@ def test_bad_shards_and_records_are_named_or_counted(tmp_path, capsys):
 
 def test_an_empty_folder_and_failures_alone_are_errors(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no demonstrations"):
+    with pytest.raises(InputError, match="has no demonstrations"):
         draw_sample([tmp_path / "empty"], 10)
     failed = [Demonstration(str(n), "q", Plan(()), outcome="failure") for n in range(5)]
     save_demonstrations(tmp_path / "f.jsonl", failed)

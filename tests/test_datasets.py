@@ -255,7 +255,7 @@ def test_tinyagent_hub_record_is_its_first_plan():
         ([], "a JSON object is needed"),
         ({"tools": []}, "'text' is missing"),
         ({"text": 3}, "'text' is int, expected str"),
-        ({"text": "Question: What?"}, "holds no plan"),
+        ({"text": "Question: What?"}, "has no plan"),
         (bank("1. open_note(__import__('os').getcwd())"), "not positional Python literals"),
         (bank('1. open_note("a"'), "not positional Python literals"),
         (bank('1. open_note("a")\nand then?'), "'and then\\?' is not a line of a plan"),
@@ -308,14 +308,14 @@ def test_half_a_surrogate_pair_survives_the_canonical_file(tmp_path):
     ("content", "reason"),
     [
         (b"", "is not JSON"),
-        (b"{}", "holds no demonstration"),
-        (b"[1]", "must hold one JSON object"),
+        (b"{}", "has no demonstration"),
+        (b"[1]", "must contain one JSON object"),
         (b'{"a": 1', "is not JSON"),
         (b'{"a": {}} 1', "is not JSON"),
         (b'{"a": {} "b": {}}', "is not JSON"),
         (b'{"a": "\xff"}', "invalid UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a": {}, "a": {}}', "'a' stands twice"),
+        (b'{"a": {}, "a": {}}', "'a' appears twice"),
     ],
 )
 def test_broken_object_file_is_named(content, reason, tmp_path):
@@ -438,7 +438,7 @@ def test_nodes_in_another_order_than_their_links_are_put_in_order():
     ("record", "reason"),
     [
         (ultratool_record("ab", ["ax"]), "a link names 'x', which is not a node"),
-        (ultratool_record("a", ["aa"]), "'a', which stands once, to itself"),
+        (ultratool_record("a", ["aa"]), "'a', which appears once, to itself"),
         (ultratool_record("ab", ["ab", "ba"]), "in a cycle"),
         (ultratool_record(["end"], []), "reserved for the end of the plan"),
         ({**ultratool_record("a", []), "task_nodes": [1]}, "a JSON object is needed, not int"),

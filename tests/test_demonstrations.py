@@ -124,7 +124,7 @@ def test_a_second_use_of_an_id_is_refused(tmp_path):
 def test_an_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "d.jsonl"
     path.write_text(content)
-    with pytest.raises(InputError, match="holds no demonstration"):
+    with pytest.raises(InputError, match="has no demonstration"):
         list(read_demonstrations(path))
 
 
@@ -200,7 +200,7 @@ def test_tools_survive_their_json(tmp_path):
     [
         ('[{"name": "a"}, {"name": "a"}]', "two tools are named 'a'"),
         ("{", "is not JSON"),
-        ('"x"', "must hold a JSON list"),
+        ('"x"', "must contain a JSON list"),
         ('[{"description": "x"}]', "has no 'name'"),
         ('["x"]', "must be a JSON object"),
         ('[{"name": "a", "parameters": 3}]', "parameters of tool 'a'"),
@@ -256,7 +256,7 @@ def test_a_file_brings_the_tools_beside_it(tmp_path):
         )
     assert dtdr.fit(path, [Tool("c")], retriever="dr").vocabulary == ("a", "c", "end")
     (tmp_path / "tools.json").write_text("5")
-    with pytest.raises(InputError, match=r"tools\.json must hold a JSON list"):
+    with pytest.raises(InputError, match=r"tools\.json must contain a JSON list"):
         dtdr.fit(path, retriever="dr")
 
 
@@ -336,7 +336,7 @@ def edited(path, value):
         (["calls", 0, "output_length"], True, "the 'output_length' of call '1' must be"),
         (["calls", 1, "arguments", "id", "path"], "/reservations/2", "does not name a part"),
         (["calls", 1, "tool"], "can\ud800cel", "half of a surrogate pair, which is not text"),
-        (["id"], "\ud800", "the id '.ud800' holds half of a surrogate pair"),
+        (["id"], "\ud800", "the id '.ud800' has half of a surrogate pair"),
     ],
 )
 def test_a_bad_run_says_what_is_wrong(path, value, message):

@@ -60,7 +60,7 @@ def test_a_recording_is_replayed_without_asking_again(server, tmp_path):
         assert replay.count_tokens("send mail") == count
         with pytest.raises(PromptTooLongError, match="too long"):
             replay.complete(Prompt("", "x " * 500, ""), max_tokens=1)
-        with pytest.raises(LLMError, match="holds no answer to this prompt"):
+        with pytest.raises(LLMError, match="has no answer to this prompt"):
             replay.complete(PROMPT, max_tokens=7)
     assert len(server.requests) == asked
 
@@ -113,7 +113,7 @@ def test_a_recording_cut_in_its_first_line_is_begun_again(server, tmp_path):
 def test_a_recording_of_another_model_is_refused(server, tmp_path):
     path = tmp_path / "answers.jsonl"
     Recorder(connect(server), path).close()
-    with pytest.raises(InputError, match="holds answers of openai:m@"):
+    with pytest.raises(InputError, match="has answers of openai:m@"):
         Recorder(OpenAIServer("other", server.url), path)
     (tmp_path / "other.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="is not a recording"):
@@ -267,7 +267,7 @@ def test_nobody_listening_is_one_clear_error():
         ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, hf, openai, replay"),
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is not a server address"),
-        ("openai:m@http://user:pass@host/v1", "holds a user name or password"),
+        ("openai:m@http://user:pass@host/v1", "has a user name or password"),
         ("openai:m@http://.x/v1", "is not a server address"),
         ("openai:m@http://[::1/v1", "is not a server address"),
         ("openai:m@http://host:port/v1", "is not a server address"),

@@ -195,7 +195,7 @@ def test_another_retrievers_weights_are_refused(folder, tmp_path):
         dtdr.load(folder)
     # Even a hash that was made to fit does not let them through.
     change_config(folder, tensors_sha256=sha256_of(folder / "model.safetensors"))
-    with pytest.raises(ModelError, match="holds no usable model of retriever 'dr'"):
+    with pytest.raises(ModelError, match="has no usable model of retriever 'dr'"):
         dtdr.load(folder)
 
 
@@ -349,7 +349,7 @@ def test_weights_that_are_not_numbers_are_refused(tmp_path, value):
     arrays["weights"][0, -1] = value
     save_file(arrays, path)
     change_config(tmp_path / "model", tensors_sha256=sha256_of(path))
-    with pytest.raises(ModelError, match="'weights' holds values that are not numbers"):
+    with pytest.raises(ModelError, match="'weights' has values that are not numbers"):
         dtdr.load(tmp_path / "model")
 
 

@@ -304,7 +304,7 @@ def test_two_shards_with_one_id_are_an_error(tmp_path):
 
 def test_a_folder_without_data_says_what_it_looked_for(tmp_path):
     for path in (tmp_path, f"{tmp_path}/*.parquet"):
-        with pytest.raises(InputError, match=r"holds no demonstrations; name a file"):
+        with pytest.raises(InputError, match=r"has no demonstrations; name a file"):
             read_demonstrations(path)
 
 

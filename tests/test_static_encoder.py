@@ -98,7 +98,7 @@ def test_too_few_vectors_for_the_tokens_are_refused(tmp_path):
 def test_what_is_missing_is_named(tmp_path, folder, monkeypatch):
     with pytest.raises(InputError, match="static:FOLDER"):
         encoders.create("static")
-    with pytest.raises(EncoderError, match=r"holds no model\.safetensors"):
+    with pytest.raises(EncoderError, match=r"has no model\.safetensors"):
         encoders.create(f"static:{tmp_path}")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtraError, match="static"):

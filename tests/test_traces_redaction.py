@@ -217,7 +217,7 @@ def test_own_rules_are_read_from_a_file(name, text, tmp_path):
     ("text", "reason"),
     [
         ("{", "neither JSON nor"),
-        ("[]", "must hold an object"),
+        ("[]", "must contain an object"),
         ('{"a": "("}', "rule 'a' is not a regular expression"),
         ('{"a": 3}', "rule 'a' is not a regular expression"),
         ('{"a": "x*"}', "matches the empty text"),

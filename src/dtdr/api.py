@@ -72,7 +72,7 @@ def load(
     Args:
         folder: what ``Model.save`` wrote.
         allow_endpoint: hosts that may be asked for embeddings, for models with the encoder
-            ``endpoint``: a folder does not choose by itself where queries and a key are sent.
+            ``endpoint``: a folder cannot choose where queries and a key are sent.
         allow_class: rankers of your own, as ``module:Class``, whose code may be run: a folder does
             not choose by itself what is imported. One that is imported already needs none.
         given: constructor keywords that a folder cannot hold, such as ``llm`` of less-is-more, or
@@ -121,6 +121,4 @@ def load(
         reason = " ".join(str(error).split())[:300]
         if not isinstance(error, ModelError):
             reason = f"{type(error).__name__}: {reason}; fit it again"
-        raise ModelError(
-            f"{folder} holds no usable model of retriever {name!r}: {reason}"
-        ) from error
+        raise ModelError(f"{folder} has no usable model of retriever {name!r}: {reason}") from error

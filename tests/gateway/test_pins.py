@@ -52,7 +52,7 @@ def test_new_tools_of_a_pinned_server_are_pinned_too(tmp_path):
 def test_a_pin_file_of_another_shape_is_an_error(tmp_path, content):
     (tmp_path / "pins.json").write_text(content)
 
-    with pytest.raises(InputError, match="remove it to pin anew"):
+    with pytest.raises(InputError, match="remove it to pin again"):
         Pins(tmp_path / "pins.json")
 
 

@@ -208,7 +208,7 @@ def test_a_file_without_any_key_serves_nobody(fitted, keys, tmp_path):
     path = tmp_path / "empty.json"
     record = json.loads(keys[0].read_text())
     path.write_text(json.dumps({**record, "keys": []}))
-    with pytest.raises(InputError, match="holds no key"):
+    with pytest.raises(InputError, match="has no key"):
         create_app(Settings(models={"mail": fitted}, host="0.0.0.0", keys=path))
 
 

@@ -202,7 +202,7 @@ def with_loads(
 ) -> list[Any]:
     """The conversation with a load in front of every answer for which tools became needed.
 
-    Worked out anew from the conversation each time, and the same each time.
+    Derived from the conversation each time, and the same each time.
 
     Args:
         messages: the request's ``messages``, as the user keeps them: without loads.

@@ -88,7 +88,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        """Mask the tools of one model call, ranking in a thread of its own."""
+        """Mask the tools of one model call, ranking in its own thread."""
         return await handler(await asyncio.to_thread(self._mask_request, request))
 
     def select(self, tools: Sequence[Any], messages: Sequence[BaseMessage]) -> ToolSelection:

@@ -146,7 +146,7 @@ class ToolMask:
         *,
         costs: Mapping[str, int] | None = None,
     ) -> ToolSelection:
-        """``select`` in a thread of its own, so that an encoder on the network blocks no loop."""
+        """``select`` in its own thread, so that an encoder on the network blocks no loop."""
         return await asyncio.to_thread(self.select, names, transcript, costs=costs)
 
     def search(
@@ -312,7 +312,7 @@ class ToolRun:
     async def aselect(
         self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
     ) -> ToolSelection:
-        """``select`` in a thread of its own."""
+        """``select`` in its own thread."""
         return await asyncio.to_thread(self.select, names, costs=costs)
 
 

@@ -135,7 +135,7 @@ def with_additional_tools(
 ) -> tuple[list[Any], list[Any]]:
     """The items with tools added in front of the answers that need them, and the tools that stay.
 
-    Worked out anew from the conversation each time, and the same each time, so that the cached
+    Derived from the conversation each time, and the same each time, so that the cached
     start of the prompt stays what it was.
 
     Args:

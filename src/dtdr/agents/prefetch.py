@@ -192,7 +192,7 @@ class Prefetch:
         return output
 
     def close(self) -> None:
-        """Cancel what is under way; what runs in a thread ends by itself."""
+        """Cancel what is under way; what runs in a thread runs to its end."""
         if self._thread.is_alive():
             self._wait(self._fetch.close())
             self._loop.call_soon_threadsafe(self._loop.stop)

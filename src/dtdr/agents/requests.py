@@ -285,7 +285,7 @@ def loads(
 ) -> dict[int, list[str]]:
     """Which tools are loaded in front of which answer of the model, and of the next one.
 
-    Worked out anew from the conversation each time, and the same each time, so that the cached
+    Derived from the conversation each time, and the same each time, so that the cached
     start of the prompt stays what it was. What is loaded stays loaded, and a tool that was called
     without having been loaded is loaded after that call.
 

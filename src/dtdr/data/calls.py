@@ -291,7 +291,7 @@ def check_text(text: str, what: str) -> None:
         InputError: it holds half of a surrogate pair.
     """
     if not is_text(text):
-        raise InputError(f"{what} {text!r} holds half of a surrogate pair, which is not text")
+        raise InputError(f"{what} {text!r} has half of a surrogate pair, which is not text")
 
 
 def _number(record: Mapping[str, Any], key: str) -> int | None:

@@ -234,7 +234,7 @@ def convert_records(
     finally:
         seen.close()
     if is_empty:
-        raise InputError(f"{path or 'the input'} holds no demonstration of this format")
+        raise InputError(f"{path or 'the input'} has no demonstration of this format")
 
 
 def read_tools(path: str | Path) -> tuple[Tool, ...]:
@@ -252,7 +252,7 @@ def read_tools(path: str | Path) -> tuple[Tool, ...]:
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
         value = value["tools"]
     if not isinstance(value, list):
-        raise InputError(f"{path} must hold a JSON list of tools")
+        raise InputError(f"{path} must contain a JSON list of tools")
     try:
         return tuple(unique_tools(map(Tool.from_dict, value)).values())
     except InputError as error:

@@ -119,7 +119,7 @@ class Run:
         for item in number_calls(calls, run._ids):
             if not isinstance(item, (ToolCall, Mapping)):
                 raise InputError(
-                    "a history holds names of tools, calls and their JSON objects, not "
+                    "a history has names of tools, calls and their JSON objects, not "
                     f"{kind_of(item)}"
                 )
             run._add(item if isinstance(item, ToolCall) else ToolCall.from_dict(item))

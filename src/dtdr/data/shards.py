@@ -82,7 +82,7 @@ def _is_shard(path: Path) -> bool:
 def _require_some(paths: list[str], text: str) -> list[str]:
     if not paths:
         raise InputError(
-            f"{text} holds no demonstrations; name a file, or a folder or pattern with files that "
+            f"{text} has no demonstrations; name a file, or a folder or pattern with files that "
             f"end in {' or '.join(SUFFIXES)}"
         )
     return paths

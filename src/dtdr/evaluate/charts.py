@@ -45,7 +45,7 @@ def css() -> str:
 
 
 def series_class(name: str) -> str:
-    """The class of a series; an unknown name gets a colour of its own that stays."""
+    """The class of a series; an unknown name keeps its own colour."""
     first = name.split(" ")[0].rstrip(",")
     return f"c{SERIES.get(first, zlib.crc32(name.encode()) % COLOURS)}"
 
@@ -72,7 +72,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its title, how values become text, and places of its own."""
+    """An axis: its title, how values become text, and its own ticks."""
 
     title: str
     show: Callable[[float], str] = lambda value: f"{value:g}"

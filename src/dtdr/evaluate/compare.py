@@ -96,7 +96,7 @@ def compare(
 def _require_same_steps(first: RunLog, second: RunLog) -> None:
     left, right = _steps(first), _steps(second)
     if not left and not right:
-        raise InputError("the runs hold no step; there is nothing to compare")
+        raise InputError("the runs have no step; there is nothing to compare")
     only = sorted(left.keys() ^ right.keys())
     if only:
         plan, number = only[0]

@@ -29,7 +29,7 @@ FEWEST_RUNS = 5
 no permutation can be as rare as a corrected test asks for."""
 
 _ORDER: Mapping[Kind, int] = {"mean": 0, "distance": 0, "tool": 1, "group": 2}
-"""Families of tests, each corrected by itself, in the order of ``Drift.changes``."""
+"""Families of tests, each corrected separately, in the order of ``Drift.changes``."""
 
 _CHUNK = 4_000_000
 """Entries of a block of permutations held at once, about 32 MB."""
@@ -130,7 +130,7 @@ def compare_runs(
 
     A run is the unit of every test, since calls of one run are not independent. Runs are taken for
     pairs where both sides have the same ids and queries: then each pair is swapped at random, else
-    all runs are dealt out anew.
+    all runs are shuffled.
 
     Args:
         before: runs of the agent as it was; failed runs count like the others.

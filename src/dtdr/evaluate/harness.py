@@ -55,7 +55,7 @@ def run(
     outcome is a failure, it is not tested either.
 
     Args:
-        retriever: not fitted yet, or to be fitted anew.
+        retriever: not fitted yet, or to be fitted again.
         dataset: demonstrations and tools.
         split: positions of the demonstrations on each side.
         path: where to write the run log; it is returned either way.
@@ -116,7 +116,7 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
     test = [item for item in dataset.demonstrations if item.outcome != "failure"]
     called = tools_called(test)
     if not test:
-        raise InputError(f"{dataset.name} holds no run that succeeded; give others")
+        raise InputError(f"{dataset.name} has no run that succeeded; give others")
     if called and called.isdisjoint(retriever.vocabulary):
         raise InputError(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
@@ -157,7 +157,7 @@ def run_folds(
     the sum; cuts and thresholds, which differ from fold to fold, are not in the header.
 
     Args:
-        retriever: fitted anew for each fold.
+        retriever: fitted again for each fold.
         dataset: demonstrations and tools.
         folds: such as ``datasets.splits.group_folds`` gives.
         path: where to write the run log; it is returned either way.

@@ -37,7 +37,7 @@ class ClaudeCode(TraceFormat):
     """Lines of sessions, each with one message; a sub-agent's in the same file or in its own.
 
     A sub-agent belongs to the call that its lines name (``parent_tool_use_id``), whose result names
-    it (``agentId``), or whose prompt it began with. One that belongs to none is a run by itself.
+    it (``agentId``), or whose prompt it began with. One that belongs to none is a separate run.
     """
 
     name: ClassVar[str] = "claude-code"

@@ -136,7 +136,7 @@ class _Document:
         self._expect(closing)
 
     def skip(self) -> Any:
-        """The next value, which is a record by itself: the text before it is dropped."""
+        """The next value, which is one record: the text before it is dropped."""
         self._record = self._position
         return self.value()
 

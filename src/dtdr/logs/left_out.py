@@ -9,7 +9,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration
 
 MANY = 0.05
-"""The share of runs from which a command says by itself that they are left out."""
+"""The share of runs from which a command reports that they are left out."""
 
 WHOLE_RUN = "the run as a whole"
 """Stands for a tool where a run failed and none of its calls did."""

@@ -470,7 +470,7 @@ def read_rules(path: str | Path) -> tuple[Rule, ...]:
     except ValueError as error:
         raise InputError(f"{path} is neither JSON nor (as .toml) TOML: {error}") from error
     if not isinstance(value, dict) or not value:
-        raise InputError(f'{path} must hold an object such as {{"employee": "E[0-9]{{6}}"}}')
+        raise InputError(f'{path} must contain an object such as {{"employee": "E[0-9]{{6}}"}}')
     rules = []
     for name, expression in value.items():
         try:

@@ -326,7 +326,7 @@ def _structure(value: dict[str, Any] | list[Any]) -> int:
 
 
 def _holds_word(text: str, key: str) -> bool:
-    """Whether a text holds the value as a word of its own."""
+    """Whether a text contains the value as a whole word."""
     start = text.find(key)
     while start >= 0:
         end = start + len(key)

@@ -71,7 +71,7 @@ class SpanFormat(TraceFormat):
     """Files spans by their trace, and reads query and calls off the finished trace.
 
     Executions of tools are the calls. Where a run has none, the calls that the model asked for
-    are. What runs inside a tool is a run of its own, nested in that call. So is an agent that runs
+    are. What runs inside a tool is a separate run, nested in that call. So is an agent that runs
     inside another one, which called it by the name ``agent:NAME``. Only model calls of the
     conversation that a run begins with are looked at for queries, so that a sub-agent's
     instructions are not taken for the user's words.

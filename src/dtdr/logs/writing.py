@@ -18,7 +18,7 @@ from dtdr.logs.left_out import explain_dropped
 from dtdr.logs.streams import file_size
 
 CHECKPOINT_BYTES = 128_000_000
-"""Read between two checkpoints; writing one takes some 50 ms, reading so much seconds."""
+"""Read between two checkpoints; writing one takes some 50 ms, reading that much takes seconds."""
 
 
 def import_traces(

@@ -18,7 +18,7 @@ from dtdr.net.server_logs import Tally
 from dtdr.net.turns import Turns
 
 _LINGER_SECONDS = 1.0
-"""A refused connection is closed so much later, so that its sender reads the reason: when it is
+"""Seconds until a refused connection is closed, so that its sender can read the reason: when it is
 closed at once, the kernel drops what was sent."""
 
 _PIECE = 256

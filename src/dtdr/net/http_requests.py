@@ -173,7 +173,7 @@ def json_headers(key: str | None, origin: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     key = (key or "").strip()
     if not key.isascii() or not key.isprintable():
-        raise InputError(f"the key in {origin} holds a character that no key has; set it again")
+        raise InputError(f"the key in {origin} has a character that no key has; set it again")
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return headers

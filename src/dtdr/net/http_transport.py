@@ -1,6 +1,6 @@
 """The one way out: HTTP with reused connections, one retry policy, a deadline and a size limit.
 
-``AsyncTransport`` sends requests on an event loop. ``Transport`` has one of its own in a thread and
+``AsyncTransport`` sends requests on an event loop. ``Transport`` has its own in a thread and
 waits, since only an event loop can end a request while a server sends drop by drop.
 """
 

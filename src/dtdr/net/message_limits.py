@@ -85,9 +85,9 @@ def problem_of(body: bytes) -> str | None:
     params = message.get("params") if isinstance(message, dict) else None
     arguments = params.pop("arguments", None) if isinstance(params, dict) else None
     if _exceeds(arguments, MAX_VALUES):
-        return f"the arguments hold more than {MAX_VALUES} values"
+        return f"the arguments have more than {MAX_VALUES} values"
     if _exceeds(message, MAX_OTHER_VALUES):
-        return f"the message holds more than {MAX_OTHER_VALUES} values besides arguments"
+        return f"the message has more than {MAX_OTHER_VALUES} values outside of arguments"
     return None
 
 

@@ -53,7 +53,7 @@ Demonstrations = str | Path | Iterable[DemonstrationLike]
 class Model:
     """A ranker with what may be learned beside it; what ``dtdr.fit`` and ``dtdr.load`` return.
 
-    Whatever changes it works on a copy, whose attributes then take the place of its own in one
+    Whatever changes it works on a copy, whose attributes then replace the model's in one
     assignment (``_change``). Whoever uses it begins with ``_snapshot`` and goes on with the
     attributes of that moment. So any number of threads may use it while others change it.
 

@@ -60,7 +60,7 @@ class RunRanker:
         return [prepared[run.query] for run in runs]
 
     def rank_prepared(self, prepared: Sequence[Any], runs: Sequence[Run]) -> list[Ranking]:
-        """The rankings of a ranker that computes each step by itself."""
+        """The rankings of a ranker that computes each step separately."""
         ranker = self.ranker
         scores = np.asarray(ranker.score_all(prepared, runs), np.float64)
         rows = normalise(scores)
@@ -151,7 +151,7 @@ class RunRanker:
 
 
 class ReplayedState:
-    """The state of a ranker that computes each step by itself: the calls.
+    """The state of a ranker that computes each step separately: the calls.
 
     Args:
         steps: ranks them.

@@ -75,7 +75,7 @@ def import_own(name: str) -> Any:
 
 
 def saved_class(folder: str | Path, name: str, allowed: Iterable[str] = ()) -> type[Ranker]:
-    """The class that a model folder names, which does not choose by itself what is imported.
+    """The class that a model folder names, which cannot choose what is imported.
 
     Args:
         folder: the model's.
@@ -94,7 +94,7 @@ def saved_class(folder: str | Path, name: str, allowed: Iterable[str] = ()) -> t
         )
     if not colon and name not in NAMES:
         unknown = unknown_choice("retriever", name[:60], NAMES)
-        raise ModelError(f"{folder} holds no usable model: {unknown}")
+        raise ModelError(f"{folder} has no usable model: {unknown}")
     return retriever_class(name)
 
 

@@ -150,7 +150,7 @@ class Ranker(ABC):
         return np.stack([self.probabilities(*step) for step in zip(prepared, runs, strict=True)])
 
     def start(self, prepared: Any, run: Run) -> StepState | None:
-        """The state of a run before its first call; None where each step is computed by itself."""
+        """The state of a run before its first call; None if each step is computed separately."""
         return None
 
     def familiarity(self, prepared: Any) -> float | None:
@@ -180,7 +180,7 @@ class Ranker(ABC):
             run: what was ranked.
             state: after its calls.
         """
-        note = f"{self.name} gives no reasons beside its probabilities."
+        note = f"{self.name} gives no reasons for its probabilities."
         return replace(explanation, note=f"{explanation.note} {note}".strip())
 
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold] | None:

@@ -16,7 +16,7 @@ class Contribution:
         adds: to the logarithm of the odds of the tool against its rival, in nats: what
             they lose without the block. Two blocks that know the same add little each, so the
             values of all blocks need not sum to the whole.
-        probability_without: of the tool, ranked anew without the block.
+        probability_without: of the tool, ranked again without the block.
         best_without: the tool that is best then.
     """
 

@@ -85,7 +85,7 @@ class DTDRLinear(LinearRetriever):
 
     ``recipe="paper"`` writes the names of the calls behind the query and trains as Appendix C says.
     The default trains one softmax over all tools at a hundred times the rate for 20 epochs, and
-    writes the history in words of its own (``history_tokens``) where the encoder learns its
+    writes the history in its own words (``history_tokens``) where the encoder learns its
     vocabulary, in plain words otherwise (``history_sentence``). MRR by 3-fold validation within the
     training sides of TinyAgent and T-Eval: lexical .579 and .421 with the paper's recipe, .907 and
     .671 with the default; MiniLM .550 and .398, .696 and .545.

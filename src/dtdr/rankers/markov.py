@@ -223,7 +223,7 @@ class MarkovChains:
         next_tools, counts = state[f"{prefix}next_tools"], state[f"{prefix}counts"]
         if shape.shape != (3,) or tuple(shape[1:]) != (order, tools):
             raise ModelError(
-                f"the model holds Markov chains of another order or tool vocabulary: {shape}, "
+                f"the model has Markov chains of another order or tool vocabulary: {shape}, "
                 f"expected order {order} over {tools} tools; fit it again"
             )
         fits = (

@@ -198,7 +198,7 @@ def check_target(folder: str | Path, *, force: bool) -> None:
         return
     if not path.is_dir() or not {item.name for item in path.iterdir()} <= _FILES:
         raise OutputError(
-            f"{folder} holds something else than a model, which is never replaced; "
+            f"{folder} contains something other than a model, which is never replaced; "
             "give the name of a new folder"
         )
     if not force:
@@ -418,7 +418,7 @@ def _read_tensors(path: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
         # Not written as "larger than": nothing is larger or smaller than NaN.
         if not -_MAX_VALUE <= float(array.min()) <= float(array.max()) <= _MAX_VALUE:
             raise ModelError(
-                f"{path} is damaged: array {name[:60]!r} holds values that are not numbers, or "
+                f"{path} is damaged: array {name[:60]!r} has values that are not numbers, or "
                 "too large ones; fit the model again"
             )
     return arrays

@@ -147,7 +147,7 @@ class Adam:
     def _move_small(
         self, gradients: Mapping[str, Matrix], settings: tuple[float, float, float, float]
     ) -> None:
-        """One step of all small arrays, as each would make it by itself."""
+        """One step of all small arrays, as each would make it separately."""
         values, gradient, first, second = self._joined
         parameters = self._parameters
         np.concatenate([parameters[name].ravel() for name in self._small], out=values)
@@ -290,7 +290,7 @@ class Network:
         self.parameters = parameters
 
     def copy(self) -> Network:
-        """A network with parameters of its own."""
+        """A network with its own parameters."""
         return Network({name: array.copy() for name, array in self.parameters.items()})
 
     def gradients(

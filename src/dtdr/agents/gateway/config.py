@@ -168,7 +168,7 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     specs: list[UpstreamSpec] = []
     for group in _groups(words):
         if not group:
-            raise InputError("nothing stands between two '--'; write: dtdr mcp MODEL -- SERVER")
+            raise InputError("nothing is between two '--'; write: dtdr mcp MODEL -- SERVER")
         if not _is_url(group[0]):
             specs.append(UpstreamSpec(_command_name(group), command=tuple(group), inherit_env=True))
             continue

@@ -94,7 +94,7 @@ async def forward(context: Context, upstream: Upstream, changed: Mapping[str, An
 class OpenCall:
     """A call of a 2026-07-28 client to a server of the handshake protocols, which may ask it.
 
-    Such a server asks with requests of its own while it works on the call. Such a client is asked
+    Such a server sends its own requests while it works on the call. Such a client is asked
     by the answer to its call, and calls again with what it answers; the server's call stays open
     meanwhile.
 

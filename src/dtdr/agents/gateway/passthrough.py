@@ -249,7 +249,7 @@ class PassThrough:
     async def _forward(
         self, context: Context, upstream: Upstream, changed: Mapping[str, Any] | None = None
     ) -> RawResult:
-        """Send a request on, once; a server that is away is an error of its own."""
+        """Send a request on, once; a server that is away is a separate error."""
         try:
             return await forward(context, upstream, changed or {})
         except UnavailableError as error:

@@ -52,7 +52,7 @@ class Pins:
             raise InputError(f"cannot read {path}: {reason}") from error
         except ValueError as error:
             raise InputError(
-                f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin anew'
+                f'{path} must be JSON {{"server": {{"tool": "digest"}}}}; remove it to pin again'
             ) from error
 
     def iter_tools(self) -> Iterator[tuple[str, str]]:

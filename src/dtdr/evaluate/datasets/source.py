@@ -155,7 +155,7 @@ def find_file(source: Source, data_dir: str | Path | None = None) -> tuple[Path,
     )
     raise InputError(
         f"dataset {source.name!r} was not found: no {' or '.join(source.files)} in {looked}; "
-        f"{remedy}, or set DTDR_DATA_DIR to the folder that holds it"
+        f"{remedy}, or set DTDR_DATA_DIR to the folder that contains it"
     )
 
 
@@ -201,7 +201,7 @@ def object_records(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
     except RecursionError as error:
         raise InputError(f"{path} is not JSON (nested too deeply)") from error
     except _NotAnObjectError as error:
-        raise InputError(f"{path} must hold one JSON object, id to record") from error
+        raise InputError(f"{path} must contain one JSON object, id to record") from error
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -238,7 +238,7 @@ class _JsonMembers:
             if not isinstance(key, str):
                 raise json.JSONDecodeError("a key is not text", self._text, self._at)
             if key in seen:
-                raise InputError(f"the key {key!r} stands twice in one object")
+                raise InputError(f"the key {key!r} appears twice in one object")
             seen.add(key)
             self._take(":")
             yield key, self._value()
@@ -315,5 +315,5 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"the key {repeated!r} stands twice in one object")
+        raise InputError(f"the key {repeated!r} appears twice in one object")
     return value

@@ -64,9 +64,9 @@ def read_split(path: str | Path, *, records: int | None = None) -> Split:
             for index in side:
                 if type(index) is not int or index < 0 or (size is not None and index >= size):
                     limit = "" if size is None else f" below {size}"
-                    raise InputError(f"{name!r} holds {index!r}, which is not a position{limit}")
+                    raise InputError(f"{name!r} has {index!r}, which is not a position{limit}")
             if len(set(side)) < len(side):
-                raise InputError(f"{name!r} holds a position twice")
+                raise InputError(f"{name!r} has a position twice")
         if both := set(sides[0]) & set(sides[1]):
             raise InputError(f"position {min(both)} is both in 'train' and in 'test'")
     except InputError as error:
@@ -165,7 +165,7 @@ def published_split(dataset: Dataset) -> Split:
     count, start = len(dataset), dataset.test_from
     if start is None or not 0 < start < count:
         raise InputError(
-            f"dataset {dataset.name!r} has no test side of its own here; choose another split, "
+            f"dataset {dataset.name!r} has no fixed test side here; choose another split, "
             "such as paper"
         )
     return Split("published", tuple(range(start)), tuple(range(start, count)))
@@ -229,7 +229,7 @@ def paper_split(
 def group_split(
     demonstrations: Sequence[Demonstration], seed: int = 0, test: float = TEST_SHARE
 ) -> Split:
-    """No group on both sides; a demonstration without a group is one of its own.
+    """No group on both sides; a demonstration without a group counts as a group.
 
     Groups are taken in random order until the test side has its share; a group that would
     overshoot by more than half of itself stays on the training side.
@@ -274,7 +274,7 @@ def time_split(demonstrations: Sequence[Demonstration], test: float = TEST_SHARE
 def group_folds(demonstrations: Sequence[Demonstration], folds: int, seed: int = 0) -> list[Split]:
     """Splits that hold out each demonstration once, and no group on both sides.
 
-    A demonstration without a group is one of its own. Each group, in random order, goes to the fold
+    A demonstration without a group counts as a group. Each group, in random order, goes to the fold
     that is smallest so far.
 
     Raises:

@@ -57,7 +57,7 @@ def convert_tools(record: Any) -> tuple[Tool, ...]:
         pairs = ast.literal_eval(text[start : end + 2])
         return tuple(_tool(name, about) for name, about in pairs)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, KeyError) as error:
-        raise InputError("the system message holds no list of tools") from error
+        raise InputError("the system message has no list of tools") from error
 
 
 def read(path: Path, bad: BadRecords | None = None) -> Iterator[Demonstration]:

@@ -205,7 +205,7 @@ def node_links(names: Sequence[str], links: Sequence[Any]) -> list[tuple[int, in
         targets = [index for index, name in enumerate(names) if name == target]
         if source == target:
             if len(targets) < 2:
-                raise InputError(f"a link joins {source!r}, which stands once, to itself")
+                raise InputError(f"a link joins {source!r}, which appears once, to itself")
             targets = targets[1:]
         else:
             targets = [index for index in targets if source in names[:index]] or targets

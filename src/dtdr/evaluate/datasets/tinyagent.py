@@ -110,7 +110,7 @@ def _from_bank(record: Any) -> tuple[str, list[tuple[str, str, list[Any]]]]:
         elif line.strip() and not line.lstrip().startswith("Thought:"):
             raise InputError(f"{line.strip()!r} is not a line of a plan, such as '1. tool(\"x\")'")
     if not calls:
-        raise InputError("the text holds no plan; its lines must look like '1. tool(\"x\")'")
+        raise InputError("the text has no plan; its lines must look like '1. tool(\"x\")'")
     return query, calls
 
 

@@ -204,7 +204,7 @@ def _paper_encoder(options: Options) -> tuple[Options, list[str]]:
         )
     other = next(name for name in NEAREST_ENCODERS if not _cannot_encode(name))
     return replace(options, encoders=[other]), [
-        f"the paper's encoder, in whose place stands {other}: {reason}"
+        f"the paper's encoder, replaced by {other}: {reason}"
     ]
 
 
@@ -221,7 +221,7 @@ def _paper_sets(options: Options, library: DataLibrary) -> tuple[Options, list[s
     if any(library.get(name) is not None for name in PAPER_SETS):
         return options, []
     return replace(options, datasets=[datasets.BUNDLED]), [
-        "every set of the paper, in whose place stands the synthetic one: none of them is here"
+        "every set of the paper, replaced by the synthetic one: none of them is here"
     ]
 
 

@@ -94,7 +94,7 @@ class PlanningLogWriter:
             log = read_planning_log(self._path)
             if differing := _difference(log.header, header):
                 raise InputError(
-                    f"{path} holds a run with another {differing}; give another file, or remove it"
+                    f"{path} has a run with another {differing}; give another file, or remove it"
                 )
             self.records = dict(log.records)
         try:

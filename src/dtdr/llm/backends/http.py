@@ -74,7 +74,7 @@ class JsonClient:
             )
         if parts.username or parts.password:
             raise InputError(
-                "the server's address holds a user name or password; give a key in the "
+                "the server's address has a user name or password; give a key in the "
                 f"environment variable {KEY_VARIABLE} instead"
             )
         self.url = url.rstrip("/")

@@ -84,7 +84,7 @@ class Replay(_Recording):
 
     def _add(self, kind: str, key: str, ask: Callable[[LLM], Any]) -> None:
         raise LLMError(
-            f"{self._path} holds no answer to this prompt ({kind}, {key[:12]}); record it "
+            f"{self._path} has no answer to this prompt ({kind}, {key[:12]}); record it "
             "again with the model, with the same settings"
         )
 
@@ -115,7 +115,7 @@ class Recorder(_Recording):
             if is_continued:
                 recorded, self._answers = _read(self._path)
                 if recorded != llm.name:
-                    raise InputError(f"{path} holds answers of {recorded}, not of {llm.name}")
+                    raise InputError(f"{path} has answers of {recorded}, not of {llm.name}")
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = self._path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:

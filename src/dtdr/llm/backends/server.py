@@ -95,7 +95,7 @@ class OpenAIServer(LLM):
         self._client.close()
 
     def forget(self) -> None:
-        """Have the next request read its whole prompt anew."""
+        """Have the next request read its whole prompt again."""
         self._reuse = False
 
     @property

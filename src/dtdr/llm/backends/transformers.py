@@ -60,7 +60,7 @@ class TransformersLLM(LLM):
                 model, dtype=getattr(self._torch, kind), use_safetensors=True
             )
             self._model.to(self._device).eval()
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library has its own errors
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise LLMError(f"cannot load the model {model!r}: {reason}") from error
         self._end = self._tokenizer.eos_token_id

@@ -83,8 +83,8 @@ class PlanCache:
     """Gives the plan of a query where it is probable enough, and learns from what runs called.
 
     Plans are those of ``Model.plans``: of earlier runs, their slots filled for this query, or
-    put together anew. Their probabilities are calibrated on held-out groups of demonstrations; each
-    run that is put says whether its plan was right, and the latest of these outcomes shift the
+    combined in a new way. Their probabilities are calibrated on held-out groups of demonstrations;
+    each run that is put says whether its plan was right, and the latest of these outcomes shift the
     log-odds of further plans. A query that was put before, word for word, gets the plan of its last
     run, as probable as repeated queries had the same plan so far.
 

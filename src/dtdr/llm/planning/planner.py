@@ -39,7 +39,7 @@ MAX_STEPS = 20
 19."""
 
 MAX_REPEATS = 4
-"""So many calls of one function with the same arguments are a loop: the same published plans hold
+"""This many calls of one function with the same arguments are a loop: the same published plans hold
 three of them in 0.2 % of the cases, and four in none. Where parameters are not filled, calls
 of one function look alike, and 6 % of the plans of T-Eval have four: nothing is a loop then."""
 

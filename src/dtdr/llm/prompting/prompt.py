@@ -13,7 +13,7 @@ class Prompt:
         guidelines: what to do; the system's message in a chat.
         variable: what belongs to this step.
         cue: the last line, which the answer follows, as it does in the example.
-        example: another task of this kind and its answer: an exchange of its own in a chat, where
+        example: another task of this kind and its answer: a separate exchange in a chat, where
             small models follow its form far better than inside one message.
         listing: what the task begins with at every step, such as all functions.
         example_varies: the example is chosen for the step, so it does not count as constant.

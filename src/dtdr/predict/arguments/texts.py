@@ -464,6 +464,6 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
 
 
 def forget_texts() -> None:
-    """Forget the texts that were read last, so that the next one is read anew."""
+    """Forget the texts that were read last, so that the next one is read again."""
     tokenize.cache_clear()
     _read_texts.cache_clear()

@@ -339,7 +339,7 @@ def draw_sample(
         repeats = ids.count_repeats()
     if repeats:
         raise InputError(
-            f"{repeats:,} ids stand more than once in the data; every demonstration needs an id "
+            f"{repeats:,} ids appear more than once in the data; every demonstration needs an id "
             "of its own"
         )
     if counts.total == counts.skipped:

@@ -32,7 +32,7 @@ class PlanPrediction:
     Attributes:
         tools: names of the tools, in the order of the calls.
         ids: of the calls, which references of later calls name.
-        probability: how likely exactly these tools are called exactly so often, calibrated on
+        probability: how likely exactly these tools are called, each as often as here, calibrated on
             held-out plans.
         write: gives the calls, and (earlier, later) places of those that depend on one another.
         has_arguments: whether the model knows arguments; where it does not, those of the calls are

@@ -83,7 +83,7 @@ def fit_threshold(
 
     Args:
         words: hashes of the words of each query.
-        groups: one a query; an empty name is a group of its own.
+        groups: one a query; an empty name counts as a separate group.
         encoder: trained already, whose vectors half of the score is read from; or None.
         vectors: shape (queries, n): what it gives of the queries, of length 1.
     """

@@ -72,7 +72,7 @@ def _contributions(
     means, table = _means(model), step.write()
     if columns[0] < 0:
         return np.zeros(0), (
-            f"Among so many tools a query keeps {view.size} in view, and {name!r} is not one of "
+            f"With this many tools, a query keeps {view.size} in view, and {name!r} is not one of "
             "them: nothing in the query speaks for it."
         )
     if model.new_tools is not None and columns[0] in view.new:

@@ -35,7 +35,7 @@ def open_log(
         return RedisLog(target, model, redact=redact)
     if one_of_several and MODEL_FIELD not in target:
         raise InputError(
-            f"{target} would hold the feedback of several models; write {MODEL_FIELD} into its "
+            f"{target} would have the feedback of several models; write {MODEL_FIELD} into its "
             f"name, as in feedback/{MODEL_FIELD}.jsonl"
         )
     return FileLog(Path(target.replace(MODEL_FIELD, model)), redact=redact)

@@ -78,7 +78,7 @@ class FileLog(FeedbackLog):
         except BlockingIOError as error:
             held.close()
             raise OutputError(
-                f"another process appends to {self.path}; give each server a file of its own, or "
+                f"another process appends to {self.path}; give each server its own file, or "
                 "a Redis that they share"
             ) from error
         except BaseException:

@@ -139,7 +139,7 @@ class Trainer:
         Raises:
             DtdrError: the log cannot be read or a version not be written; later it may.
         """
-        if self._has_changed():  # somebody fitted it anew, or rolled back
+        if self._has_changed():  # somebody fitted it again, or rolled back
             self._state = self._find_state()
             self._waiting = []
             self._read_held_out()
@@ -227,7 +227,7 @@ class Trainer:
         known = [change for change in history if change.checksum == checksum]
         if known:
             return _State(checksum, known[-1].version, known[-1].position, retriever)
-        # A model that was fitted anew is taken to have learned from the log so far.
+        # A model that was fitted again is taken to have learned from the log so far.
         position = history[-1].position if history else ""
         name = self.versions.next_name(history)
         self.versions.keep_copy(name)

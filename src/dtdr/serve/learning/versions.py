@@ -89,7 +89,7 @@ class Versions:
             except (ValueError, TypeError) as error:
                 raise InputError(
                     f"{path}:{number} is not a line of a history; restore it, or delete "
-                    f"{self.folder} to begin anew"
+                    f"{self.folder} to begin again"
                 ) from error
         return changes
 

@@ -59,7 +59,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
     model = service.models.find(body.model)
     limit = service.settings.limits.batch
     if len(body.steps) > limit:
-        raise HTTPException(422, f"the batch holds {len(body.steps)} steps; the limit is {limit}")
+        raise HTTPException(422, f"the batch has {len(body.steps)} steps; the limit is {limit}")
     for step in body.steps:
         service.check_step(step.query, step.history, step.before)
     call.log(model.name, steps=len(body.steps))

@@ -86,7 +86,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
     keys = None if settings.keys is None else KeyFile(settings.keys)
     if keys is not None and not keys.keys:
         raise InputError(
-            f"{settings.keys} holds no key; make one with: dtdr keys create {settings.keys}"
+            f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
     models = ModelRegistry.load(settings.models, settings.limits)
     if settings.session_store is None:

@@ -44,7 +44,7 @@ REFUSALS = {
 it is not of an endpoint."""
 
 _DRAIN_BYTES = 64_000_000
-"""So much of a body that is too large is read, so that its sender reads the reason."""
+"""Bytes that are read of a body that is too large, so that its sender reads the reason."""
 
 _NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 _JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)

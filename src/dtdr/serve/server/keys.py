@@ -143,7 +143,7 @@ def revoke_key(path: str | Path, identifier: str) -> None:
         others = tuple(key for key in keys if key.id != identifier)
         if len(others) == len(keys):
             known = ", ".join(key.id for key in keys) or "none"
-            raise InputError(f"{path} holds no key {identifier!r}; it holds: {known}")
+            raise InputError(f"{path} has no key {identifier!r}; it has: {known}")
         _write(path, others)
 
 

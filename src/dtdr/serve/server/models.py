@@ -140,7 +140,7 @@ class ServedModel:
         return await answer
 
     async def _learn(self, lessons: Sequence[Lesson]) -> None:
-        """Learn lessons together; if that fails, each by itself, so that none spoils another."""
+        """Learn lessons together; if that fails, one at a time, so that none spoils another."""
         together = [item for demonstrations, _ in lessons for item in demonstrations]
         learn = self.current.retriever.update_copy
         try:

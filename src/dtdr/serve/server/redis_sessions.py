@@ -175,7 +175,7 @@ class RedisSessions(Sessions):
     async def find(
         self, identifier: str, owner: str, *, may_lack_calls: bool = False
     ) -> ServedSession:
-        """An open session, whose time to live starts anew; see ``Sessions``."""
+        """An open session, whose time to live starts again; see ``Sessions``."""
         session = self._open.get(identifier)
         if session is not None and session.owner != owner:
             raise self._explain_missing()
@@ -251,7 +251,7 @@ class RedisSessions(Sessions):
         weight = session.bytes + told.bytes
         if weight > _SESSION_BYTES:
             raise HTTPException(
-                422, f"the session would hold more than {_SESSION_BYTES:,} bytes; open another one"
+                422, f"the session would have more than {_SESSION_BYTES:,} bytes; open another one"
             )
         entry = {"key": told.key, "calls": told.calls}
         done = await self._append(session, version + 1, entry, weight, told.bytes)

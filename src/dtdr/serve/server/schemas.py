@@ -115,7 +115,7 @@ class Selection(Request, kw_only=True):
     coverage: Annotated[
         Coverage,
         says(
-            "The fewest tools that hold an acceptable one this often; for models that "
+            "The fewest tools that include an acceptable one this often; for models that "
             "calibrate themselves (dtdr-f)."
         ),
     ] = None
@@ -357,7 +357,7 @@ class PredictedPlan(Response, kw_only=True):
     calls: list[PlannedCall]
     links: Annotated[list[list[str]], says("Pairs of ids: the later call depends on the earlier.")]
     probability: Annotated[
-        float, says("How likely exactly these tools are called exactly so often.")
+        float, says("How likely exactly these tools are called, each as often as here.")
     ]
 
 
@@ -396,7 +396,7 @@ class SessionResponse(Response, kw_only=True):
     session: str
     model: str
     history: list[str]
-    expires_in: Annotated[float, says("Seconds, counted anew by every request.")]
+    expires_in: Annotated[float, says("Seconds; every request restarts them.")]
     ranking: RankResponse | None = None
 
 

@@ -65,8 +65,8 @@ class Service:
                 f"the query has {len(query)} characters; the limit is {limits.query_characters}",
             )
         for count, what in (
-            (len(history), f"the history holds {len(history)} calls"),
-            (len(before), f"'before' holds {len(before)} messages and calls"),
+            (len(history), f"the history has {len(history)} calls"),
+            (len(before), f"'before' has {len(before)} messages and calls"),
         ):
             if count > limits.history:
                 raise HTTPException(422, f"{what}; the limit is {limits.history}")

@@ -103,7 +103,7 @@ class Sessions:
     def _check_length(self, session: ServedSession, told: Told) -> None:
         if len(session.calls) + len(told.calls) > self._limits.history:
             raise HTTPException(
-                422, f"the history would hold more than {self._limits.history} calls"
+                422, f"the history would have more than {self._limits.history} calls"
             )
 
     def _full(self, what: str, seconds: float) -> HTTPException:
@@ -116,7 +116,7 @@ class Sessions:
 
     def _key_full(self, held: int, seconds: float) -> HTTPException:
         """The refusal of what would make the sessions of one key too large together."""
-        return self._full(f"the open sessions of this key hold {held} bytes", seconds)
+        return self._full(f"the open sessions of this key have {held} bytes", seconds)
 
     def _explain_missing(self) -> HTTPException:
         return HTTPException(
@@ -132,9 +132,9 @@ class Sessions:
         self._use(session)
 
     def _use(self, session: ServedSession) -> None:
-        """Start a session's time to live anew, and let it keep what is prepared.
+        """Restart a session's time to live, and let it keep what is prepared.
 
-        Sessions that were not used for longer prepare their query anew when they are used again.
+        Sessions that were not used for longer prepare their query again when they are used again.
         """
         session.used = self._clock()
         self._open.move_to_end(session.id)
@@ -181,7 +181,7 @@ class Sessions:
         """
         total = self._bytes.total()
         if total + more > self._limits.session_bytes:
-            raise self._full(f"the open sessions hold {total} bytes", self._seconds_to_expiry())
+            raise self._full(f"the open sessions have {total} bytes", self._seconds_to_expiry())
         own = self._bytes[owner]
         if owner and own + more > self._limits.key_session_bytes:
             raise self._key_full(own, self._seconds_to_expiry())

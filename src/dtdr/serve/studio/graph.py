@@ -30,7 +30,7 @@ MOST_LOOPS = 12
 _WEAK = 0.02
 """Order edges below this share of what follows a tool are not sent with the whole map."""
 _ACROSS = 0.05
-"""Weight of an edge between two communities on the map, so that each has a place of its own."""
+"""Weight of an edge between two communities on the map, so that each has its own place."""
 _MOST_EDGES = 6_000
 """Of the whole map, the most frequent; more hide one another."""
 _WORTH_KEEPING = 200

@@ -5,7 +5,7 @@ SQLite's locks let several processes use it, and a process that dies leaves no h
 An entry is found by the SHA-256 of the encoder's fingerprint and the text, and ends with a
 checksum; texts themselves are not stored.
 
-A cache never fails: a damaged file is started anew, and one that cannot be used is passed over,
+A cache never fails: a damaged file is started again, and one that cannot be used is passed over,
 both with a ``CacheWarning``.
 """
 
@@ -104,7 +104,7 @@ class VectorCache:
         rows = [known[key] for key in keys]
         if len({row.shape for row in rows}) > 1:
             raise EncoderError(
-                f"the cache holds vectors of another length for encoder {encoder.name!r}, whose "
+                f"the cache has vectors of another length for encoder {encoder.name!r}, whose "
                 "model must have changed; clear the cache with: dtdr.text.encoders.cache.clear()"
             )
         return np.stack(rows)
@@ -154,7 +154,7 @@ class VectorCache:
                 for name in (self._path.name, f"{self._path.name}-journal"):
                     with suppress(OSError):
                         self._path.with_name(name).unlink()
-                _warn(f"the cache {self._path} is damaged ({error}) and is started anew")
+                _warn(f"the cache {self._path} is damaged ({error}) and is started again")
             else:
                 self._is_usable = False
                 _warn(f"the cache {self._path} cannot be used ({error}); going on without it")
@@ -190,7 +190,7 @@ def _drop_oldest(connection: sqlite3.Connection, limit: int) -> None:
 
 
 def _is_damage(error: Exception) -> bool:
-    # What Python finds by itself, such as text that is not UTF-8, has no code.
+    # What Python itself finds, such as text that is not UTF-8, has no code.
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return isinstance(error, sqlite3.Error) and code & 0xFF in _DAMAGE  # higher bits tell details
 

@@ -274,7 +274,7 @@ def _check_url(url: str) -> str:
     named = {name.lower() for name, _ in parse_qsl(parts.query)}
     if parts.username or parts.password or named & _SECRETS:
         raise InputError(
-            f"the url of {parts.hostname} holds a password or key; put the key into an environment "
+            f"the url of {parts.hostname} has a password or key; put the key into an environment "
             "variable and name that in key_variable"
         )
     path = parts.path.rstrip("/")

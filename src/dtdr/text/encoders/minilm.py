@@ -218,7 +218,7 @@ def _packaged_path(kind: str) -> Path:
         raise MissingExtraError("encoder 'minilm'", "minilm", package) from error
     if not path.is_file():
         raise EncoderError(
-            f"the package {package} {metadata.version(package)} does not hold {inside}; "
+            f"the package {package} {metadata.version(package)} does not contain {inside}; "
             f"{_REINSTALL}"
         )
     return path

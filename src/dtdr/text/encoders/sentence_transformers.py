@@ -69,7 +69,7 @@ class SentenceTransformersEncoder(Encoder):
                     raise EncoderError(
                         f"cannot load the model {self.model!r} "
                         f"({(str(error) or type(error).__name__).splitlines()[0][:200]}); give a "
-                        "folder that holds it, or connect to the hub"
+                        "folder that contains it, or connect to the hub"
                     ) from error
                 digest = _weights_hash(loaded)
                 if self.weights_sha256 not in (None, digest):

@@ -54,8 +54,8 @@ class StaticEncoder(Encoder):
         for name in _FILES:
             if not (self.folder / name).is_file():
                 raise EncoderError(
-                    f"{self.folder} holds no {name}; it must hold a model of static embeddings, as "
-                    "model2vec saves them"
+                    f"{self.folder} has no {name}; it must contain static embeddings, as model2vec "
+                    "saves them"
                 )
         self._expected = sha256
         self._tables: tuple[Floats32, Any, bool] | None = None
@@ -90,7 +90,7 @@ class StaticEncoder(Encoder):
             kind = "is not a safetensors file" if isinstance(error, SafetensorError) else ""
             reason = kind or (str(error) or type(error).__name__).splitlines()[0][:200]
             raise EncoderError(
-                f"cannot load the static embeddings of {self.folder} ({reason}); it must hold "
+                f"cannot load the static embeddings of {self.folder} ({reason}); it must contain "
                 "model.safetensors with 'embeddings', and the tokenizer.json that they belong to"
             ) from error
         tokenizer.no_padding()

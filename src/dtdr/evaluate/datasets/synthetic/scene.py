@@ -18,7 +18,7 @@ SHUFFLED = 0.3
 
 
 class Clause(NamedTuple):
-    """A part of the query: an order (``mail Ann the draft``) or a statement of its own."""
+    """A part of the query: an order (``mail Ann the draft``) or a separate statement."""
 
     text: str
     is_order: bool

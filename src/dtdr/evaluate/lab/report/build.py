@@ -50,7 +50,7 @@ def build_report(
     """
     labs = store.labs()
     if not labs:
-        raise InputError(f"{store.folder} holds no lab; run one with: dtdr lab run SUITE")
+        raise InputError(f"{store.folder} has no lab; run one with: dtdr lab run SUITE")
     if lab is not None and lab not in labs:
         raise unknown_choice("lab", lab, labs)
     results = Results(store, lab or labs[0])

@@ -28,7 +28,7 @@ class UniqueIds:
             OutputError: there is no room for the temporary file.
         """
         try:
-            self._file.write(numbers)
+            self._file.write(numbers.tobytes())
             self._file.flush()
         except OSError as error:
             raise OutputError(

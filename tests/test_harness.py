@@ -31,8 +31,7 @@ class Oracle(RandomRetriever):
         plans = {item.query: item.plan for item in self.demonstrations}
         rows = np.zeros((len(histories), len(self.tools_)))
         for row, query, history in zip(rows, prepared, histories, strict=True):
-            names = [self._names[index] for index in history]
-            for tool in plans[query].acceptable_after(names):
+            for tool in plans[query].acceptable_next(range(len(history))):
                 row[self._index[tool]] = 1
         return rows
 

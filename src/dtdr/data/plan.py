@@ -242,20 +242,6 @@ class Plan:
             targets = self.next_calls(range(index)) if self.has_order else acceptable
             yield Step(names[:index], acceptable, targets)
 
-    def acceptable_after(self, history: Sequence[str]) -> frozenset[str]:
-        """Acceptable next tools for a history that may have left the gold order.
-
-        Each called name is matched, in turn, to the first ready call of that name, so repeats
-        count; a name that matches no ready call changes nothing.
-        """
-        done: set[int] = set()
-        for name in history:
-            for index, (call, needs) in enumerate(zip(self.calls, self.dependencies, strict=True)):
-                if index not in done and call.tool == name and needs <= done:
-                    done.add(index)
-                    break
-        return self.acceptable_next(done)
-
     def is_isomorphic(self, other: Plan, *, arguments: bool | ArgumentComparison = False) -> bool:
         """Whether two plans are the same DAG under some renaming of call ids (paper, App. metrics).
 

@@ -111,7 +111,7 @@ def test_the_limit_of_a_key_is_that_of_a_server_alone(replicas, alone, client, k
         wait_until_known(servers, other)
         assert start(servers[1], other).status_code == 201, "a key has room of its own"
     assert messages[0] == messages[1]
-    assert "of this key hold" in messages[0][0]
+    assert "of this key take" in messages[0][0]
 
 
 def test_servers_that_open_sessions_at_once_keep_the_limit_together(replicas, client):

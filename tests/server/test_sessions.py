@@ -112,7 +112,7 @@ def test_one_key_cannot_take_the_memory_of_all(fitted):
     store = Sessions(limits, clock=lambda: now[0])
     for _ in range(3):
         open_session(store, "q" * 4_000, "greedy")
-    with pytest.raises(HTTPException, match="of this key hold"):
+    with pytest.raises(HTTPException, match="of this key take"):
         open_session(store, "q" * 4_000, "greedy")
     for _ in range(2):
         open_session(store, "q" * 4_000, "modest")

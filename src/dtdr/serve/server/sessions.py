@@ -116,7 +116,7 @@ class Sessions:
 
     def _key_full(self, held: int, seconds: float) -> HTTPException:
         """The refusal of what would make the sessions of one key too large together."""
-        return self._full(f"the open sessions of this key have {held} bytes", seconds)
+        return self._full(f"the open sessions of this key take {held} bytes", seconds)
 
     def _explain_missing(self) -> HTTPException:
         return HTTPException(
@@ -181,7 +181,7 @@ class Sessions:
         """
         total = self._bytes.total()
         if total + more > self._limits.session_bytes:
-            raise self._full(f"the open sessions have {total} bytes", self._seconds_to_expiry())
+            raise self._full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
         own = self._bytes[owner]
         if owner and own + more > self._limits.key_session_bytes:
             raise self._key_full(own, self._seconds_to_expiry())

@@ -15,11 +15,9 @@ export const CAUSES: Record<string, string> = {
   other: "another tool",
 };
 
-/** The run as it was at a wrong step, opened to go on. */
-export const openAt = (position: number, query: string, history: string[]): string =>
-  address("run", {
-    ...runChanges(query, history.map((tool) => ({ tool }))), run: String(position),
-  });
+/** A recorded run after its first calls, opened to go on. */
+const openAt = (position: number, done: number): string =>
+  address("run", { ...runChanges("", []), run: String(position), at: String(done) });
 
 function Causes({ of, steps }: { of: Record<string, number>; steps: number }) {
   const missed = Object.entries(of).filter(([cause]) => cause !== "right");
@@ -102,7 +100,7 @@ export function MissesView() {
                   {of.mistakes.map((item) => (
                     <tr key={`${item.position} ${item.history.length}`}>
                       <td>
-                        <a href={openAt(item.position, item.query, item.history)}>
+                        <a href={openAt(item.position, item.history.length)}>
                           <bdi>{item.query || `Run ${item.position + 1}`}</bdi>
                         </a>
                       </td>

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { post, useGet, usePolled, usePost, useRanking } from "./api";
 import type { Made, Ranking, Schemas, Step } from "./api";
 import { CallLine, Prediction, pathsInOutputs } from "./call";
+import { CAUSES } from "./misses";
 import {
   about, address, count, forks, go, model, param, percent, place, query, runChanges, setCalls,
   setQuery, side, step, writeCalls,
@@ -313,7 +314,7 @@ function Recorded({ position, calls }: { position: number; calls: Made[] }) {
   const of = answer.data;
   if (!of) return <Waiting answer={answer} />;
   if (of.scoring) return <Scoring text={of.scoring} />;
-  const at = (number: number) => ({ calls: writeCalls(calls.slice(0, number)), fork: null });
+  const at = (number: number) => ({ calls: writeCalls(knownBefore(calls, number)), fork: null });
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Called and predicted"><table>
       <thead><tr><th>Called</th><th>Predicted</th><th class="num">Probability</th>
@@ -322,8 +323,9 @@ function Recorded({ position, calls }: { position: number; calls: Made[] }) {
         {of.steps.map((item, number) => (
           <tr key={number}>
             <td><Name of={item.called} /></td>
-            <td class={item.rank === 1 ? "" : "bad"} title={item.cause}>
+            <td class={item.rank === 1 ? "" : "bad"}>
               <Name of={item.predicted} />
+              {item.rank !== 1 && <><br /><small>{CAUSES[item.cause] ?? item.cause}</small></>}
             </td>
             <td class="num">{percent(item.probability)}</td>
             <td class="num">{item.rank ?? "not known"}</td>
@@ -338,6 +340,16 @@ function Recorded({ position, calls }: { position: number; calls: Made[] }) {
       </tbody>
     </table></div>
   );
+}
+
+/** The first calls as the agent knew them: of calls made together, none had returned. */
+function knownBefore(calls: Made[], done: number): Made[] {
+  const together = calls[done]?.step;
+  return calls.slice(0, done).map((call) => {
+    if (typeof together !== "number" || call.step !== together) return call;
+    const { output, status, ...known } = call;
+    return known as Made;
+  });
 }
 
 const outputOf = (call: Made | undefined): string => {
@@ -372,17 +384,18 @@ function Learn({ of }: { of: Step }) {
 export function RunView() {
   const opened = param("run");
   const record = useGet<Schemas["RunResponse"]>(opened ? `/v1/studio/runs/${opened}` : null);
-  const isNew = record.data && String(record.data.position) === opened && !query.value;
-  useEffect(() => {
-    if (isNew && record.data) {
-      const { query: text, before } = record.data;
-      go("run", { ...runChanges(text, [], before), run: opened }, true);
-    }
-  }, [isNew]);
   const recorded = (record.data?.calls ?? []).map(({ id, ...call }: any) => {
     if (!Object.keys(call.arguments ?? {}).length) delete call.arguments;
     return call as Made;
   });
+  const isNew = record.data && String(record.data.position) === opened && !query.value;
+  useEffect(() => {
+    if (isNew && record.data) {
+      const { query: text, before } = record.data;
+      const calls = knownBefore(recorded, Number(param("at")) || 0);
+      go("run", { ...runChanges(text, calls, before), run: opened, at: null }, true);
+    }
+  }, [isNew]);
   const forked = forks.value;
   return (
     <div class="run-view">

@@ -5,13 +5,19 @@ import { address, count, model, percent } from "./state";
 import { Field, ModelLine, Waiting } from "./widgets";
 
 const MOST = 200;
+const FEW = 0.001; // of all calls; tools below are folded
 
 export function ToolsView() {
   const [text, setText] = useState("");
+  const [isOpen, setOpen] = useState(false);
   const answer = usePost("/v1/studio/tools", { model: model.value });
   const wanted = text.trim().toLowerCase();
-  const tools = (answer.data?.tools ?? []).filter((item) =>
+  const found = (answer.data?.tools ?? []).filter((item) =>
     `${item.tool}\n${item.description}`.toLowerCase().includes(wanted));
+  const calls = found.reduce((sum, item) => sum + item.calls, 0);
+  const below = wanted ? [] : found.filter((item) => item.calls < FEW * calls);
+  const rare = below.length < found.length ? below : []; // of tools called alike, none is rare
+  const tools = isOpen ? found : found.slice(0, found.length - rare.length);
   return (
     <section class="panel" aria-label="Tools">
       <h1>Tools <ModelLine /></h1>
@@ -52,6 +58,16 @@ export function ToolsView() {
             ))}
           </tbody>
         </table></div>
+      )}
+      {rare.length > 0 && (
+        <p>
+          <button aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+            {isOpen ? "Hide" : "Show"} {count(rare.length)} tools below {percent(FEW)} of the calls
+          </button>{" "}
+          <span class="muted">
+            {count(rare.filter((item) => !item.calls).length)} of them are never called.
+          </span>
+        </p>
       )}
       {tools.length > MOST && (
         <p class="muted">The first {MOST} of {count(tools.length)} tools; search for the others.</p>

@@ -400,10 +400,12 @@ def test_the_misses_are_those_of_the_library_and_open_in_the_run_view(browser, t
     found = tinyagent.post("/v1/studio/misses", {"model": "f"}).json()
     assert browser.count(mistakes) == len(found["mistakes"])
     assert f"MRR {found['metrics']['mrr']:.3f}" in browser.text("main")
+    probability = browser.text(f"{mistakes} td:nth-child(4)")
     browser.find(f"{mistakes} a").click()
     browser.wait(lambda: browser.ranking())
     assert browser.calls() == found["mistakes"][0]["history"]
     assert browser.ranking()[0] == found["mistakes"][0]["predicted"]
+    assert browser.text(".ranking .value") == probability
 
 
 def test_tools_are_listed_and_lead_to_the_map(browser, tinyagent):

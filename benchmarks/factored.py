@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -42,18 +43,12 @@ from dtdr.evaluate.tables import Column, Table, count, duration, share
 from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.rankers import NAMES
-from dtdr.rankers.dtdr_f.blocks import NAMES as BLOCKS
+from dtdr.rankers.dtdr_f.blocks import BLOCKS
 
 BY_SEQUENCE = "traject_bench by-sequence"
 PUBLISHED = ["tinyagent", "t_eval", "ultratool", "traject_bench", BY_SEQUENCE]
-VARIANTS: dict[str, dict[str, Any]] = {
-    "default": {},
-    **{
-        f"without {name}": {"blocks": [other for other in BLOCKS if other != name]}
-        for name in BLOCKS
-    },
-    "192 hidden units instead of 128": {"width": 192},
-}
+VARIANTS = {"default": None, **{f"without {block.name}": block for block in BLOCKS}}
+"""What is left out: a block that says nothing of any tool."""
 
 
 def read(name: str, data_dir: Path | None) -> tuple[Dataset, Split]:
@@ -90,8 +85,12 @@ def blocks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for name in given.datasets:
         dataset, split = read(name, given.data_dir)
         split = validation(dataset, split, grouped=name == BY_SEQUENCE)
-        for variant, options in VARIANTS.items():
-            log = run(create("dtdr-f", **options), dataset, split)
+        for variant, silent in VARIANTS.items():
+            if silent is None:
+                log = run(create("dtdr-f"), dataset, split)
+            else:
+                with patch.object(silent, "start", lambda *_: None):
+                    log = run(create("dtdr-f"), dataset, split)
             yield {"set": name, "variant": variant, **_scores(log)}
 
 

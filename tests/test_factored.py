@@ -15,7 +15,7 @@ from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers.calibration import Calibration
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.blocks import NAMES, block_types
+from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
@@ -119,7 +119,7 @@ def test_it_ranks_unseen_combinations_of_tools_better_than_dr_and_dtdr_c(fitted)
 
 
 def test_each_call_makes_the_next_part_of_the_query_the_likeliest():
-    fitted = create("dtdr-f", blocks="position", width=8).fit(TRAIN, TOOLS)
+    fitted = create("dtdr-f", width=8).fit(TRAIN, TOOLS)
     calls = [fitted.index(name) for name in ("play_song", "order_food", "book_taxi")]
     for count, call in enumerate(calls):
         named = features(fitted, QUERY, calls[:count], "named_here")
@@ -152,7 +152,7 @@ def test_a_new_tool_changes_nothing_that_the_query_says_of_the_others():
         row = features(retriever, QUERY, [retriever.index("play_song")], "named_here")
         return {tool.name: row[retriever.index(tool.name)] for tool in TOOLS}
 
-    wider = create("dtdr-f", blocks="position", width=8).fit(TRAIN[:40], TOOLS)
+    wider = create("dtdr-f", width=8).fit(TRAIN[:40], TOOLS)
     before = named(wider)
     wider.add_tools([Tool("a_taxi_again", "call a taxi, order soup for dinner")])
     assert named(wider) == pytest.approx(before, rel=1e-5)
@@ -300,37 +300,9 @@ def test_prediction_sets_cover_about_as_often_as_asked(fitted):
     assert np.mean(covered) > 0.7
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_block_can_be_left_out(name, tmp_path):
-    others = [other for other in NAMES if other != name]
-    smaller = create("dtdr-f", blocks=others, width=8).fit(WITH_OUTPUTS, TOOLS)
-    smaller.add_tools([Tool("take_photo", "Take a photo of somebody")])
-    assert inner(smaller).blocks.layout.names == tuple(
-        feature for block in block_types(others) for feature in block.names
-    )
-    smaller.save(tmp_path / "model")
-    left = smaller.rank(QUERY, ["play_song"])
-    right = load(tmp_path / "model").rank(QUERY, ["play_song"])
-    assert (left.probabilities == right.probabilities).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_block_alone_ranks(name):
-    alone = create("dtdr-f", blocks=name, width=8).fit(WITH_OUTPUTS, TOOLS)
-    assert alone.rank(QUERY, ["play_song"]).probabilities.sum() == pytest.approx(1)
-
-
 def test_blocks_have_names_of_their_own():
-    blocks = block_types(NAMES)
-    features = [feature for block in blocks for feature in block.names]
+    features = [feature for block in BLOCKS for feature in block.names]
     assert len(set(features)) == len(features)
-
-
-def test_blocks_that_do_not_exist_are_input_errors():
-    with pytest.raises(InputError, match="unknown block 'need'"):
-        create("dtdr-f", blocks="next_tool,need")
-    with pytest.raises(InputError, match="blocks is empty"):
-        create("dtdr-f", blocks=[])
 
 
 def test_more_tools_than_a_shortlist_holds_are_all_ranked():

@@ -9,7 +9,6 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ HALF = TRAIN[: len(TRAIN) // 2]
 REST = TRAIN[len(TRAIN) // 2 :]
 FEW, MORE = HALF[:16], REST[:12]
 BOTH = [*FEW, *MORE]
-LIGHT: dict[str, Any] = {"blocks": "history,relations"}  # for what all blocks have alike
 
 
 def block(retriever, name):
@@ -223,25 +221,25 @@ def test_none_of_many_rankings_during_changes_is_wrong():
 
 def test_failures_are_skipped_or_count_less():
     failed = [replace(item, outcome="failure") for item in MORE]
-    skipping = create("dtdr-f", **LIGHT).fit([*FEW, *failed], TOOLS)
+    skipping = create("dtdr-f").fit([*FEW, *failed], TOOLS)
     assert same(
         probabilities(skipping),
-        probabilities(create("dtdr-f", **LIGHT).fit(FEW, TOOLS)),
+        probabilities(create("dtdr-f").fit(FEW, TOOLS)),
     )
     assert skipping.training_.skipped_failures == len(failed)
-    weighing = create("dtdr-f", **LIGHT, failure_weight=0.25).fit([*FEW, *failed], TOOLS)
+    weighing = create("dtdr-f", failure_weight=0.25).fit([*FEW, *failed], TOOLS)
     expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
     assert inner(weighing).blocks.training.plans.frequency.sum() == pytest.approx(expected)
 
 
 def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
-    fitted = create("dtdr-f", **LIGHT, half_life=len(MORE)).fit(FEW, TOOLS)
+    fitted = create("dtdr-f", half_life=len(MORE)).fit(FEW, TOOLS)
     before = inner(fitted).blocks.training.plans
     assert before.weights[-1] == 1
     fitted.update(MORE)
     after = inner(fitted).blocks.training.plans
     assert after.weights[len(FEW) - 1] == pytest.approx(0.5)
-    again = inner(create("dtdr-f", **LIGHT, half_life=len(MORE)).fit(BOTH, TOOLS)).blocks.training
+    again = inner(create("dtdr-f", half_life=len(MORE)).fit(BOTH, TOOLS)).blocks.training
     assert after.weights == pytest.approx(again.plans.weights)
     assert after.frequency == pytest.approx(again.plans.frequency)
     assert (after.frequency < before.frequency + len(MORE) * 4).all()
@@ -252,11 +250,11 @@ def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
     dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(BOTH)]
     half, rest = dated[: len(FEW)], dated[len(FEW) :]
     age = f"{24 * len(rest)}h"
-    fitted = create("dtdr-f", **LIGHT, half_life=age).fit(half[::-1], TOOLS)  # in any order
+    fitted = create("dtdr-f", half_life=age).fit(half[::-1], TOOLS)  # in any order
     assert inner(fitted).blocks.training.plans.weights[0] == 1
     fitted.update(rest)
     after = inner(fitted).blocks.training.plans
-    again = create("dtdr-f", **LIGHT, half_life=age).fit([*half[::-1], *rest], TOOLS)
+    again = create("dtdr-f", half_life=age).fit([*half[::-1], *rest], TOOLS)
     assert after.weights == pytest.approx(inner(again).blocks.training.plans.weights)
     assert after.weights[0] == pytest.approx(0.5)
     assert after.weights[-1] == 1

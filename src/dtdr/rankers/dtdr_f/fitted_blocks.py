@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.tools import Tool
-from dtdr.rankers.dtdr_f.blocks import block_types
+from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
 from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
@@ -33,34 +33,31 @@ _PRECOMPUTED = 1_024
 class Layout:
     """Which rows of a table of features belong to which block.
 
-    Args:
-        blocks: in the order of their rows.
-
     Attributes:
         names: all features; a row of ones follows theirs in a table.
         rows: the rows of each block.
         text_rows: the rows that hold without demonstrations of the tool, and the row of ones.
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
-        counts: the row that does not depend on the query; None without its block.
+        counts: the row that does not depend on the query.
     """
 
-    def __init__(self, blocks: Sequence[type[Block]]) -> None:
-        self.names = tuple(name for block in blocks for name in block.names)
-        ends = list(accumulate(len(block.names) for block in blocks))
+    def __init__(self) -> None:
+        self.names = tuple(name for block in BLOCKS for name in block.names)
+        ends = accumulate(len(block.names) for block in BLOCKS)
         self.rows = [
-            slice(end - len(block.names), end) for block, end in zip(blocks, ends, strict=True)
+            slice(end - len(block.names), end) for block, end in zip(BLOCKS, ends, strict=True)
         ]
         self.prior = np.zeros(len(self.names), np.float32)
         self.shortlist = np.zeros(len(self.names) + 1, np.float32)
         by_text = []
-        for block, rows in zip(blocks, self.rows, strict=True):
+        for block, rows in zip(BLOCKS, self.rows, strict=True):
             for at, name in enumerate(block.names, rows.start):
                 self.prior[at] = block.prior.get(name, 0)
                 self.shortlist[at] = block.shortlist.get(name, 0)
                 by_text += [at] * (name in block.text_features)
         self.text_rows: Indices = np.array([*by_text, len(self.names)], np.intp)
-        self.counts = self.names.index(COUNTS) if COUNTS in self.names else None
+        self.counts = self.names.index(COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +85,18 @@ class FittedBlocks:
 
     Args:
         training: what the blocks were fitted on.
-        blocks: in the order of the registry.
+        blocks: one of each type in ``BLOCKS``, in their order.
     """
 
     def __init__(self, training: TrainingSet, blocks: Sequence[Block]) -> None:
         self.training, self.blocks = training, tuple(blocks)
-        self.layout = Layout([type(block) for block in blocks])
+        self.layout = Layout()
         self._new = np.flatnonzero(training.slots[:-2] < 0)
         self._whole = self._view(np.arange(len(training.tools)), self._new)
 
     @classmethod
     def fit(
         cls,
-        names: Sequence[str] | None,
         tools: Sequence[Tool],
         encoded: EncodedDemonstrations,
         *,
@@ -113,7 +109,6 @@ class FittedBlocks:
         """Learn from queries and their plans.
 
         Args:
-            names: of the blocks; None: all.
             tools: the vocabulary.
             encoded: the demonstrations.
             width: see ``DTDRFactored``.
@@ -136,7 +131,7 @@ class FittedBlocks:
             seed,
         )
         blocks = []
-        for block in block_types(names):
+        for block in BLOCKS:
             blocks.append(block.fit(training))
             advance()
         return cls(training, blocks)
@@ -146,18 +141,15 @@ class FittedBlocks:
         for block in self.blocks:
             block.precompute(_PRECOMPUTED)
 
-    def read_parts(self, features: QueryFeatures) -> Matrix | None:
+    def read_parts(self, features: QueryFeatures) -> Matrix:
         """Whether and how often each part of a query asks for each tool.
 
-        Shape (2, parts, tools); None where no block reads parts.
+        Shape (2, parts, tools).
         """
-        for block in self.blocks:
-            if isinstance(block, Parts):
-                asked = block.read(features)
-                every = np.zeros((*asked.shape[:2], len(self.training.tools)), np.float32)
-                every[:, :, self.training.seen] = asked
-                return every
-        return None
+        asked = next(block for block in self.blocks if isinstance(block, Parts)).read(features)
+        every = np.zeros((*asked.shape[:2], len(self.training.tools)), np.float32)
+        every[:, :, self.training.seen] = asked
+        return every
 
     def _view(self, tools: Indices, new: Indices) -> View:
         """The view of some tools, sorted, of which some are new."""
@@ -251,7 +243,6 @@ class FittedBlocks:
     @classmethod
     def restore(
         cls,
-        names: Sequence[str] | None,
         tools: Sequence[Tool],
         arrays: Mapping[str, npt.NDArray[Any]],
         encoded: EncodedDemonstrations,
@@ -267,10 +258,7 @@ class FittedBlocks:
             WordWeights.restore(arrays),
             float(arrays["reference"][0]),
         )
-        blocks = [
-            block.restore(arrays_of(f"{block.name}.", arrays), training)
-            for block in block_types(names)
-        ]
+        blocks = [block.restore(arrays_of(f"{block.name}.", arrays), training) for block in BLOCKS]
         return cls(training, blocks)
 
 

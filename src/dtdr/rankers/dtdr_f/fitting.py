@@ -12,7 +12,7 @@ from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.dtdr_f import calibration
-from dtdr.rankers.dtdr_f.blocks import block_types
+from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
@@ -41,7 +41,6 @@ class FactoredFit:
     """
 
     tools: tuple[Tool, ...]
-    blocks: str | Sequence[str] | None
     width: int
     folds: int
     encoder: Encoder | None
@@ -65,14 +64,11 @@ class FactoredFit:
         share, seen = plans.new_tool_share, None
         if not uses_shortlist(plans.tools) and share > _NEW_TOOLS:
             seen = np.arange(plans.tools)
-        types = block_types(self.blocks)
-        names = [block.name for block in types]
-        held = HeldOut(Layout(types), len(self.tools), steps, self.seed)
-        with progress_bar("learning", (len(rest) + 1) * len(names)) as advance:
+        held = HeldOut(Layout(), len(self.tools), steps, self.seed)
+        with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
 
             def fit_blocks(part: EncodedDemonstrations) -> FittedBlocks:
                 return FittedBlocks.fit(
-                    names,
                     self.tools,
                     part,
                     width=self.width,

@@ -120,7 +120,7 @@ class FactoredModel:
             described = table[np.ix_(step.layout.text_rows, view.new)]
             mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
         trust = min(step.query.features.told / _ENOUGH, _TRUST if len(view.new) else 1.0)
-        if step.layout.counts is not None and trust < 1:
+        if trust < 1:
             mixed = trust * mixed + (1 - trust) * ranker.softmax(table[step.layout.counts])
         rest = step.query.rest
         if view.tools is not None and rest is not None:
@@ -177,7 +177,6 @@ class FactoredModel:
     @classmethod
     def restore(
         cls,
-        names: Sequence[str] | str | None,
         tools: Sequence[Tool],
         arrays: Mapping[str, npt.NDArray[Any]],
         encoder: Encoder | None,
@@ -195,7 +194,7 @@ class FactoredModel:
         encoded = EncodedDemonstrations.restore(
             featurizer.queries, plans, arrays_of("runs.", arrays), arrays["groups"]
         )
-        blocks = FittedBlocks.restore(names, tools, arrays, encoded, featurizer)
+        blocks = FittedBlocks.restore(tools, arrays, encoded, featurizer)
         blocks.precompute()
         layout = blocks.layout
         return cls(
@@ -264,10 +263,10 @@ class FactoredStepState:
             familiarity=self._query.familiarity,
         )
 
-    def asked(self) -> Matrix | None:
+    def asked(self) -> Matrix:
         """Whether and how often each part of the query asks for each tool.
 
-        Shape (2, parts, tools); None for a model without the block ``parts``.
+        Shape (2, parts, tools).
         """
         return self._model.blocks.read_parts(self._query.prepared.features)
 

@@ -18,7 +18,6 @@ from dtdr.errors import ModelError, check_at_least
 from dtdr.rankers.base import Arrays, HeldOutFold, History, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.ageing import Ageing
-from dtdr.rankers.dtdr_f.blocks import block_types
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
 from dtdr.rankers.dtdr_f.fitting import FactoredFit, FittedFold, iter_held_out
@@ -46,7 +45,6 @@ class DTDRFactored(NameRanker):
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
-        blocks: names of the blocks, separated by commas or one by one; None: all.
         width: hidden units of the next-tool network; 192 changed validation MRR by less than .002
             on TinyAgent, T-Eval and UltraTool.
         folds: parts of the demonstrations that are held out in turn; fewer than 20 take two.
@@ -59,7 +57,7 @@ class DTDRFactored(NameRanker):
         seed: of weights, folds and order of examples.
 
     Raises:
-        InputError: a number is out of range, or a block does not exist.
+        InputError: a number is out of range.
     """
 
     name = "dtdr-f"
@@ -73,7 +71,6 @@ class DTDRFactored(NameRanker):
     def __init__(
         self,
         *,
-        blocks: str | Sequence[str] | None = None,
         width: int = 128,
         folds: int = 3,
         failure_weight: float = 0.0,
@@ -84,8 +81,6 @@ class DTDRFactored(NameRanker):
         check_at_least(1, width=width)
         check_at_least(2, folds=folds)
         self._ageing = Ageing(half_life, failure_weight)
-        block_types(blocks)  # names that do not exist are refused at once
-        self.blocks = blocks
         self.width = width
         self.folds = folds
         self.failure_weight = failure_weight
@@ -112,9 +107,7 @@ class DTDRFactored(NameRanker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            fit = FactoredFit(
-                self.tools_, self.blocks, self.width, self.folds, self.encoder, self.seed
-            )
+            fit = FactoredFit(self.tools_, self.width, self.folds, self.encoder, self.seed)
             model, self._folds = fit.learn(encoded)
         self._install(model)
 
@@ -227,7 +220,7 @@ class DTDRFactored(NameRanker):
             raise ModelError("an earlier version of dtdr-f made the model; fit it again")
         if not np.array_equal(_checksum(arrays), state[_CHECKSUM]):
             raise ModelError("the arrays of the model are damaged; fit it again")
-        self._install(FactoredModel.restore(self.blocks, self.tools_, arrays, self.encoder))
+        self._install(FactoredModel.restore(self.tools_, arrays, self.encoder))
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:

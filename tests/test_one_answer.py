@@ -301,7 +301,7 @@ def served(folder):
     from dtdr.cli.studio import studio_endpoints
     from tests.server import serving
 
-    with serving.serve(serving.settings(folder), more=studio_endpoints(None, None)) as found:
+    with serving.serve(serving.settings(folder), more=studio_endpoints(None)) as found:
         yield found
 
 

@@ -60,15 +60,15 @@ export function RunsView() {
       ) : (
         <>
           <div class="scroll" tabIndex={0} role="group" aria-label="Runs"><table class="runs-table">
-            <thead><tr><th>Run</th>{hasTimes && <th>Time</th>}<th class="num">Calls</th>
-              <th>Outcome</th><th class="num">Right</th><th class="num">Lowest rank</th></tr></thead>
+            <thead><tr><th>Run</th>{hasTimes && <th class="wide">Time</th>}
+              <th class="num wide">Calls</th><th class="wide">Outcome</th><th class="num">Right</th><th class="num">Lowest rank</th></tr></thead>
             <tbody>
               {of.runs.map((run) => (
                 <tr key={run.position}>
                   <td><RunLink run={run} /></td>
-                  {hasTimes && <td>{run.time?.slice(0, 16).replace("T", " ")}</td>}
-                  <td class="num">{count(run.calls)}</td>
-                  <td>{run.outcome === "failure" ? <b class="bad">failed</b> : run.outcome}</td>
+                  {hasTimes && <td class="wide">{run.time?.slice(0, 16).replace("T", " ")}</td>}
+                  <td class="num wide">{count(run.calls)}</td>
+                  <td class="wide">{run.outcome === "failure" ? <b class="bad">failed</b> : run.outcome}</td>
                   <td class="num">{run.score ? `${run.score.right} of ${run.score.steps}` : "–"}</td>
                   <td class="num">{run.score ? run.score.lowest ?? "not known" : "–"}</td>
                 </tr>

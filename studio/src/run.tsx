@@ -317,8 +317,8 @@ function Recorded({ position, calls }: { position: number; calls: Made[] }) {
   const at = (number: number) => ({ calls: writeCalls(knownBefore(calls, number)), fork: null });
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Called and predicted"><table>
-      <thead><tr><th>Called</th><th>Predicted</th><th class="num">Probability</th>
-        <th class="num">Rank</th><th>Output</th><th>Look</th></tr></thead>
+      <thead><tr><th>Called</th><th>Predicted</th>
+        <th class="num wide">Probability</th><th class="num">Rank</th><th class="wide">Output</th><th>Look</th></tr></thead>
       <tbody>
         {of.steps.map((item, number) => (
           <tr key={number}>
@@ -327,9 +327,9 @@ function Recorded({ position, calls }: { position: number; calls: Made[] }) {
               <Name of={item.predicted} />
               {item.rank !== 1 && <><br /><small>{CAUSES[item.cause] ?? item.cause}</small></>}
             </td>
-            <td class="num">{percent(item.probability)}</td>
+            <td class="num wide">{percent(item.probability)}</td>
             <td class="num">{item.rank ?? "not known"}</td>
-            <td><Name of={outputOf(calls[number])} /></td>
+            <td class="wide"><Name of={outputOf(calls[number])} /></td>
             <td>
               <a href={address("run", at(number))}>open</a>{" "}
               <a href={address("why", { ...at(number), tool: item.predicted,

@@ -17,7 +17,8 @@ export function RunsView() {
   const set = (changes: Record<string, string | null>) =>
     go("runs", { from: null, ...changes }, true);
   const total = of?.total ?? 0;
-  const hasTimes = of?.runs.some((run) => run.time);
+  const isDated = !!(param("since") || param("until"));
+  const hasTimes = isDated || of?.runs.some((run) => run.time);
   return (
     <section class="panel" aria-label="Runs">
       <h1>Runs <ModelLine /></h1>
@@ -33,6 +34,12 @@ export function RunsView() {
             <input type="search" value={param("calls_tool")}
               onInput={(event) => set({ calls_tool: event.currentTarget.value })} />
           </Field>
+          {hasTimes && ["since", "until"].map((name) => (
+            <Field key={name} label={name === "since" ? "From" : "To"}>
+              <input type="date" value={param(name)}
+                onChange={(event) => set({ [name]: event.currentTarget.value })} />
+            </Field>
+          ))}
           <Select label="Sort by" value={sort} set={(value) => set({ sort: value })}
             options={[["file", "place in the file"], ["rank", "lowest rank"], ["calls", "calls"],
               ["time", "time, latest first"]]} />
@@ -47,21 +54,21 @@ export function RunsView() {
       {!of ? <Waiting answer={answer} /> : !total ? (
         <p class="empty">
           {misses && !of.scoring ? "No run of these has a miss. Change the filter."
-            : isFiltered() || param("calls_tool") || misses ? "No run matches. Change the filter."
+            : isFiltered() || param("calls_tool") || isDated || misses ? "No run matches. Change the filter."
               : "There is no run."}
         </p>
       ) : (
         <>
           <div class="scroll" tabIndex={0} role="group" aria-label="Runs"><table class="runs-table">
-            <thead><tr><th>Run</th>{hasTimes && <th>Time</th>}<th class="num">Calls</th>
-              <th>Outcome</th><th class="num">Right</th><th class="num">Lowest rank</th></tr></thead>
+            <thead><tr><th>Run</th>{hasTimes && <th class="wide">Time</th>}
+              <th class="num wide">Calls</th><th class="wide">Outcome</th><th class="num">Right</th><th class="num">Lowest rank</th></tr></thead>
             <tbody>
               {of.runs.map((run) => (
                 <tr key={run.position}>
                   <td><RunLink run={run} /></td>
-                  {hasTimes && <td>{run.time?.slice(0, 16).replace("T", " ")}</td>}
-                  <td class="num">{count(run.calls)}</td>
-                  <td>{run.outcome === "failure" ? <b class="bad">failed</b> : run.outcome}</td>
+                  {hasTimes && <td class="wide">{run.time?.slice(0, 16).replace("T", " ")}</td>}
+                  <td class="num wide">{count(run.calls)}</td>
+                  <td class="wide">{run.outcome === "failure" ? <b class="bad">failed</b> : run.outcome}</td>
                   <td class="num">{run.score ? `${run.score.right} of ${run.score.steps}` : "–"}</td>
                   <td class="num">{run.score ? run.score.lowest ?? "not known" : "–"}</td>
                 </tr>

@@ -31,8 +31,8 @@ export function ToolsView() {
         <p class="empty">No tool matches. Change the text.</p>
       ) : (
         <div class="scroll" tabIndex={0} role="group" aria-label="Tools"><table>
-          <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num">Runs</th>
-            <th class="num">Failed calls</th><th>Mostly followed by</th>
+          <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num wide">Runs</th>
+            <th class="num">Failed calls</th><th class="wide">Mostly followed by</th>
             <th class="num">Tokens</th></tr></thead>
           <tbody>
             {tools.slice(0, MOST).map((item) => (
@@ -43,11 +43,11 @@ export function ToolsView() {
                   </a>
                 </td>
                 <td class="num">{count(item.calls)}</td>
-                <td class="num">{count(item.runs)}</td>
+                <td class="num wide">{count(item.runs)}</td>
                 <td class="num">
                   {item.errors ? `${count(item.errors)} (${percent(item.errors / item.calls)})` : 0}
                 </td>
-                <td>
+                <td class="wide">
                   {item.calls ? (
                     <><bdi>{item.next ?? "the end"}</bdi>{" "}
                       <small class="muted">{percent(item.share)}</small></>

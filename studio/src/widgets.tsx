@@ -83,6 +83,11 @@ export function RunFilters({ view }: { view: View }) {
         <input type="search" value={param("text")}
           onInput={(event) => set("text")(event.currentTarget.value)} />
       </Field>
+      <label class="check">
+        <input type="checkbox" checked={!!param("regex")}
+          onChange={(event) => set("regex")(event.currentTarget.checked ? "1" : "")} />
+        as a regular expression
+      </label>
       {groups.length > 0 && (
         <Select label="Group" value={param("group")} set={set("group")}
           options={[["", "all"], ...groups.map((name): [string, string] => [name, name])]} />
@@ -98,11 +103,17 @@ export function RunFilters({ view }: { view: View }) {
 export const runFilter = (): Schemas["RunSelection"] => ({
   text: param("text"),
   group: param("group"),
+  regex: !!param("regex"),
   ...(param("outcome") ? { outcome: param("outcome") as "success" } : {}),
 });
 
 /** The same and the tool that runs call, for the list of runs. */
-export const listFilter = (): Schemas["RunSelection"] => ({ ...runFilter(), tool: param("calls_tool") });
+export const listFilter = (): Schemas["RunSelection"] => ({
+  ...runFilter(),
+  tool: param("calls_tool"),
+  since: param("since") || null,
+  until: param("until") || null,
+});
 
 export const isFiltered = (): boolean => !!(param("text") || param("group") || param("outcome"));
 

@@ -617,6 +617,8 @@ def test_a_phone_shows_the_best_tool_and_the_map_on_its_first_screen(browser, od
         settle(browser)
         top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
         assert browser.run(top, mark) < 600, view
+    right = "return document.querySelector(arguments[0]).getBoundingClientRect().right"
+    assert browser.run(right, ".runs-table tbody td:last-child") < 390
 
 
 def test_groups_that_are_digests_are_not_offered_as_a_filter(browser, odd):

@@ -203,6 +203,8 @@ def test_the_prompt_is_that_of_the_library_and_says_what_is_cached(ask, model):
         ("/v1/studio/shown", {"query": QUERY, "policy": {"sticky": "always"}}, 422),
         ("/v1/explain", {"query": QUERY, "tool": "nobody"}, 422),
         ("/v1/studio/runs", {"sort": "name"}, 422),
+        ("/v1/studio/runs", {"filter": {"text": "(", "regex": True}}, 422),
+        ("/v1/studio/runs", {"filter": {"since": "soon"}}, 422),
         ("/v1/studio/steps", {"position": 60}, 404),
         ("/v1/studio/graph", {"model": "none"}, 404),
     ],
@@ -269,6 +271,9 @@ def test_with_keys_the_page_is_open_and_what_it_asks_for_is_not(folder, tmp_path
         assert served.post("/v1/studio/graph", {}).status_code == 401
         about = served.get("/v1/studio", headers={"x-api-key": key}).json()
         assert about["may_learn"] is False
+        pattern = {"filter": {"text": "(a+)+b", "regex": True}}
+        refused = served.post("/v1/studio/runs", pattern, headers={"x-api-key": key})
+        assert refused.status_code == 403
 
 
 def test_a_server_without_a_studio_has_no_page(folder):
@@ -359,6 +364,32 @@ def test_runs_are_scored_sorted_and_filtered(ask, runs, model):
     assert missed["total"] == len(wrong)
     calls = [line["calls"] for line in ask("/v1/studio/runs", sort="calls")["runs"]]
     assert calls == sorted(calls, reverse=True)
+
+
+def test_runs_are_filtered_by_a_regular_expression_and_by_day(folder, tmp_path):
+    days = ("2026-03-01T23:59:00Z", "2026-03-02T00:00:00Z", "2026-03-05T12:00:00Z", None)
+    path = tmp_path / "dated.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"id": str(at), "query": f"Mail {at}", "calls": [{"id": "1", "tool": "weather"}]}
+                | ({} if day is None else {"time": day})
+            )
+            + "\n"
+            for at, day in enumerate(days)
+        )
+    )
+    with serving.serve(serving.settings(folder / "model"), more=studio_endpoints(path)) as served:
+
+        def positions(**chosen):
+            answer = served.post("/v1/studio/runs", {"filter": chosen}).json()
+            return [line["position"] for line in answer["runs"]]
+
+        assert positions(text="^mail [02]", regex=True) == [0, 2]
+        assert positions(text="^mail [02]") == []
+        assert positions(since="2026-03-02") == [1, 2]
+        assert positions(until="2026-03-02") == [0, 1]
+        assert positions(since="2026-03-02", until="2026-03-02") == [1]
 
 
 def test_tools_count_calls_and_failures_and_never_called_ones_come_last(ask, runs, model):

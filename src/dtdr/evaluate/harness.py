@@ -7,7 +7,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,12 +103,15 @@ def run(
     return log
 
 
-def score_model(retriever: Model, dataset: Dataset) -> RunLog:
+def score_model(
+    retriever: Model, dataset: Dataset, report: Callable[[int], None] | None = None
+) -> RunLog:
     """Rank every step of all demonstrations with a model as it is, teacher-forced as in ``run``.
 
     Args:
         retriever: fitted; it should not have learned from these demonstrations.
         dataset: what is tested; runs that failed are left out.
+        report: receives the number of ranked steps after each batch.
 
     Raises:
         InputError: no demonstration is left, or the model knows none of the tools that they call.
@@ -128,7 +131,7 @@ def score_model(retriever: Model, dataset: Dataset) -> RunLog:
     known = (
         set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
     )
-    _rank_steps(retriever, test, builder, retriever.vocabulary, known)
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
     split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
@@ -342,10 +345,12 @@ def _rank_steps(
     builder: RunLogBuilder,
     tools: Sequence[str],
     learned: Collection[str],
+    report: Callable[[int], None] | None = None,
 ) -> None:
     """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
     place = {name: index for index, name in enumerate(tools)}
+    done = 0
     for batch in track(_batches(test), label, total=None):
         rankings = retriever.rank_batch(
             [as_run(step.query, step.known, step.before, step.offered) for step in batch]
@@ -359,6 +364,9 @@ def _rank_steps(
                 confidence=ranking.confidence,
                 familiarity=ranking.familiarity,
             )
+        done += len(batch)
+        if report is not None:
+            report(done)
 
 
 def _coverage_cuts(retriever: Model) -> tuple[float, ...] | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +15,6 @@ import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.serve.studio.layout import place_in_columns, spread
-from dtdr.text.encoders.cache import VectorCache
 
 Kind: TypeAlias = Literal["start", "tool", "end"]
 
@@ -33,10 +30,6 @@ _ACROSS = 0.05
 """Weight of an edge between two communities on the map, so that each has its own place."""
 _MOST_EDGES = 6_000
 """Of the whole map, the most frequent; more hide one another."""
-_WORTH_KEEPING = 200
-"""Nodes from which places and communities are kept on disk: .1 s of 300, .6 s of 2,000."""
-_MADE = 2
-"""To be raised when places or communities come out otherwise, so that those kept are not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,35 +196,6 @@ class ToolGraph:
     @cached_property
     def communities(self) -> list[int]:
         """The community of each node, the largest one first; -1 for start and end."""
-        kept: list[int] = self._keep("communities", 1, self._find_communities).astype(int).tolist()
-        return kept
-
-    @cached_property
-    def positions(self) -> npt.NDArray[np.float32]:
-        """Where each node lies on the map of all tools, in [0, 1]; shape (nodes, 2)."""
-        return self._keep("positions", 2, self._spread).reshape(-1, 2)
-
-    def _keep(
-        self, what: str, width: int, compute: Callable[[], npt.ArrayLike]
-    ) -> npt.NDArray[np.float32]:
-        """What is computed of this graph once, ever; ``width`` numbers a node.
-
-        It is found by what it is computed from, in the cache of vectors, which checks what it
-        reads. A model's folder cannot have it: the runs that are shown need not be the model's.
-        """
-        if len(self.names) < _WORTH_KEEPING:
-            return np.asarray(compute(), np.float32).ravel()
-        edges = [(edge.source, edge.target, edge.order, edge.dependency) for edge in self.edges]
-        about = [what, _MADE, len(self.names), edges]
-        key = hashlib.sha256(json.dumps(about).encode()).digest()
-        cache = VectorCache()
-        kept = cache.read([key]).get(key)
-        if kept is None or len(kept) != width * len(self.names):
-            kept = np.asarray(compute(), np.float32).ravel()
-            cache.write({key: kept})
-        return kept
-
-    def _find_communities(self) -> list[int]:
         graph = nx.Graph()
         graph.add_nodes_from(range(2, len(self.names)))
         for edge in self.edges:
@@ -248,7 +212,9 @@ class ToolGraph:
                     community[node] = number
         return community
 
-    def _spread(self) -> npt.NDArray[np.float64]:
+    @cached_property
+    def positions(self) -> npt.NDArray[np.float64]:
+        """Where each node lies on the map of all tools, in [0, 1]; shape (nodes, 2)."""
         community = self.communities
         # Everything hangs together by start and end, so the two would pull all into one place.
         links = [

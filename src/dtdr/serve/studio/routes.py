@@ -32,8 +32,6 @@ from dtdr.serve.studio.steps import make_prompts, select_shown
 _GROUPS = 200
 _UNCALLED = 200
 _TOOLS_OF_LINE = 12
-_WORKING = "The model is ranking these runs."
-"""What the page waits for."""
 _FAILED = "This run failed, so its calls are not what a model should predict."
 
 
@@ -43,6 +41,10 @@ def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def endpoint(studio: Studio, call: Call, *body: Any) -> Any:
         models = call.service.models
+        chosen = getattr(body[0], "filter", None) if body else None
+        if chosen is not None and chosen.regex and _has_rank_key(call):
+            # A pattern can take hours, and meanwhile no other request is answered.
+            raise HTTPException(403, "a regular expression needs a key with the role admin")
         name = getattr(body[0], "model", None) if body else None
         model = models.find(name) if name else next(iter(models.values()))
         return await model.current.run(method, studio, call, *body)
@@ -98,14 +100,13 @@ class Studio:
             for model in service.models.values()
         ]
         runs = self._runs
-        is_rank_key = call.key is not None and call.key.role != "admin"
         return schemas.StudioAbout(
             version=dtdr.__version__,
             models=models,
             data=self._name,
             runs=0 if runs is None else len(runs.demonstrations),
             groups=[] if runs is None else runs.groups[:_GROUPS],
-            may_learn=not service.settings.read_only and not is_rank_key,
+            may_learn=not service.settings.read_only and not _has_rank_key(call),
             icl_methods={method.name: method.summary for method in METHODS.values()},
         )
 
@@ -174,7 +175,7 @@ class Studio:
     def runs(self, call: Call, body: schemas.RunsRequest) -> schemas.RunsResponse:
         """The runs that match a filter, a page at a time."""
         model = call.service.models.find(body.model)
-        runs, (scores, scoring) = self._of(model), self._scores(model)
+        runs, (scores, scoring, working) = self._of(model), self._scores(model)
         by_id = {} if scores is None else scores.by_id
         items = runs.demonstrations
         positions = runs.find_matching(body.filter)
@@ -198,17 +199,17 @@ class Studio:
         page = positions[body.offset : body.offset + body.limit]
         lines = [_line(runs, at, by_id.get(items[at].id)) for at in page]
         return schemas.RunsResponse(
-            total=len(positions), runs=lines, scoring=scoring, working=scoring == _WORKING
+            total=len(positions), runs=lines, scoring=scoring, working=working
         )
 
     @in_thread
     def misses(self, call: Call, body: schemas.ModelRequest) -> schemas.MissesResponse:
         """Where the model is wrong on the runs of the file."""
-        scores, scoring = self._scores(call.service.models.find(body.model))
+        scores, scoring, working = self._scores(call.service.models.find(body.model))
         if scores is None or self._runs is None:
             return schemas.MissesResponse(
                 scoring=scoring,
-                working=scoring == _WORKING,
+                working=working,
                 runs=0,
                 steps=0,
                 metrics={},
@@ -241,9 +242,9 @@ class Studio:
     @in_thread
     def steps(self, call: Call, body: schemas.StepsRequest) -> schemas.StepsResponse:
         """What a run called at each step, and what the model predicted there."""
-        scores, scoring = self._scores(call.service.models.find(body.model))
+        scores, scoring, working = self._scores(call.service.models.find(body.model))
         if scores is None or self._runs is None:
-            return schemas.StepsResponse(scoring=scoring, steps=[], working=scoring == _WORKING)
+            return schemas.StepsResponse(scoring=scoring, steps=[], working=working)
         if body.position >= len(self._runs.demonstrations):
             raise HTTPException(404, f"there are {len(self._runs.demonstrations)} runs, from 0")
         steps = scores.steps(self._runs.demonstrations[body.position].id)
@@ -276,14 +277,16 @@ class Studio:
         lines.sort(key=lambda line: (-line.calls, line.tool))
         return schemas.ToolsResponse(tools=lines)
 
-    def _scores(self, model: ServedModel) -> tuple[Scores | None, str]:
-        """The scores of the runs, or why there are none."""
+    def _scores(self, model: ServedModel) -> tuple[Scores | None, str, bool]:
+        """The scores of the runs, or why there are none, and whether they are computed now."""
         if self._scorer is None:
-            return None, "Start the studio with --data FILE to see how runs are ranked."
+            return None, "Start the studio with --data FILE to see how runs are ranked.", False
         scores = self._scorer.of(model.current.retriever)
         if isinstance(scores, Scores):
-            return scores, ""
-        return None, _WORKING if scores is None else scores
+            return scores, "", False
+        if isinstance(scores, str):
+            return None, scores, False
+        return None, f"The model is ranking these runs: {scores:.0%} done.", True
 
     @in_thread
     def run(self, call: Call) -> schemas.RunResponse:
@@ -349,6 +352,10 @@ def _read_kept_plans(retriever: Model) -> Runs:
         [Demonstration(str(number), "", plan) for number, plan in enumerate(plans, start=1)],
         has_queries=False,
     )
+
+
+def _has_rank_key(call: Call) -> bool:
+    return call.key is not None and call.key.role != "admin"
 
 
 def _no_run_calls(tool: str) -> HTTPException:

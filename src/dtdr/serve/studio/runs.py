@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property, lru_cache
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from msgspec import Meta, Struct
 
 from dtdr.data.calls import find_references
 from dtdr.data.demonstrations import Demonstration, Outcome
+from dtdr.errors import InputError
 from dtdr.predict.arguments.origins import iter_sources
 from dtdr.serve.studio.graph import ToolGraph
 
@@ -25,20 +28,49 @@ class RunSelection(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     """Which runs are looked at; what is left out filters nothing."""
 
     text: Annotated[
-        str, Meta(max_length=1_000, description="Stands in the query, in whatever case.")
+        str, Meta(max_length=1_000, description="The query contains it; case is ignored.")
     ] = ""
+    regex: Annotated[bool, Meta(description="Whether the text is a regular expression.")] = False
     group: Annotated[str, Meta(max_length=1_000)] = ""
     outcome: Outcome | None = None
     tool: Annotated[str, Meta(max_length=512, description="Which the runs call.")] = ""
+    since: Annotated[date | None, Meta(description="First day, in UTC.")] = None
+    until: Annotated[date | None, Meta(description="Last day, in UTC.")] = None
 
     def matches(self, run: Demonstration) -> bool:
-        """Whether a run is looked at."""
+        """Whether a run is looked at.
+
+        Raises:
+            InputError: the text is not a regular expression and should be one.
+        """
         return (
             (not self.group or run.group == self.group)
             and (self.outcome is None or run.outcome == self.outcome)
             and (not self.tool or self.tool in run.plan.tools)
-            and self.text.strip().casefold() in run.query.casefold()
+            and self._matches_time(run)
+            and self._matches_text(run.query)
         )
+
+    def _matches_time(self, run: Demonstration) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        if run.time is None:
+            return False
+        day = run.time.date()
+        return (self.since or day) <= day <= (self.until or day)
+
+    def _matches_text(self, query: str) -> bool:
+        if self.regex:
+            return _compile(self.text).search(query) is not None
+        return self.text.strip().casefold() in query.casefold()
+
+
+@lru_cache(_FILTERS)
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise InputError(f"the text is not a regular expression: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,25 +161,31 @@ class Scorer:
     def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
         self._demonstrations = list(demonstrations)
         # The model is kept with its scores, so that no other one gets its number.
-        self._scores: dict[int, tuple[Model, Scores | str | None]] = {}
+        self._scores: dict[int, tuple[Model, Scores | str | float]] = {}
         self._lock = threading.Lock()
 
-    def of(self, model: Model) -> Scores | str | None:
-        """The scores; a sentence that says why there are none; None while they are computed."""
+    def of(self, model: Model) -> Scores | str | float:
+        """The scores; a sentence that says why there are none; or the share that is done."""
         with self._lock:
             if id(model) not in self._scores:
                 while len(self._scores) >= _KEPT:
                     del self._scores[next(iter(self._scores))]
-                self._scores[id(model)] = model, None
+                self._scores[id(model)] = model, 0.0
                 threading.Thread(target=self._score, args=(model,), daemon=True).start()
             return self._scores[id(model)][1]
 
     def _score(self, model: Model) -> None:
         runs = self._demonstrations
         dataset = Dataset("these runs", "these runs", runs, model.tools_[:-1], False, "", "")
+        total = sum(len(run.plan) + 1 for run in runs)
+
+        def report(steps: int) -> None:
+            with self._lock:
+                self._scores[id(model)] = model, min(1.0, steps / total)
+
         scores: Scores | str
         try:
-            scores = Scores(score_model(model, dataset), runs)
+            scores = Scores(score_model(model, dataset, report), runs)
         except DtdrError as error:
             scores = str(error)
         except Exception as error:  # noqa: BLE001  # another's ranker raises what it likes

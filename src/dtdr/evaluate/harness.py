@@ -350,6 +350,7 @@ def _rank_steps(
     """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
     place = {name: index for index, name in enumerate(tools)}
+    known = {*learned, END}
     done = 0
     for batch in track(_batches(test), label, total=None):
         rankings = retriever.rank_batch(
@@ -358,9 +359,13 @@ def _rank_steps(
         for step, ranking in zip(batch, rankings, strict=True):
             builder.add(
                 **step.facts,
-                ranking=[place[name] for name in ranking.tools],
+                ranking=(
+                    ranking.order
+                    if ranking.vocabulary == tools
+                    else [place[name] for name in ranking.tools]
+                ),
                 probabilities=ranking.probabilities,
-                is_new=step.facts["called"] not in {*learned, END},
+                is_new=step.facts["called"] not in known,
                 confidence=ranking.confidence,
                 familiarity=ranking.familiarity,
             )

@@ -168,7 +168,7 @@ def test_the_papers_recipe_looks_at_one_cluster():
 
 def test_other_retrievers_say_that_they_give_no_reasons():
     explanation = fit(SET.demonstrations, SET.tools, retriever="bm25").rank(QUERY).explain()
-    assert explanation.note == "bm25 gives no reasons beside its probabilities."
+    assert explanation.note == "bm25 gives no reasons for its probabilities."
     assert (*explanation.contributions, *explanation.similar, *explanation.chain) == ()
 
 

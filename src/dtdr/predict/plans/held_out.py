@@ -27,7 +27,7 @@ _NEAREST = 0.5
 first and .488 among five, with this .274 and .496."""
 CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
-_UNDER_WAY = 100
+_UNDER_WAY = 200
 """Held-out plans that are also looked at after some of their calls: each takes a beam search."""
 
 

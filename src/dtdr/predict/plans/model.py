@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 VERSION = 4
 """Of what a saved plan model has."""
 
-_MOST_HELD_OUT = 600
+_MOST_HELD_OUT = 1_200
 """Plans that the ranker learns from, of more: each takes a beam search."""
 _MOST_TAGGED = 4_000
 """Demonstrations whose spans are learned, of more: each is read in 2 ms."""

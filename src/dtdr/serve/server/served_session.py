@@ -90,18 +90,31 @@ class ServedSession:
 
     async def rank(self, answer: Callable[[Snapshot, Ranking], Result]) -> Result:
         """What is answered with the ranking of the next step; see ``AskedStep``."""
-        size = self.bytes - _SESSION_BYTES
-        return await self.ask(lambda snapshot, session: answer(snapshot, session.rank()), size)
+        return await self._ask(
+            lambda snapshot, session: answer(snapshot, session.rank()), is_ranking=True
+        )
 
-    async def ask(
-        self, answer: Callable[[Snapshot, Session], Result], size: int | None = None
+    async def ask(self, answer: Callable[[Snapshot, Session], Result]) -> Result:
+        """What is answered at this step; see ``AskedStep``."""
+        return await self._ask(answer, is_ranking=False)
+
+    async def _ask(
+        self, answer: Callable[[Snapshot, Session], Result], *, is_ranking: bool
     ) -> Result:
-        """What is answered at this step; see ``AskedStep``, and ``Snapshot.run`` for the size."""
         async with self._lock:
             snapshot = self.model.current
+            size = self._length_to_read(snapshot) if is_ranking else None
             return await snapshot.run(
                 lambda: answer(snapshot, self._tell_session(snapshot)), size=size
             )
+
+    def _length_to_read(self, snapshot: Snapshot) -> int | None:
+        """Characters that a ranking reads now; None if outputs or messages are among them."""
+        is_prepared = self._prepared is not None and self._prepared[0] == snapshot.generation
+        calls = self.calls[self._told :] if is_prepared else self.calls
+        if any(isinstance(call, ToolCall) for call in calls) or (self.before and not is_prepared):
+            return None
+        return sum(map(len, map(str, calls))) + (0 if is_prepared else len(self.query))
 
     def add(self, told: Told) -> None:
         """Add the calls of one request."""

@@ -366,7 +366,7 @@ def test_the_studio_opens_on_runs_and_a_miss_leads_to_its_step(browser, tinyagen
     browser.wait(lambda: browser.count(".runs-table tbody tr") == 50)
     assert "1 to 50 of 400 runs" in browser.text("main")
     browser.wait(lambda: " of " in browser.text(".runs-table tbody tr td:nth-child(4)"))
-    browser.find("input[type=checkbox]").click()
+    browser.driver.find_element("xpath", "//label[contains(., 'Only runs')]/input").click()
     browser.wait(lambda: "of 400 runs" not in browser.text("main"))
     misses = tinyagent.post("/v1/studio/runs", {"misses": True, "model": "f"}).json()
     browser.wait(lambda: f"of {misses['total']} runs" in browser.text("main"))

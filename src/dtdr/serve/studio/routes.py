@@ -245,9 +245,7 @@ class Studio:
         scores, scoring, working = self._scores(call.service.models.find(body.model))
         if scores is None or self._runs is None:
             return schemas.StepsResponse(scoring=scoring, steps=[], working=working)
-        if body.position >= len(self._runs.demonstrations):
-            raise HTTPException(404, f"there are {len(self._runs.demonstrations)} runs, from 0")
-        steps = scores.steps(self._runs.demonstrations[body.position].id)
+        steps = scores.steps(_find_run(self._runs, body.position).id)
         return schemas.StepsResponse(scoring="" if steps else _FAILED, steps=steps, working=False)
 
     @in_thread
@@ -297,9 +295,7 @@ class Studio:
             raise HTTPException(404, "no file of runs is shown; start with --data FILE")
         if not position.isascii() or not position.isdigit() or len(position) > 12:
             raise HTTPException(422, "position: expected a whole number from 0")
-        if int(position) >= len(runs.demonstrations):
-            raise HTTPException(404, f"there are {len(runs.demonstrations)} runs, from 0")
-        item = runs.demonstrations[int(position)]
+        item = _find_run(runs, int(position))
         return schemas.RunResponse(
             position=int(position),
             id=item.id,
@@ -356,6 +352,12 @@ def _read_kept_plans(retriever: Model) -> Runs:
 
 def _has_rank_key(call: Call) -> bool:
     return call.key is not None and call.key.role != "admin"
+
+
+def _find_run(runs: Runs, position: int) -> Demonstration:
+    if position >= len(runs.demonstrations):
+        raise HTTPException(404, f"there are {len(runs.demonstrations)} runs, from 0")
+    return runs.demonstrations[position]
 
 
 def _no_run_calls(tool: str) -> HTTPException:

@@ -1,4 +1,4 @@
-"""Likelihood under clusters and Mahalanobis distance, and what dtdr-c and dtdr-l make of them."""
+"""Mahalanobis distance of queries, and what dtdr-c and dtdr-l make of it."""
 
 from typing import Any
 
@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
 
 from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.errors import ModelError
 from dtdr.predict import create
-from dtdr.rankers.kmeans import REDUCED, Clusters
-from dtdr.rankers.out_of_distribution import ClusterLikelihood, Mahalanobis
+from dtdr.rankers.kmeans import REDUCED
+from dtdr.rankers.out_of_distribution import Mahalanobis
 from dtdr.rankers.vectors import rows, unit
 from tests.test_familiarity import requests
 
@@ -45,29 +43,6 @@ def fitted(request):
     return create(request.param).fit(demonstrations(150))
 
 
-def test_likelihood_in_the_whole_space_is_that_of_a_mixture_of_normal_distributions():
-    train, new = vectors(300, 6), vectors(40, 6, seed=1)
-    clusters, labels = Clusters.fit(train, 5)
-    found = ClusterLikelihood.fit(train, clusters, labels)
-    centres = np.array([train[labels == number].mean(axis=0) for number in range(5)])
-    variance = ((train - centres[labels]) ** 2).mean()
-    shares = np.bincount(labels) / len(labels)
-    expected = [
-        logsumexp(
-            [
-                np.log(share) + multivariate_normal.logpdf(row, centre, variance)
-                for share, centre in zip(shares, centres, strict=True)
-            ]
-        )
-        for row in new
-    ]
-    scores = np.array([found.score(row) for row in rows(new)])
-    # Up to the constant of the normal distribution.
-    np.testing.assert_allclose(
-        6 * (scores - scores[0]), np.array(expected) - expected[0], rtol=1e-4
-    )
-
-
 def test_distance_is_that_of_the_covariance_that_it_stands_for():
     columns = REDUCED + 16
     train, new = csr_array(vectors(400, columns)), vectors(20, columns, seed=1)
@@ -75,7 +50,7 @@ def test_distance_is_that_of_the_covariance_that_it_stands_for():
     plane = found.directions.astype(np.float64)
     inside = np.linalg.inv(found.whitening.astype(np.float64) @ found.whitening.T)
     outside = np.eye(columns) - plane @ plane.T
-    covariance = plane @ inside @ plane.T + found.outside / 16 * outside
+    covariance = plane @ inside @ plane.T + outside / 16
     mean = plane @ found.mean
     expected = [-(row - mean) @ np.linalg.solve(covariance, row - mean) for row in new]
     scores = [found.score(row) * columns for row in rows(csr_array(new))]
@@ -99,14 +74,10 @@ def test_far_vectors_score_lower_than_near_ones(kind, count):
     columns = REDUCED + 40
     train = vectors(count, columns)
     far = unit(np.random.default_rng(3).normal(size=(20, columns)))
-    clusters, labels = Clusters.fit(kind(train), max(1, count // 10))
-    for model in (
-        ClusterLikelihood.fit(kind(train), clusters, labels),
-        Mahalanobis.fit(kind(train)),
-    ):
-        near = [model.score(row) for row in rows(kind(train))]
-        assert np.isfinite(near).all()
-        assert np.mean(near) > max(model.score(row) for row in rows(kind(far)))
+    model = Mahalanobis.fit(kind(train))
+    near = [model.score(row) for row in rows(kind(train))]
+    assert np.isfinite(near).all()
+    assert np.mean(near) > max(model.score(row) for row in rows(kind(far)))
 
 
 def test_familiar_queries_are_above_the_floor(fitted):
@@ -175,8 +146,8 @@ def test_equal_queries_have_no_floor(method):
 @pytest.mark.parametrize(
     ("method", "name", "value"),
     [
-        ("dtdr-c", "density.variances", np.zeros(2)),
-        ("dtdr-c", "density.log_shares", np.zeros(1)),
+        ("dtdr-c", "density.mean", np.zeros(3, np.float32)),
+        ("dtdr-c", "density.whitening", np.zeros(1, np.float32)),
         ("dtdr-c", "density.floor", np.array([np.inf])),
         ("dtdr-l", "density.mean", np.zeros(3, np.float32)),
         ("dtdr-l", "density.floor", np.zeros(2)),

@@ -20,7 +20,8 @@ from dtdr.rankers.kmeans import Clusters
 from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.name_ranker import NameRanker, Recipe, check_recipe
 from dtdr.rankers.out_of_distribution import (
-    ClusterLikelihood,
+    DISTANCE,
+    Mahalanobis,
     fit_threshold,
     load_threshold,
     save_threshold,
@@ -43,15 +44,12 @@ NEAREST = 4
 4; with 8 clusters and strength 16 .653, .612, .777, .890."""
 
 
-_DENSITY = {"density.log_shares", "density.variances", "density.floor"}
-
-
 @dataclass(frozen=True)
 class PreparedQuery:
-    """The clusters of a query, nearest first, and its likelihood under all of them."""
+    """The clusters of a query, nearest first, and minus its squared Mahalanobis distance."""
 
     clusters: list[int]
-    familiarity: float | None
+    familiarity: float
 
 
 class DTDRClustering(NameRanker):
@@ -73,8 +71,9 @@ class DTDRClustering(NameRanker):
     .641 and .615. Backing off to the longest history seen, without mixing: .567 and .543 (lexical,
     2 folds).
 
-    A query's familiarity is its log likelihood under the clusters (paper, Limitations), and
-    ``recipe="default"`` shows all tools below the threshold of it.
+    A query's familiarity is minus its squared Mahalanobis distance from the training queries, and
+    ``recipe="default"`` shows all tools below the threshold of it. The paper's Limitations name the
+    likelihood under the clusters here, which told the same queries apart.
 
     Args:
         recipe: ``"default"`` or ``"paper"``.
@@ -97,7 +96,7 @@ class DTDRClustering(NameRanker):
 
     encoder: Encoder
     clusters_: Clusters
-    likelihood_: ClusterLikelihood
+    distance_: Mahalanobis
     cluster_chains_: MarkovChains
     global_chain_: MarkovChains
 
@@ -135,16 +134,15 @@ class DTDRClustering(NameRanker):
         self.encoder = fit_encoder(self.encoder, queries)
         vectors = self.encoder.encode(queries)
         self.clusters_, labels = self._cluster(vectors)
-        self.likelihood_ = ClusterLikelihood.fit(vectors, self.clusters_, labels)
+        self.distance_ = Mahalanobis.fit(vectors, seed=self.seed)
         plans = [[self._index[name] for name in item.plan.tools] for item in demonstrations]
         tools = len(self.tools_)
         self.cluster_chains_ = MarkovChains.build(plans, self.order, tools, labels)
         self.global_chain_ = MarkovChains.build(plans, self.order, tools)
         threshold = fit_threshold(
-            self.likelihood_,
             queries,
             vectors,
-            lambda known: ClusterLikelihood.fit(known, *self._cluster(known)),
+            lambda known: Mahalanobis.fit(known, seed=self.seed).score,
             (lambda places: fit_encoder(self.encoder, [queries[place] for place in places]))
             if self.encoder.learned
             else None,
@@ -166,10 +164,7 @@ class DTDRClustering(NameRanker):
     def _prepare(self, queries: Sequence[str]) -> Sequence[PreparedQuery]:
         count = 1 if self.recipe == "paper" else self.nearest
         return [
-            PreparedQuery(
-                self.clusters_.find_nearest(row, count),
-                self.likelihood_.score(row),
-            )
+            PreparedQuery(self.clusters_.find_nearest(row, count), self.distance_.score(row))
             for row in rows(self.encoder.encode(queries))
         ]
 
@@ -219,19 +214,17 @@ class DTDRClustering(NameRanker):
             **self.global_chain_.state("global."),
         }
         threshold = self.calibration_.familiarity_threshold
-        return state | self.likelihood_.state() | save_threshold(threshold)
+        return state | self.distance_.state() | save_threshold(threshold)
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         names = {"centres"} | {"projection"} & state.keys()
         names |= MarkovChains.array_names("clusters.") | MarkovChains.array_names("global.")
-        require(state, names | _DENSITY)
+        require(state, names | DISTANCE)
         self.clusters_ = Clusters.restore(state, dimension=self.encoder.dimension)
         size = {"order": self.order, "tools": len(self.tools_)}
         self.cluster_chains_ = MarkovChains.restore(state, "clusters.", **size)
         self.global_chain_ = MarkovChains.restore(state, "global.", **size)
         if self.cluster_chains_.groups != len(self.clusters_.centres):
             raise ModelError("the model has another number of clusters than chains; fit it again")
-        self.likelihood_ = ClusterLikelihood.restore(
-            state, self.clusters_, dimension=self.encoder.dimension
-        )
+        self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
         self.calibration_ = Calibration(familiarity_threshold=load_threshold(state))

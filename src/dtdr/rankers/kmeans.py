@@ -86,20 +86,11 @@ class Clusters:
         """The ``count`` clusters nearest to a vector, nearest first; ties by number."""
         if self.projection is not None:
             row = unit(product(row, self.projection))
-        distances = self.squared_distances(row)
+        distances = self._squares - 2 * product(row, self._columns)
         if count == 1:
             return [int(distances.argmin())]
         order: list[int] = distances.argsort(kind="stable")[:count].tolist()
         return order
-
-    def squared_distances(self, place: Row) -> npt.NDArray[np.float32]:
-        """To every centre, less the squared length of the place; shape (clusters,).
-
-        Args:
-            place: a vector in the space of the centres.
-        """
-        distances: npt.NDArray[np.float32] = self._squares - 2 * product(place, self._columns)
-        return distances
 
     # -- saving --------------------------------------------------------------------------------
 

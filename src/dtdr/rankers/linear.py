@@ -21,6 +21,7 @@ from dtdr.rankers.linear_base import PAPER, LinearRetriever, training_steps
 from dtdr.rankers.linear_layer import Optimisation
 from dtdr.rankers.name_ranker import StaticRanker
 from dtdr.rankers.out_of_distribution import (
+    DISTANCE,
     Mahalanobis,
     fit_threshold,
     load_threshold,
@@ -32,11 +33,6 @@ from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 MAX_CALLS = 64
 """Calls of a history that are written into the text, the last ones; no plan of the five public
 sets has more than a quarter of it."""
-
-
-_DISTANCE = {
-    *(f"density.{name}" for name in ("directions", "mean", "whitening", "outside", "floor")),
-}
 
 
 class LearnedRetriever(LinearRetriever, StaticRanker):
@@ -164,10 +160,9 @@ class DTDRLinear(LinearRetriever):
             )
 
         threshold = fit_threshold(
-            self.distance_,
             queries,
             vectors,
-            lambda known: Mahalanobis.fit(known, seed=self.seed),
+            lambda known: Mahalanobis.fit(known, seed=self.seed).score,
             refit if self.encoder.learned else None,
             seed=self.seed,
         )
@@ -185,8 +180,8 @@ class DTDRLinear(LinearRetriever):
         return state | self.distance_.state() | save_threshold(threshold)
 
     def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        require(state, _DISTANCE | {"weights", "bias"})
-        super()._restore({name: array for name, array in state.items() if name not in _DISTANCE})
+        require(state, DISTANCE | {"weights", "bias"})
+        super()._restore({name: array for name, array in state.items() if name not in DISTANCE})
         self.distance_ = Mahalanobis.restore(state, dimension=self.encoder.dimension)
         self.calibration_ = Calibration(familiarity_threshold=load_threshold(state))
 

@@ -50,7 +50,7 @@ def test_distance_is_that_of_the_covariance_that_it_stands_for():
     plane = found.directions.astype(np.float64)
     inside = np.linalg.inv(found.whitening.astype(np.float64) @ found.whitening.T)
     outside = np.eye(columns) - plane @ plane.T
-    covariance = plane @ inside @ plane.T + outside / 16
+    covariance = plane @ inside @ plane.T + found.outside / 16 * outside
     mean = plane @ found.mean
     expected = [-(row - mean) @ np.linalg.solve(covariance, row - mean) for row in new]
     scores = [found.score(row) * columns for row in rows(csr_array(new))]
@@ -150,6 +150,7 @@ def test_equal_queries_have_no_floor(method):
         ("dtdr-c", "density.whitening", np.zeros(1, np.float32)),
         ("dtdr-c", "density.floor", np.array([np.inf])),
         ("dtdr-l", "density.mean", np.zeros(3, np.float32)),
+        ("dtdr-l", "density.outside", np.zeros(1)),
         ("dtdr-l", "density.floor", np.zeros(2)),
     ],
 )

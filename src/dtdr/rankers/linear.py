@@ -160,9 +160,9 @@ class DTDRLinear(LinearRetriever):
             )
 
         threshold = fit_threshold(
+            self.distance_,
             queries,
             vectors,
-            lambda known: Mahalanobis.fit(known, seed=self.seed).score,
             refit if self.encoder.learned else None,
             seed=self.seed,
         )

@@ -124,7 +124,6 @@ def model_requests(address: Address, kind: str) -> list[bytes]:
             ("/v1/rank", {"query": long_text(32_000)}),
             ("/v1/explain", {"query": long_text(32_000)}),
             ("/v1/search", {"text": long_text(32_000), "query": long_text(32_000)}),
-            ("/v1/surprise", {"query": long_text(32_000), "call": "a"}),
             ("/v1/mask/openai", {"request": {"messages": [
                 {"role": "user", "content": long_text(32_000)}] * 20, "tools": []}}),
         ],

@@ -14,7 +14,6 @@ from dtdr import rankers
 from dtdr.data.tools import Tool
 from dtdr.errors import EncoderError, InputError, MissingExtraError, ModelError
 from dtdr.predict import create
-from dtdr.predict.anomaly import SurpriseModel
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.model import Demonstrations, Model
 from dtdr.predict.plans.model import PlanModel
@@ -110,7 +109,6 @@ def load(
         fill = partial(ArgumentModel.restore, tools=tools[:-1])
         model.arguments_ = saved.restore("arguments", fill)
         model.plans_ = saved.restore("plans", PlanModel.restore)
-        model.surprise_ = saved.restore("surprise", SurpriseModel.restore)
         model.restore(tools, TrainingData(**config["training_data"]), saved.arrays)
         logger.info("loaded %s of %d tools from %s", name, len(tools) - 1, folder)
         return model

@@ -1,6 +1,5 @@
 import copy
 import json
-import re
 import threading
 from itertools import pairwise
 from typing import Any
@@ -12,14 +11,10 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-import dtdr
 from dtdr.agents.gateway import Gateway, GatewayOptions
 from dtdr.agents.search import LIMIT
-from dtdr.errors import InputError
 from dtdr.logs.mcp import MCP
-from dtdr.predict.anomaly import Surprise
 from dtdr.rankers.selection import count_tokens
-from tests.gateway.conftest import demonstrations
 from tests.gateway.helpers import NAMES, few, gateway_client, journal_of, names, stdio, text, until
 from tests.gateway.test_http import http_gateway
 
@@ -57,7 +52,7 @@ async def test_a_model_that_hangs_hides_no_tool(model, served, monkeypatch):
 
 @ERAS
 async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, mode):
-    told: list[Surprise] = []
+    told: list[Any] = []
 
     async def heard(message):
         told.append(message)
@@ -84,7 +79,7 @@ async def test_the_list_follows_the_calls_and_the_client_is_told(model, served, 
 
 
 async def test_a_client_that_sees_what_it_saw_before_is_not_told(model, served):
-    told: list[Surprise] = []
+    told: list[Any] = []
 
     async def heard(message):
         told.append(message)
@@ -382,96 +377,6 @@ async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_lon
         assert await names(client) == ranked[:1]
 
 
-@pytest.fixture(scope="module")
-def judging_model():
-    return dtdr.fit(demonstrations(60))
-
-
-@pytest.mark.parametrize("how", ["log", "refuse"])
-async def test_odd_calls_are_logged_or_refused(judging_model, served, how, caplog):
-    told: list[Surprise] = []
-    options = {"odd_calls": how, "on_odd_call": told.append}
-    meta = {"dtdr/intent": "please do the weather work number 3"}
-    async with gateway_client(judging_model, [served["known"]], options=options) as (
-        client,
-        gateway,
-    ):
-        await client.call_tool("find_place", {"name": "Rome"})  # no intent yet, so not judged
-        assert gateway.judged.total() == 0
-        fine = await client.call_tool("get_weather", {"place": "Rome"}, meta=meta)
-        odd = await client.call_tool("write_mail", {"to": "mallory@evil.example"}, meta=meta)
-        counts = dict(gateway.judged)
-
-    assert not fine.is_error
-    assert counts["usual"] == 1
-    assert counts["odd"] == 1
-    assert [surprise.call_tool for surprise in told] == ["write_mail"]
-    assert "odd call (1 of 2): write_mail" in caplog.text
-    assert bool(odd.is_error) is (how == "refuse")
-    assert ("unlike earlier runs" in text(odd)) is (how == "refuse")
-
-
-async def test_an_odd_call_is_refused_as_often_as_it_is_tried(judging_model, tmp_path):
-    meta = {"dtdr/intent": "please do the weather work number 3"}
-    spec = stdio("all", names=NAMES, journal=str(tmp_path / "journal"))
-    options = {"odd_calls": "refuse"}
-    async with gateway_client(judging_model, [spec], options=options) as (client, gateway):
-        shown = await names(client)
-        for _ in range(3):
-            odd = await client.call_tool("write_mail", {"to": "mallory"}, meta=meta)
-            assert odd.is_error
-        (state,) = gateway.clients
-        assert state.calls == []
-        assert ("write_mail" in await names(client)) is ("write_mail" in shown)
-    assert journal_of(tmp_path / "journal") == []
-
-
-async def test_of_long_arguments_as_much_is_judged_as_ranking_reads(
-    judging_model, served, monkeypatch
-):
-    judged = []
-
-    def surprise(call, run):
-        judged.append(call)
-
-    monkeypatch.setattr(judging_model, "surprise", surprise)
-    arguments = {"id": "1", "rows": [[1]] * 50_000, "text": "x" * 500_000}
-    meta = {"dtdr/intent": "please do the weather work number 3"}
-    async with gateway_client(judging_model, [served["known"]], options={"odd_calls": "log"}) as (
-        client,
-        _,
-    ):
-        result = await client.call_tool("open_file", arguments, meta=meta)
-    assert json.loads(text(result))["rows"] == arguments["rows"]
-    ((call,),) = [judged]
-    assert len(json.dumps(dict(call.arguments))) < 20_000
-
-
-async def test_odd_calls_are_counted_for_prometheus(judging_model, served):
-    options = GatewayOptions(odd_calls="refuse")
-    gateway = Gateway(judging_model, [served["known"]], options)
-    meta: Any = {"dtdr/intent": "please do the weather work number 3"}
-
-    async def counts(client):
-        answer = await client.get("/metrics")
-        assert answer.status_code == 200
-        found = re.findall(r'dtdr_judged_calls_total\{judgement="(\w+)"\} (\S+)', answer.text)
-        assert "# TYPE process_cpu_seconds_total counter" in answer.text
-        return {name: float(number) for name, number in found}
-
-    async with (
-        http_gateway(judging_model, [], gateway=gateway) as port,
-        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as prometheus,
-        Client(f"http://127.0.0.1:{port}/mcp") as client,
-    ):
-        assert await counts(prometheus) == {"odd": 0, "usual": 0, "abstained": 0}
-        await client.call_tool("find_place", {"name": "Rome"})  # no intent yet, so not judged
-        await client.call_tool("get_weather", {"place": "Rome"}, meta=meta)
-        await client.call_tool("write_mail", {"to": "mallory@evil.example"}, meta=meta)
-        assert await counts(prometheus) == {"odd": 1, "usual": 1, "abstained": 0}
-        assert (await prometheus.post("/metrics")).status_code == 404
-
-
 async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus(model, served):
     gateway = Gateway(model, [served["known"]], GatewayOptions(policy=few()))
     async with (
@@ -483,6 +388,8 @@ async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus
         await client.call_tool("find_place", {"name": "Rome"})
         counted = dict(gateway.tokens)
         lines = (await prometheus.get("/metrics")).text.splitlines()
+        assert "# TYPE process_cpu_seconds_total counter" in lines
+        assert (await prometheus.post("/metrics")).status_code == 404
         every = [gateway.catalog.get(name) for name in gateway.catalog.names()]
     definitions = {tool.name: count_tokens(tool.definition) for tool in every if tool is not None}
     assert len(shown) < len(definitions)
@@ -490,10 +397,3 @@ async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus
     assert counted["hidden"] == sum(definitions.values()) - counted["shown"] > 0
     assert f"dtdr_hidden_definition_tokens_total {float(counted['hidden'])}" in lines
     assert f"dtdr_shown_definition_tokens_total {float(counted['shown'])}" in lines
-
-
-async def test_a_model_that_cannot_judge_is_refused(served):
-    model = dtdr.fit(demonstrations(20), retriever="dtdr-l", epochs=100, plans=False)
-    with pytest.raises(InputError, match="how odd a call is"):
-        async with gateway_client(model, [served["known"]], options={"odd_calls": "log"}):
-            pass

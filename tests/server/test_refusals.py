@@ -329,7 +329,6 @@ BODIES = {
     "/v1/calls": {},
     "/v1/plans": {},
     "/v1/explain": {},
-    "/v1/surprise": {"call": "read_file"},
     "/v1/search": {"text": "mail"},
     "/v1/sessions": {},
 }

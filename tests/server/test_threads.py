@@ -103,7 +103,6 @@ def test_a_short_step_is_ranked_at_once(planning, watch):
         ("/v1/explain", {"query": QUERY}),
         ("/v1/search", {"text": "mail", "query": QUERY}),
         ("/v1/search", {"text": LONG}),
-        ("/v1/surprise", {"query": QUERY, "call": "read_file"}),
         ("/v1/sessions", {"query": LONG, "rank": {}}),
     ],
 )

@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dtdr.agents import openai
 from dtdr.agents.langchain_core import calls_of, definition, tool_name, transcript
 from dtdr.agents.mask import ToolMask
-from dtdr.agents.policy import ToolSelection, refuse_odd_call
+from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import find_tools, hint_text, select_tools
 from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
 from dtdr.errors import InputError, MissingExtraError, unknown_choice
-from dtdr.predict.anomaly import ODD
-from dtdr.predict.session import NO_SURPRISE
 
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import BaseTool, ToolRuntime, tool
     from langchain_core.messages import HumanMessage, ToolMessage
-    from langgraph.types import interrupt
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
-    from langchain_core.messages import BaseMessage, ToolCall
+    from langchain_core.messages import BaseMessage
     from langgraph.types import Command
 
-Odd = Literal["allow", "ask", "refuse"]
 Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
 
 
@@ -150,29 +146,7 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
     """The same, and calls of tools that were hidden are answered with an error, not executed.
 
     What was hidden is worked out again from the messages before the call.
-
-    Args:
-        mask: retriever and policy.
-        odd: what becomes of a call that is odd in its run (``Model.surprise``): ``allow``
-            makes it, ``ask`` interrupts the graph with what is odd and makes the call once resumed
-            with a true value (the agent needs a checkpointer), ``refuse`` answers with an error.
-        level: p-value up to which a call is odd.
-        options: of ``ToolMaskMiddleware``.
-
-    Raises:
-        InputError: an unknown value of ``odd``, or the model does not know how odd calls are.
     """
-
-    def __init__(
-        self, mask: ToolMask, *, odd: Odd = "allow", level: float = ODD, **options: Any
-    ) -> None:
-        super().__init__(mask, **options)
-        if odd not in get_args(Odd):
-            raise unknown_choice("value of odd", odd, get_args(Odd))
-        if odd != "allow" and mask.retriever.surprise_ is None:
-            raise InputError(NO_SURPRISE)
-        self.odd = odd
-        self.level = level
 
     def wrap_tool_call(
         self,
@@ -199,20 +173,8 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
             )
         )
         refusal = self.select(request.runtime.tools, before).refusal(call["name"])
-        if refusal is None and self.odd != "allow":
-            refusal = self._judge(call, before)
         if refusal is None:
             return None
         return ToolMessage(
             refusal, name=call["name"], tool_call_id=call["id"] or "", status="error"
         )
-
-    def _judge(self, call: ToolCall, before: Sequence[BaseMessage]) -> str | None:
-        """Why an odd call is not made; None where it is."""
-        made = {"tool": call["name"], "arguments": call["args"]}
-        surprise = self.mask.surprise(made, lambda: transcript(before))
-        if surprise is None or not surprise.is_odd(self.level):
-            return None
-        if self.odd == "ask" and interrupt({"odd_call": made, "surprise": surprise.to_dict()}):
-            return None
-        return refuse_odd_call(surprise)

@@ -13,11 +13,10 @@ from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_n
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
 from dtdr.agents.transcript import Transcript, Turns
 from dtdr.data.calls import Status
-from dtdr.data.run import BeforeLike, CallLike, Run
+from dtdr.data.run import BeforeLike, Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.logs.refusals import is_refusal
-from dtdr.predict.anomaly import Surprise
 from dtdr.predict.model import Model
 from dtdr.predict.search import ToolSearch
 
@@ -183,25 +182,6 @@ class ToolMask:
             logger.warning("searching by words alone: %s", _reason(error))
         matches = _search_of(tuple(tools)).find(text, k, run=run, asked=asked, among=among)
         return tuple(name for name, _ in matches)
-
-    def surprise(
-        self, call: CallLike, transcript: Transcript | Callable[[], Transcript]
-    ) -> Surprise | None:
-        """How odd a call is after a conversation; None where that cannot be told.
-
-        Whatever goes wrong is logged as a warning of ``dtdr.agents``.
-
-        Args:
-            call: before it is made.
-            transcript: the conversation so far, or what reads it.
-        """
-        try:
-            read = transcript if isinstance(transcript, Transcript) else transcript()
-            read = read.without(SEARCH_CALLS).without_blocks(self.leave_out)
-            return self.retriever.surprise(call, read.run(self.turns))
-        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            logger.warning("a call was not judged: %s", _reason(error))
-            return None
 
     def confidence(self, transcript: Transcript | Callable[[], Transcript]) -> float:
         """How likely the best tool is right after a conversation, as to choose an LLM by.

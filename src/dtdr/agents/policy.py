@@ -11,8 +11,7 @@ import numpy as np
 from dtdr.agents.search import SEARCH_CALLS
 from dtdr.data.calls import END
 from dtdr.errors import InputError, unknown_choice
-from dtdr.logs.refusals import HIDDEN, ODD
-from dtdr.predict.anomaly import Surprise
+from dtdr.logs.refusals import HIDDEN
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import TOP_K, Selection
 
@@ -153,11 +152,6 @@ class ToolSelection:
             return None
         start = HIDDEN.format(name=repr(name))
         return f"{start} Tools that can be used now: {', '.join(self.shown)}."
-
-
-def refuse_odd_call(surprise: Surprise) -> str:
-    """What to answer to a call that is not made because it is odd."""
-    return f"{ODD} ({surprise})."
 
 
 class ToolSelector:

@@ -44,7 +44,6 @@ def mcp(
     prefetch: bool = False,
     prefetch_probability: Annotated[float, typer.Option(min=0.01, max=1)] = 0.8,
     pin: Path | None = None,
-    odd_calls: str = "ignore",
     wait: Annotated[float, typer.Option(min=0)] = 5.0,
     verbose: bool = False,
     setup: str | None = None,
@@ -80,8 +79,6 @@ def mcp(
         prefetch_probability (P): Minimum probability of a prefetched call.
         pin (FILE): Refuse tools whose definition differs from the first one seen, as recorded in
             FILE.
-        odd_calls (HOW): What to do with unusual calls once the intent is known: log writes a line,
-            refuse does not make them, ignore does not check.
         wait (SECONDS): How long a call waits for an absent server before it fails.
         verbose: Log to standard error.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
@@ -119,7 +116,6 @@ def mcp(
         outputs=outputs,
         prefetch=PrefetchBounds(prefetch_probability) if prefetch else None,
         pin=pin,
-        odd_calls=odd_calls,  # type: ignore[arg-type]  # checked by Gateway
         wait_seconds=wait,
     )
     if query is not None:

@@ -31,7 +31,6 @@ def predict(
     run_file: options.RUN = None,
     tool: str | None = None,
     plans: bool = False,
-    judge: str | None = None,
     top: int = 3,
     as_json: options.JSON = False,
     allow_endpoint: options.ALLOW_ENDPOINT = None,
@@ -45,8 +44,6 @@ def predict(
         query (QUERY): The user's request.
         tool (NAME): Fill the arguments of this tool only.
         plans: Predict whole plans, or the rest of a run.
-        judge (CALL): Print how unusual this call is instead: a tool's name, or JSON
-            {"tool": …, "arguments": {…}}.
         top (K): Number of calls or plans to predict.
     """
     if query is None and run_file is None:
@@ -54,8 +51,6 @@ def predict(
     check_query(query)
     if plans and tool is not None:
         raise InputError("--plans predicts all calls, --tool one; leave one of them out")
-    if judge is not None and (plans or tool is not None):
-        raise InputError("--judge is about one call; leave --plans and --tool out")
     run = None if run_file is None else read_run_alone(run_file, query, history)
     from dtdr.api import load
 
@@ -64,13 +59,6 @@ def predict(
         run = as_run(str(query), split_history(history, retriever))
     if unknown := find_unknown(run, retriever):
         note(f"the model never saw {', '.join(map(repr, unknown))}; it predicted anyway")
-    if judge is not None:
-        surprise = retriever.surprise(_read_call(judge), run)
-        if as_json:
-            print_json(surprise.to_dict())
-        else:
-            console().print(printable(str(surprise)), markup=False)
-        return
     items: Sequence[CallPrediction | PlanPrediction]
     if plans:
         kind, items = "plans", retriever.plans(run, k=top)
@@ -103,16 +91,6 @@ def _predict_calls(
     if retriever.index(tool) < 0:
         raise InputError(f"tool {tool!r} is not known to the model; see: dtdr inspect {model}")
     return [retriever.fill(tool, run)]
-
-
-def _read_call(text: str) -> str | dict[str, Any]:
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError('--judge is not JSON; write it as {"tool": …}') from error
-    return record
 
 
 def _print_calls(run: Run, calls: list[CallPrediction]) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 from dtdr.data.outputs import parse_output
 
 HIDDEN = "The tool {name} cannot be used at this step."
-ODD = "The call was not made, since it is unlike earlier runs"
 
 _STARTS = (
     HIDDEN,
-    ODD,
     "Error: {name} is not a valid tool, try one of [",  # langgraph
     "Unknown tool name: {name}.",  # Pydantic AI
     "Tool {name} is not available yet: ",  # Pydantic AI, to a call of a deferred tool

@@ -8,7 +8,3 @@ HIDDEN_TOKENS = (
     "dtdr_hidden_definition_tokens",
     "Tokens of tools' definitions that were kept out of prompts, about.",
 )
-JUDGED_CALLS = (
-    "dtdr_judged_calls",
-    "Calls that were judged: odd at a p-value of .01, usual, or nothing was said.",
-)

@@ -1,4 +1,4 @@
-"""A ranker with everything learned alongside it: arguments, plans, anomaly scores, sessions."""
+"""A ranker with everything learned alongside it: arguments, plans, sessions."""
 
 from __future__ import annotations
 

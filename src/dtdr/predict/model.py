@@ -22,7 +22,6 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import BeforeLike, CallLike, Run, as_run
 from dtdr.data.tools import Tool, unique_tools
 from dtdr.errors import DtdrError, InputError, ModelError
-from dtdr.predict.anomaly import Surprise, SurpriseModel
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
@@ -61,7 +60,6 @@ class Model:
         ranker: scores the tools of the next step; fitted by ``fit``.
         arguments: which value each argument takes; None where that was not learned.
         plans: what makes a whole plan; None where that was not learned.
-        surprise: which calls are odd; None where that was not learned.
 
     Attributes:
         tools_: the tool vocabulary, sorted by name, end of plan last.
@@ -76,12 +74,10 @@ class Model:
         ranker: Ranker,
         arguments: ArgumentModel | None = None,
         plans: PlanModel | None = None,
-        surprise: SurpriseModel | None = None,
     ) -> None:
         self.ranker = ranker
         self.arguments_ = arguments
         self.plans_ = plans
-        self.surprise_ = surprise
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -239,9 +235,8 @@ class Model:
                 takes those that the log or the ``tools.json`` beside the file holds.
             arguments: whether to learn also which value each argument takes, for ``next_calls``
                 and ``fill``, from failures too; ``ArgumentOptions`` say which values are kept.
-            plans: whether to learn also which whole plans are right, for ``plans``, and how odd a
-                call is, for ``surprise``, which dtdr-f learns in any case. Another ranker is
-                fitted once more for each of three folds.
+            plans: whether to learn also which whole plans are right, for ``plans``. A ranker other
+                than dtdr-f is fitted once more for each of three folds.
 
         Raises:
             InputError: there is nothing to learn from, something is not a demonstration, two tools
@@ -276,14 +271,10 @@ class Model:
                 draft.arguments_ = ArgumentModel.fit(
                     everything, draft.tools_[:-1], options, seed=draft.seed
                 )
-            draft.plans_ = draft.surprise_ = None
-            held_out = ranker.held_out(usable)
-            if held_out is None and plans:
-                held_out = draft._hold_out(usable)
-            folds = list(held_out or ())
-            if folds:
-                draft.surprise_ = SurpriseModel.fit(usable, folds, draft._index)
+            draft.plans_ = None
             if plans:
+                held_out = ranker.held_out(usable)
+                folds = list(draft._hold_out(usable) if held_out is None else held_out)
                 draft.plans_ = PlanModel.fit(
                     usable,
                     draft.tools_[:-1],
@@ -471,8 +462,6 @@ class Model:
             draft._change_tools(tools, [new.name if name == old else name for name in draft._names])
             if draft.plans_ is not None:
                 draft.plans_ = draft.plans_.rename_tool(old, new.name)
-            if draft.surprise_ is not None:
-                draft.surprise_ = draft.surprise_.rename_tool(old, new.name)
 
     def _require_tool(self, name: str) -> None:
         if name not in self._index or name == END:
@@ -575,9 +564,7 @@ class Model:
             DtdrError: the model is not fitted.
         """
         model = self._snapshot()
-        fitted = Fitted(
-            model._steps, model._search, model.arguments_, model.plans_, model.surprise_
-        )
+        fitted = Fitted(model._steps, model._search, model.arguments_, model.plans_)
         return Session(fitted, as_run(query, before=before).copy())
 
     # -- search --------------------------------------------------------------------------------
@@ -615,25 +602,6 @@ class Model:
             return model.session(run).search(text, k, among=among)
         asked = model.rank(text) if isinstance(text, str) else None
         return model._search.find(text, k, asked=asked, among=among)
-
-    # -- odd calls -----------------------------------------------------------------------------
-
-    def surprise(self, call: CallLike, run: str | Run) -> Surprise:
-        """How odd a call is at this step: of its tool, and of where its arguments come from.
-
-        P-values by held-out plans: of calls like the demonstrations', a share p gets at most p.
-        For a query unlike the demonstrations nothing is said. Advice, not a permission: a call
-        can be usual and wrong, or odd and right.
-
-        Args:
-            call: the tool's name, or the call with its arguments.
-            run: the query or the run before the call.
-
-        Raises:
-            InputError: the model was fitted without plans, or something is not a call or a run.
-            DtdrError: the model is not fitted.
-        """
-        return self.session(run).surprise(call)
 
     # -- whole calls ---------------------------------------------------------------------------
 
@@ -723,7 +691,6 @@ class Model:
             "encoder": model.encoder,
             "arguments": model.arguments_,
             "plans": model.plans_,
-            "surprise": model.surprise_,
         }
         model_folder.write(folder, config, model.ranker.arrays(), parts, force=force)
 

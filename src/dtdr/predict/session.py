@@ -9,9 +9,8 @@ from typing import Any, Self
 
 from dtdr.data.calls import END, Status, ToolCall
 from dtdr.data.demonstrations import read_offered
-from dtdr.data.run import NO_CALLS, CallLike, Run, as_run
+from dtdr.data.run import NO_CALLS, Run
 from dtdr.errors import InputError, check_at_least
-from dtdr.predict.anomaly import Surprise, SurpriseModel
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
@@ -23,9 +22,6 @@ from dtdr.rankers.base import UNKNOWN
 from dtdr.rankers.ranking import Ranking
 
 NO_ARGUMENTS = "the model knows no arguments; fit it again with dtdr fit, or fit(…, arguments=True)"
-NO_SURPRISE = (
-    "the model does not know how odd a call is; fit it again with dtdr fit, or fit(…, plans=True)"
-)
 NO_PLANS = "the model knows no whole plans; fit it again with dtdr fit, or fit(…, plans=True)"
 
 
@@ -37,7 +33,6 @@ class Fitted:
     search: ToolSearch
     arguments: ArgumentModel | None
     plans: PlanModel | None
-    surprise: SurpriseModel | None
 
 
 class Session:
@@ -129,19 +124,6 @@ class Session:
         """
         asked = self._steps.rank([Run(text)])[0] if isinstance(text, str) else None
         return self._fitted.search.find(text, k, run=self.rank(), asked=asked, among=among)
-
-    def surprise(self, call: CallLike) -> Surprise:
-        """How odd a call is at this step, before it is told; see ``Model.surprise``.
-
-        Raises:
-            InputError: the model was fitted without plans, or it is not a call.
-        """
-        (made,) = as_run(self.query, [call]).calls
-        with self._lock:
-            if self._fitted.surprise is None:
-                raise InputError(NO_SURPRISE)
-            position = self._steps.index.get(made.tool, UNKNOWN)
-            return self._fitted.surprise.judge(made, self._run, self._state.rank(), position)
 
     def fill(self, tool: str) -> CallPrediction:
         """The most probable arguments of a tool at this step; see ``Model.fill``.

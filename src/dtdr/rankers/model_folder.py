@@ -34,7 +34,6 @@ PARTS = {
     "encoder": "encoder.",
     "arguments": "arguments.",
     "plans": "whole_plans.",
-    "surprise": "surprise.",
 }
 """What is learned beside the ranking: by key in ``config.json``, how names of its arrays begin."""
 _FILES = {"config.json", "model.safetensors"}

@@ -7,11 +7,11 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,6 @@ from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError
 from dtdr.logs.cut_options import Outputs
 from dtdr.logs.mcp import MCP
-from dtdr.predict.anomaly import Surprise
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -75,8 +74,6 @@ class UpstreamSpec:
             raise InputError(f"upstream {self.name!r} needs either a command or a URL")
 
 
-OddCalls = Literal["ignore", "log", "refuse"]
-
 DEFAULT_POLICY = ToolPolicy(top_k=10, sticky="grow", fallback=False)
 
 LOST_CACHE = 0.5
@@ -107,10 +104,6 @@ class GatewayOptions:
             nothing; None makes none.
         pin: file of the digests of the tools' definitions; a tool whose definition is another one
             than there is refused. None takes changed definitions, with a line in the log.
-        odd_calls: what becomes of calls that are odd in their run (``Model.surprise``):
-            ``ignore`` judges none, ``log`` writes a line and makes them, ``refuse`` answers with
-            an error instead. A call is judged only while the client's intent is known.
-        on_odd_call: is told of each odd call, in a worker thread; None tells nobody.
         run_gap: seconds without a call that end a run.
         connect_seconds: how long a server may take to connect.
         wait_seconds: how long a call waits for a server that is away before it fails.
@@ -125,8 +118,6 @@ class GatewayOptions:
     outputs: Outputs = Outputs.TEXT
     prefetch: PrefetchBounds | None = None
     pin: Path | None = None
-    odd_calls: OddCalls = "ignore"
-    on_odd_call: Callable[[Surprise], object] | None = None
     run_gap: float = 300.0
     connect_seconds: float = 30.0
     wait_seconds: float = 5.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, get_args
 
 import anyio
 import mcp_types as types
@@ -15,27 +14,24 @@ from mcp.shared.subscriptions import ToolsListChanged
 
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import (
-    MAX_RANKED_CHARACTERS,
     MAX_TEXT,
     STDIO,
     Clients,
     ClientState,
-    shorten,
 )
-from dtdr.agents.gateway.config import GatewayOptions, OddCalls, UpstreamSpec, require_distinct
+from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
 from dtdr.agents.gateway.learning import Learner, Recorder
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker, ReadHistory
 from dtdr.agents.gateway.upstream import InputAnswer, Upstream
-from dtdr.agents.policy import refuse_odd_call
 from dtdr.agents.search import SEARCH_TOOL
-from dtdr.data.calls import END, ToolCall
-from dtdr.errors import InputError, OutputError, unknown_choice
+from dtdr.data.calls import END
+from dtdr.errors import InputError, OutputError
 from dtdr.logs.mcp import MCP
 from dtdr.predict.model import Model
-from dtdr.predict.session import NO_ARGUMENTS, NO_SURPRISE
+from dtdr.predict.session import NO_ARGUMENTS
 from dtdr.rankers.selection import count_tokens
 
 logger = logging.getLogger("dtdr.mcp")
@@ -110,18 +106,10 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
-        if options.odd_calls not in get_args(OddCalls):
-            raise unknown_choice("odd_calls", options.odd_calls, get_args(OddCalls))
-        judges = options.odd_calls != "ignore"
-        if judges and not self.ranker.judges:
-            raise InputError(NO_SURPRISE)
         self.learns = self._learner is not None
         """Whether the calls that pass through are recorded."""
-        self.keeps_calls = self.learns or judges or bool(self.prefetcher or self.ranker.reads_calls)
+        self.keeps_calls = self.learns or bool(self.prefetcher or self.ranker.reads_calls)
         """Whether arguments and outputs are kept while a run lasts."""
-        self.judged: Counter[str] = Counter()
-        """How many calls were ``odd`` and ``usual``, and of how many nothing was said
-        (``abstained``)."""
         self.tokens: Counter[str] = Counter()
         """Tokens of definitions that clients were ``shown`` and spared (``hidden``), by call."""
         self._definition_tokens: dict[str, int] = {}
@@ -285,34 +273,6 @@ class Gateway:
         shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
         self.tokens["shown"] += shown
         self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
-
-    async def judge(
-        self, state: ClientState, name: str, arguments: Mapping[str, Any]
-    ) -> str | None:
-        """Why a call is not made that is odd in its run; None where it is made.
-
-        Args:
-            state: of the client.
-            name: of the tool, as it is listed.
-            arguments: of the call.
-        """
-        if self.options.odd_calls == "ignore" or not state.intent:
-            return None
-        kept, _ = shorten(arguments, MAX_RANKED_CHARACTERS)
-        made = ToolCall("call", self.catalog.model_name(name), kept)
-        surprise = await self.ranker.judge(made, state.intent, state.read_calls)
-        self.judged["abstained" if surprise is None else surprise.judgement] += 1
-        if surprise is None or not surprise.is_odd():
-            return None
-        logger.warning("odd call (%d of %d): %s", self.judged["odd"], self.judged.total(), surprise)
-        if self.options.on_odd_call is not None:
-            try:
-                await anyio.to_thread.run_sync(self.options.on_odd_call, surprise)
-            except Exception:
-                logger.exception("the hook for odd calls failed")
-        if self.options.odd_calls == "log":
-            return None
-        return refuse_odd_call(surprise)
 
     def take_intent(self, state: ClientState, text: str) -> None:
         """Take up what the user wants; another text than before begins another run."""

@@ -15,8 +15,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from dtdr.net.metrics import HIDDEN_TOKENS, JUDGED_CALLS, SHOWN_TOKENS
-from dtdr.predict.anomaly import JUDGEMENTS
+from dtdr.net.metrics import HIDDEN_TOKENS, SHOWN_TOKENS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -48,15 +47,11 @@ class MetricsPage:
 
 
 class _Counts(Collector):
-    """Reads what the gateway counted of judged calls and of definitions, when it is asked for."""
+    """Reads what the gateway counted of definitions, when it is asked for."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        judged = CounterMetricFamily(*JUDGED_CALLS, labels=["judgement"])
-        for judgement in JUDGEMENTS:  # each is there from the start
-            judged.add_metric([judgement], self._gateway.judged[judgement])
-        yield judged
         yield CounterMetricFamily(*SHOWN_TOKENS, value=self._gateway.tokens["shown"])
         yield CounterMetricFamily(*HIDDEN_TOKENS, value=self._gateway.tokens["hidden"])

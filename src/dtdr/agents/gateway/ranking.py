@@ -13,12 +13,11 @@ import numpy as np
 from dtdr.agents.gateway.catalog import CatalogTool
 from dtdr.agents.policy import ToolPolicy, ToolSelector
 from dtdr.agents.search import SEARCH_TOOL, described_tool
-from dtdr.data.calls import END, ToolCall
+from dtdr.data.calls import END
 from dtdr.data.run import CallLike, as_run
 from dtdr.errors import DtdrError, EncoderError
 from dtdr.net.http_requests import bound_requests
 from dtdr.net.workers import Workers
-from dtdr.predict.anomaly import Surprise
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.model import Model
 from dtdr.rankers.ranking import Ranking
@@ -53,7 +52,6 @@ class Ranker:
         registered: names of the tools that the model knows by their descriptions only.
         reads_calls: whether the model ranks by what calls were given and returned.
         fills: whether it learned arguments, for ``predict``.
-        judges: whether it learned how odd calls are, for ``judge``.
         generation: grows when the model has learned or registered tools: rankings made before are
             old.
 
@@ -71,7 +69,6 @@ class Ranker:
         self._refused: set[str] = set()
         self.reads_calls = retriever.uses_calls
         self.fills = retriever.arguments_ is not None
-        self.judges = retriever.surprise_ is not None
         self.registered: set[str] = set()
         self.generation = 0
 
@@ -137,20 +134,6 @@ class Ranker:
             return self._retriever.rank(query, read()), self._retriever.rank(text, ())
 
         return await self._try("rank; the search goes by words alone", rank)
-
-    async def judge(self, call: ToolCall, query: str, read: ReadHistory) -> Surprise | None:
-        """How odd a call is before it is made; None when the model failed.
-
-        Args:
-            call: by model names.
-            query: what the user wants.
-            read: gives the calls so far with what they returned; called in the worker.
-        """
-
-        def judge() -> Surprise | None:
-            return self._retriever.surprise(call, as_run(query, read()))
-
-        return await self._try(f"judge a call of {call.tool!r}", judge)
 
     async def _try(self, task: str, work: Callable[[], T]) -> T | None:
         try:

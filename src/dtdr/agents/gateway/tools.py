@@ -89,8 +89,6 @@ class ToolHandlers:
         if refusal := self._gateway.pins.refusal(*owner):
             return _problem(refusal)
         name = self._gateway.catalog.name_of(*owner)
-        if refusal := await self._gateway.judge(state, name, params.arguments or {}):
-            return _problem(refusal)
         call = self._begin(state, name, params)
         self._gateway.schedule_refresh(state, HEAD_START)
         state.running += 1

@@ -11,7 +11,6 @@ from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
 from dtdr.errors import InputError
 from dtdr.net.http_requests import BUSY, RetryPolicy, json_headers, parse_address, require_http
-from dtdr.predict.anomaly import Surprise
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -158,23 +157,6 @@ class _Endpoints:
         names = None if among is None else list(among)
         fields = _step(query, history, before) | {"text": text, "top_k": k, "among": names}
         return read_search(await self._post("search", model, fields))
-
-    @endpoint
-    async def surprise(
-        self,
-        call: CallLike,
-        query: str,
-        history: Sequence[CallLike] = (),
-        *,
-        before: Sequence[BeforeLike] = (),
-        model: str | None = None,
-    ) -> Surprise:
-        """How odd a call, or a tool without its arguments, is after the calls so far.
-
-        Further arguments and errors as ``rank``.
-        """
-        fields = _step(query, history, before) | {"call": call_record(call)}
-        return Surprise.from_dict(await self._post("surprise", model, fields))
 
     @endpoint
     async def next_calls(

@@ -8,7 +8,6 @@ from typing import Any, Self, Unpack
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.run import CallLike
-from dtdr.predict.anomaly import Surprise
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT
@@ -52,11 +51,6 @@ class _Endpoints:
         """The tools that an agent means which says what it lacks; see ``Client.search``."""
         names = None if among is None else list(among)
         return read_search(await self._post("search", text=text, top_k=k, among=names))
-
-    @endpoint
-    async def surprise(self, call: CallLike) -> Surprise:
-        """How odd a call is at this step; see ``Client.surprise``."""
-        return Surprise.from_dict(await self._post("surprise", call=call_record(call)))
 
     @endpoint
     async def next_calls(self, k: int = 3) -> list[CallPrediction]:

@@ -13,7 +13,6 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from dtdr.errors import ModelError
-from dtdr.predict.anomaly import Surprise
 from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
@@ -21,7 +20,6 @@ from dtdr.serve.server import schemas
 from dtdr.serve.server.asked import (
     Asked,
     AskedStep,
-    call_record,
     find_session,
     has_details,
     names_of,
@@ -116,21 +114,6 @@ async def search(call: Call, asked: Asked, body: schemas.SearchBounds) -> schema
         if isinstance(body, schemas.SearchRequest) and body.query is None:
             return await model.current.run(answer, model.current)
         return await asked.ask(answer)
-
-
-async def judge_call(
-    call: Call, asked: Asked, body: schemas.SurpriseBounds
-) -> schemas.SurpriseResponse:
-    """Say how odd a call is at a step: its tool, and where its arguments come from."""
-    model = asked.model
-    _require(model, model.current.retriever.surprise_, "does not know how odd a call is", "plans")
-
-    def answer(snapshot: Snapshot, session: Session) -> tuple[int, Surprise]:
-        return snapshot.generation, session.surprise(call_record(body.call))
-
-    generation, surprise = await asked.ask(answer)
-    call.service.metrics.odd_calls.labels(model.name, surprise.judgement).inc()
-    return schemas.SurpriseResponse(model=model.name, generation=generation, **surprise.to_dict())
 
 
 async def predict_calls(

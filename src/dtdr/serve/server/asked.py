@@ -22,7 +22,6 @@ from dtdr.serve.server.schemas import (
     RankRequest,
     SearchRequest,
     StepRequest,
-    SurpriseRequest,
 )
 from dtdr.serve.server.served_session import ServedSession
 from dtdr.serve.server.service import Call
@@ -93,7 +92,7 @@ Asked: TypeAlias = AskedStep | ServedSession
 
 def read_step(
     call: Call,
-    body: StepRequest | RankRequest | SurpriseRequest | CallsRequest | PlansRequest | SearchRequest,
+    body: StepRequest | RankRequest | CallsRequest | PlansRequest | SearchRequest,
 ) -> AskedStep:
     """The step that a request tells; that of a search may be its text alone.
 

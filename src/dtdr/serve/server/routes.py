@@ -58,8 +58,6 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
     Endpoint("POST", "/v1/search", actions.search, step=schemas.SearchRequest),
     Endpoint("POST", "/v1/sessions/{session}/search", actions.search),
-    Endpoint("POST", "/v1/surprise", actions.judge_call, step=schemas.SurpriseRequest),
-    Endpoint("POST", "/v1/sessions/{session}/surprise", actions.judge_call),
     Endpoint("POST", "/v1/calls", actions.predict_calls, step=schemas.CallsRequest),
     Endpoint("POST", "/v1/sessions/{session}/calls", actions.predict_calls),
     Endpoint("POST", "/v1/plans", actions.predict_plans, step=schemas.PlansRequest),

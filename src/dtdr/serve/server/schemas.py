@@ -219,40 +219,6 @@ class SearchResponse(ModelAnswer, kw_only=True):
     unknown_tools: UnknownTools
 
 
-class SurpriseBounds(Request, kw_only=True):
-    """The call that is judged, before it is made."""
-
-    call: CallMade | ToolName
-
-
-class SurpriseRequest(SurpriseBounds, kw_only=True):
-    """A call, and the run before it."""
-
-    query: Query
-    history: History = []
-    before: Before = []
-    model: ModelName = None
-
-
-class JudgedArgument(Response, kw_only=True):
-    """How odd the origin of an argument's value is."""
-
-    p_value: float
-    origin: Annotated[str, says("user, output of TOOL, argument or other.")]
-
-
-class SurpriseResponse(ModelAnswer, kw_only=True):
-    """How odd a call is. Advice, not a permission."""
-
-    tool: str
-    p_value: Annotated[
-        float | None, says("Of the call as a whole; null where nothing can be said.")
-    ]
-    tool_p_value: float | None
-    arguments: dict[str, JudgedArgument]
-    note: Annotated[str, says("Why nothing is said; empty else.")]
-
-
 MAX_CALLS = 20
 """Calls that are predicted by one request; each takes some milliseconds."""
 

@@ -13,7 +13,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from dtdr.net.metrics import HIDDEN_TOKENS, JUDGED_CALLS, SHOWN_TOKENS
+from dtdr.net.metrics import HIDDEN_TOKENS, SHOWN_TOKENS
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
@@ -46,7 +46,6 @@ class Metrics:
         text = "Steps whose query is unlike the demonstrations."
         self.unfamiliar = count("dtdr_unfamiliar_queries", text, "model")
         self.search_seconds = time("dtdr_search_seconds", "Time to answer a search for tools")
-        self.odd_calls = count(*JUDGED_CALLS, "model", "judgement")
         self.shown_tokens = count(*SHOWN_TOKENS, "model")
         self.hidden_tokens = count(*HIDDEN_TOKENS, "model")
         text = "Calls predicted with their arguments, by whether every one was known."

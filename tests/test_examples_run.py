@@ -36,19 +36,6 @@ def test_a_langchain_agent_sees_five_tools_or_those_it_called():
     assert lines[-1] == "Here is the invoice."
 
 
-def test_a_langgraph_agent_reuses_plans():
-    pytest.importorskip("langgraph", reason="LangGraph is not installed")
-    code, out, err = run("langgraph_plan_cache.py")
-    assert code == 0, err
-    first, second, third, last = out.splitlines()
-    assert first.startswith("hit (")
-    assert ", 1 requests to the LLM: " in first
-    assert first.endswith("find_guest, search_bookings, get_invoice, charge_card, send_email")
-    assert second.startswith("miss, 2 requests")
-    assert third.startswith("hit (0.80), 0 requests")
-    assert last == "2 of 3 requests had a plan"
-
-
 def test_openai_requests_keep_one_list_of_tools():
     code, out, err = run("openai_prompt_cache.py")
     assert code == 0, err

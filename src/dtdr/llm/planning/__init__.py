@@ -1,6 +1,5 @@
 """Planning with an LLM: select the next function, fill its parameters, until the end of plan."""
 
-from dtdr.llm.planning.cache import CacheStatistics, PlanCache
 from dtdr.llm.planning.filling import FilledParameters, Filler, fill
 from dtdr.llm.planning.planner import Planner
 from dtdr.llm.planning.results import PlannedStep, PlanResult
@@ -8,10 +7,8 @@ from dtdr.llm.planning.selector import METHODS, Selected, Selector
 
 __all__ = [
     "METHODS",
-    "CacheStatistics",
     "FilledParameters",
     "Filler",
-    "PlanCache",
     "PlanResult",
     "PlannedStep",
     "Planner",

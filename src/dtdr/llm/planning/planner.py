@@ -15,7 +15,6 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.errors import InputError, check_at_least
 from dtdr.llm.backends import LLM
-from dtdr.llm.planning.cache import PlanCache
 from dtdr.llm.planning.filling import MIN_PROBABILITY, FilledParameters, Filler
 from dtdr.llm.planning.results import PlannedStep, PlanResult, Stopped
 from dtdr.llm.planning.selector import DEFAULT as DEFAULT_SELECT
@@ -61,8 +60,6 @@ class Planner:
             Default: ``both`` where arguments were learned and there is an LLM, ``learned`` or
             ``llm`` where there is one of them, ``none`` without either.
         min_probability: of a learned value that ``both`` takes over without asking the LLM.
-        cache: asked first: where it has a plan for the query, that is followed as by ``plan``, and
-            ``select`` is for the other queries. Put runs into it once they turned out right.
         max_steps: calls of one plan at most.
         seed: of the choice of the example.
 
@@ -82,12 +79,10 @@ class Planner:
         demonstrations: Iterable[Demonstration] = (),
         fill: str | None = None,
         min_probability: float = MIN_PROBABILITY,
-        cache: PlanCache | None = None,
         max_steps: int = MAX_STEPS,
         seed: int = 0,
     ) -> None:
         check_at_least(1, max_steps=max_steps)
-        self.cache = cache
         self.retriever = retriever
         self.llm = llm
         if select is None:
@@ -214,7 +209,7 @@ class Planner:
         started = time.perf_counter()
         ranking = run.session.rank()
         seconds = {"rank": time.perf_counter() - started}
-        if self.selector.method == "plan" or self.cache is not None:
+        if self.selector.method == "plan":
             planned = self._follow_plan(run, ranking, seconds)
             if planned is not None:
                 run.add(planned, self.max_steps)
@@ -271,15 +266,9 @@ class Planner:
         ]
 
     def _find_plan(self, run: _Run) -> PlanPrediction | None:
-        """That of the cache, else the most probable one where plans are followed."""
-        if self.cache is not None and not run.calls:
-            plan = self.cache.get(run.session.run)
-            if plan is not None or self.selector.method != "plan":
-                return plan
-        last = run.calls[-1] if run.calls else None
+        """The most probable plan; None if the last call contradicts it."""
         # A plan takes for granted that its calls return what is needed.
-        is_contradicted = last is not None and last.status in ("error", "empty")
-        if is_contradicted or self.selector.method != "plan":
+        if run.calls and run.calls[-1].status in ("error", "empty"):
             return None
         return next(iter(run.session.plans(1)), None)
 

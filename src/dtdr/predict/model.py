@@ -1,4 +1,4 @@
-"""A model: a ranker, what is learned beside it, and everything that is asked of it."""
+"""A model: a ranker with all that is learned in addition, and everything you can ask of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Demonstrations = str | Path | Iterable[DemonstrationLike]
 
 
 class Model:
-    """A ranker with what may be learned beside it; what ``dtdr.fit`` and ``dtdr.load`` return.
+    """A ranker, and what is learned in addition; ``dtdr.fit`` and ``dtdr.load`` return it.
 
     Whatever changes it works on a copy, whose attributes then replace the model's in one
     assignment (``_change``). Whoever uses it begins with ``_snapshot`` and goes on with the
@@ -232,7 +232,7 @@ class Model:
                 format is found; or any iterable, read once, of ``Demonstration`` objects, their
                 JSON objects, or pairs ``(query, [tool names])``.
             tools: descriptions and parameters, and tools that no demonstration uses yet; None
-                takes those that the log or the ``tools.json`` beside the file holds.
+                takes those of the log, or of the ``tools.json`` in the folder of the file.
             arguments: whether to learn also which value each argument takes, for ``next_calls``
                 and ``fill``, from failures too; ``ArgumentOptions`` say which values are kept.
             plans: whether to learn also which whole plans are right, for ``plans``. A ranker other
@@ -329,7 +329,7 @@ class Model:
 
         Args:
             training: what was counted.
-            phrases: hashes of what all counted queries hold, by which queries are familiar; None
+            phrases: hashed phrases of all counted queries, by which queries are familiar; None
                 leaves those of the sample.
         """
         with self._change() as draft:
@@ -536,7 +536,7 @@ class Model:
             befores: one a step, as ``rank`` takes them; None where nothing came before any.
 
         Raises:
-            InputError: they differ in length, or hold something else than ``rank`` takes.
+            InputError: they differ in length, or ``rank`` does not take one of them.
             DtdrError: the model is not fitted.
         """
         model = self._snapshot()

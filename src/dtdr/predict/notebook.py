@@ -24,7 +24,7 @@ def fitted_html(
         representation: the model's ``repr``.
         tools: the vocabulary, without the end of plan.
         demonstrations: how many it was fitted on.
-        calibrated: whether it knows how far its probabilities hold.
+        calibrated: whether its probabilities are calibrated.
     """
     rows = "".join(
         f"<tr><td style='text-align:left'>{html.escape(tool.name)}</td>"

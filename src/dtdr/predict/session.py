@@ -107,7 +107,7 @@ class Session:
             offered: names of these from now on; None leaves them as they were.
 
         Raises:
-            InputError: ``offered`` does not hold names.
+            InputError: ``offered`` is not a collection of names.
         """
         with self._lock:
             if offered is not None:

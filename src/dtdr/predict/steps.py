@@ -135,7 +135,7 @@ class RunRanker:
             if name is not None and name not in ranking:
                 raise unknown_choice("tool", name[:80], ranking.vocabulary[:20])
         if against is None:
-            # A vocabulary always has another tool: the end of plan beside one that is called.
+            # A vocabulary always has another tool: the end of plan, and one that is called.
             against = next((name for name in ranking.tools if name != tool), tool)
         explanation = Explanation(
             tool=tool,

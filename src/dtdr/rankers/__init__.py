@@ -42,7 +42,7 @@ def retriever_class(name: str) -> type[Ranker]:
     """The class behind a name, or behind ``module:Class``, also of the current folder.
 
     Raises:
-        InputError: no retriever has that name, or the module does not hold such a class.
+        InputError: no retriever has that name, or the module has no such class.
     """
     if ":" not in name:
         if name not in NAMES:

@@ -11,14 +11,14 @@ from dtdr.errors import ModelError
 
 
 def require(state: Mapping[str, npt.NDArray[Any]], names: set[str]) -> None:
-    """Check that a model folder holds the arrays of this retriever and no others.
+    """Check that a model folder has the arrays of this retriever and no others.
 
     Raises:
         ModelError: an array is missing or belongs to another retriever.
     """
     for problem, wrong in (
         ("lacks", sorted(names - state.keys())),
-        ("holds another retriever's", sorted(state.keys() - names)),
+        ("has another retriever's", sorted(state.keys() - names)),
     ):
         if wrong:
             raise ModelError(f"the model folder {problem} array {wrong[0]!r}; fit it again")

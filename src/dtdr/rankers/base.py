@@ -173,7 +173,7 @@ class Ranker(ABC):
         return False
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
-        """An explanation with what the ranker can say beside the probabilities.
+        """An explanation with what the ranker can add to the probabilities.
 
         Args:
             explanation: of a tool and its rival, which are known.
@@ -191,7 +191,7 @@ class Ranker(ABC):
         return None
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:  # noqa: B027  # may do nothing
-        """Take hashes of what further queries hold, where familiarity reads them."""
+        """Add the hashed phrases of further queries, if familiarity reads them."""
 
     def demonstrated_plans(self) -> list[Plan] | None:
         """The plans that were learned from, by names alone; None where they are not kept."""
@@ -218,7 +218,7 @@ class Ranker(ABC):
         """What was learned, as named arrays.
 
         Raises:
-            ModelError: an attribute that ``fit`` set holds something else.
+            ModelError: an attribute that ``fit`` set has another type.
         """
         learned = {name: value for name, value in vars(self).items() if name not in self._own()}
         for name, value in learned.items():

@@ -38,7 +38,7 @@ class Calibration:
         return self.held_out is not None and len(self.held_out) > 0
 
     def probability_for(self, coverage: float) -> float:
-        """The cut above which the set of tools holds an acceptable one that often.
+        """The cut above which the set of tools has an acceptable one this often.
 
         Split conformal prediction with the probability of the best acceptable tool as the
         conformity score, which gives the smallest sets on average where probabilities are

@@ -60,7 +60,7 @@ class DTDRClustering(NameRanker):
 
     ``recipe="paper"`` looks up exactly the last ``order`` calls in the nearest cluster, and
     ``Ranking.select()`` gives what followed them there: the paper needs no threshold, so its own is
-    0. Where they never stood together, nothing is known and all tools are equal: ``select()`` then
+    0. If they were never together, nothing is known and all tools are equal: ``select()`` then
     gives all of them, a ``top_k`` the first by name.
 
     The default backs off: it starts from all tools being equal and mixes in, for histories of

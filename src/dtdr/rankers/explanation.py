@@ -1,4 +1,4 @@
-"""Why a tool stands where it stands in a ranking: what is said for it, against the next best."""
+"""Why a tool has its rank: what speaks for it, against the next best tool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SimilarDemonstration:
         position: among the demonstrations that were learned from, from 0.
         similarity: cosine of the queries' words, in [0, 1].
         tools: what it calls, in order.
-        terms: words and pairs of words that both queries hold, most telling first.
+        terms: words and pairs of words that are in both queries, the rarest first.
     """
 
     position: int
@@ -50,7 +50,7 @@ class ChainCount:
 
     Attributes:
         cluster: its number; None for all demonstrations.
-        demonstrations: how many it holds.
+        demonstrations: how many are in it.
         after: the last calls, oldest first, as far back as they were seen; before the first call
             stands ``start``.
         count: how often the tool came next.

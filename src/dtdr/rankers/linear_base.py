@@ -67,7 +67,7 @@ class LinearRetriever(NameRanker):
     ) -> None:
         check_recipe(recipe)
         preset = self.RECIPES[recipe]
-        # What a recipe stands for is stored value by value: a saved model does not change its
+        # The values of a recipe are stored one by one: a saved model does not change its
         # meaning when a later version measures better settings.
         self.recipe = recipe
         self.loss = preset.loss if loss is None else loss
@@ -111,7 +111,7 @@ class LinearRetriever(NameRanker):
         """For each text, probabilities of shape (tools,).
 
         Both losses end in a softmax, as in the paper: for ``bce`` it gives each tool's share of
-        the odds that its sigmoid stands for.
+        the odds of its sigmoid.
         """
         return [softmax(self.layer_.logits(row)) for row in rows(self.encoder.encode(texts))]
 

@@ -35,7 +35,7 @@ class MarkovChains:
         order: N, the longest history looked at.
         tools: size of the tool vocabulary; its last index is the end of plan.
         keys: shape (nodes - groups,), sorted: ``parent * (tools + 1) + call`` of each other node,
-            where the call ``tools`` stands for ``start``.
+            where the call ``tools`` means ``start``.
         offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
         next_tools: tools that followed, sorted within a node.
         counts: how often each of them did.
@@ -137,7 +137,7 @@ class MarkovChains:
         Args:
             group: the chain.
             history: indices of the calls, oldest first; a negative one was never seen.
-            tool: whose counts are told.
+            tool: whose counts are returned.
             rival: the other one.
             names: of the tools, in the order of their indices.
         """

@@ -35,7 +35,7 @@ PARTS = {
     "arguments": "arguments.",
     "plans": "whole_plans.",
 }
-"""What is learned beside the ranking: by key in ``config.json``, how names of its arrays begin."""
+"""The prefix of the arrays of what is learned in addition, by its key in ``config.json``."""
 _FILES = {"config.json", "model.safetensors"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "retriever": str,
@@ -48,7 +48,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
     "tensors_sha256": str,
 }
-"""What ``config.json`` has to hold."""
+"""The required keys of ``config.json`` and their types."""
 _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "demonstrations": int,
     "skipped_failures": int,
@@ -73,7 +73,7 @@ _ATTEMPTS, _PAUSE_SECONDS = 20, 0.005
 
 
 class Part(Protocol):
-    """What is learned beside the ranking, and saved with it."""
+    """What is learned in addition to the ranking, and saved with it."""
 
     def config(self) -> dict[str, Any]:
         """What is not an array, as JSON."""
@@ -84,12 +84,12 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What a model folder holds, checked as far as that is possible without its retriever.
+    """The content of a model folder, checked as far as possible without its retriever.
 
     Attributes:
         config: the contents of ``config.json``.
         arrays: by name, those of the retriever.
-        part_arrays: by key in ``PARTS``, then by name, those of what is learned beside it.
+        part_arrays: by key in ``PARTS``, then by name, the arrays of what is learned in addition.
     """
 
     config: dict[str, Any]
@@ -123,7 +123,7 @@ def write(
         folder: its place.
         config: what ``config.json`` says of the retriever.
         arrays: what the retriever learned.
-        parts: by key in ``PARTS``, what was learned beside it; None where nothing was.
+        parts: by key in ``PARTS``, what was learned in addition; None where nothing was.
         force: replace the model that is there.
 
     Raises:

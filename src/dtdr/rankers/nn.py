@@ -57,9 +57,9 @@ class Adam:
     Args:
         parameters: by name; matrices or vectors, float32.
         weight_decay: of matrices; vectors are biases and do not decay.
-        decoupled: weights shrink beside the step (Loshchilov and Hutter, 2019) instead of through
+        decoupled: weights decay separately from the step (Loshchilov and Hutter, 2019), not through
             the gradient, and rows of a matrix that a ``RowGradient`` leaves out stay as they are:
-            a batch of 64 queries holds a part of the words only.
+            a batch of 64 queries has only some of the words.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Adam:
                 )
 
     def _join_small(self) -> None:
-        """Let the moments of small arrays stand in one vector each, those of matrices first."""
+        """Join the moments of small arrays in one vector each, those of matrices first."""
         names = [name for name, array in self._parameters.items() if array.size <= _SMALL]
         names.sort(key=lambda name: name not in self._matrices)
         sizes = [self._parameters[name].size for name in names]

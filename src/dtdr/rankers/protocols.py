@@ -17,7 +17,7 @@ class SupportsUpdates(Protocol):
     def update(
         self, demonstrations: Sequence[Demonstration], learned: TrainingData, update: TrainingData
     ) -> None:
-        """Learn; like ``fit``, it replaces what attributes hold.
+        """Learn; like ``fit``, it replaces attributes.
 
         Args:
             demonstrations: further ones, of tools in the vocabulary.

@@ -66,7 +66,7 @@ class Selection:
     Attributes:
         top_k: at most this many tools.
         threshold: only tools above this probability, in [0, 1).
-        coverage: the fewest tools that hold an acceptable one this often, in (0, 1).
+        coverage: the fewest tools that include an acceptable one this often, in (0, 1).
         token_budget: as many tools as fit into this many prompt tokens.
         fallback: when the query is unlike the demonstrations, ``threshold`` and ``coverage`` are
             set aside and all tools are shown (paper, Limitations); ``top_k`` and ``token_budget``

@@ -26,7 +26,7 @@ class TrainingData:
             None: all.
         newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
         erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
-            still holds what it learned from them.
+            still has what it learned from them.
     """
 
     demonstrations: int
@@ -87,15 +87,15 @@ def fingerprint(demonstration: Demonstration) -> bytes:
     calls = [(call.tool, call.references()) for call in plan.calls]
     record: list[Any] = [demonstration.query, calls, plan.links]
     # What tells names only keeps the hash that it had before runs were learned from.
-    told = [_run_fingerprint(call) for call in plan.calls]
-    if demonstration.before or any(each != [None, "unknown", None] for each in told):
+    details = [_run_fingerprint(call) for call in plan.calls]
+    if demonstration.before or any(each != [None, "unknown", None] for each in details):
         before = [
             [item.tool, *_run_fingerprint(item)]
             if isinstance(item, ToolCall)
             else [item.role, item.content]
             for item in demonstration.before
         ]
-        record += [told, before]
+        record += [details, before]
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

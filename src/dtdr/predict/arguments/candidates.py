@@ -167,7 +167,7 @@ class Candidates:
         return self.forms[place - self.spans], self.values[place - self.spans]
 
     def source(self, place: int) -> Source:
-        """Where a candidate stands."""
+        """Where a candidate comes from."""
         if place >= self.spans:
             return self.sources[place - self.spans]
         texts = self.state.texts
@@ -248,7 +248,7 @@ class _Earlier:
     Attributes:
         values, sources, forms: of the n parts of outputs, those of the last calls first.
         form_ids: see ``OutputParts``; shape (n,).
-        groups, records: the same, told apart by call; shape (n,).
+        groups, records: the same, separately for each call; shape (n,).
         calls: the place of the call of each; shape (n,).
         mentions: a code of how much was said of its record, see ``FLAGS``; shape (n,).
         kind_codes: of the kinds of parts, with their age and use.
@@ -280,7 +280,7 @@ class _Earlier:
         ago = np.repeat(np.arange(1, len(counts) + 1), counts)
         self.calls = len(calls) - ago
         numbers, mentions = np.concatenate(tables), np.concatenate(shares)
-        # Groups and records of several calls are told apart, and kinds by their age.
+        # Groups and records of several calls differ, and kinds by their age.
         numbers[:, [GROUP, RECORD]] += MOST_PARTS * self.calls[:, None]
         numbers[:, KIND] = 10 * numbers[:, KIND] + 2 * np.minimum(ago, 4)
         self.form_ids, kinds, self.groups, *rest = numbers.T
@@ -472,11 +472,11 @@ class CallCandidates:
             for code in earlier.kind_codes.tolist()
         ]
         kind = np.zeros(len(earlier.values), np.int64)
-        told = earlier.values, earlier.forms, earlier.sources, ["leaf"]
-        found.leaves = found.add(*told, kind, Rows.of(parts), earlier.kind_row)
+        columns = earlier.values, earlier.forms, earlier.sources, ["leaf"]
+        found.leaves = found.add(*columns, kind, Rows.of(parts), earlier.kind_row)
 
     def _relate(self, found: Candidates, decided: Decided, number: int) -> Iterator[Block]:
-        """How outputs, their parts and earlier arguments stand to what was decided."""
+        """How outputs, their parts and earlier arguments relate to what was decided."""
         state, earlier = self.state, self._earlier
         if found.outputs.stop:
             calls = [past.call for past in state.calls[-MAX_OUTPUTS:]]
@@ -551,10 +551,10 @@ class CallCandidates:
 def _relation(
     earlier: _Earlier, state: RunState, decided: Decided, number: int
 ) -> tuple[Rows, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """How parts of outputs and arguments stand to the records of the values decided last.
+    """How parts of outputs and arguments relate to the records of the values decided last.
 
     Returns:
-        Rows of features, none where nothing that was decided stands in an output; the row of each
+        Rows of features, none if nothing that was decided is in an output; the row of each
         part of an output; and that of each call's arguments.
     """
     calls = len(state.calls)

@@ -48,7 +48,7 @@ _SPACE, _WORD = re.compile(r"\s"), re.compile(r"[^\W_]+")
 _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
 _COUNT = re.compile(r"\d{1,2}")
-"""Small numbers stand everywhere by chance."""
+"""Small numbers occur everywhere by chance."""
 _DAMAGED = "its record of parameters is damaged; fit it again"
 
 Note = Callable[[Parameter, str], None]
@@ -57,7 +57,7 @@ Note = Callable[[Parameter, str], None]
 
 @dataclass
 class SeenValues:
-    """In how many runs and groups each value of each slot stood, by hashes.
+    """In how many runs and groups each value of each slot occurred, by hashes.
 
     Attributes:
         min_runs, min_groups: what makes a value frequent.
@@ -97,7 +97,7 @@ class SeenValues:
     def most_frequent(
         self, key: Parameter, forms: Iterable[str], known: Collection[str] = ()
     ) -> list[str]:
-        """Those that stood in enough runs and groups, or are known, the most frequent first.
+        """Those that occurred in enough runs and groups, or are known, the most frequent first.
 
         Args:
             key: their slot.
@@ -156,10 +156,10 @@ def _hash(text: str) -> int:
 class Constants:
     """Values that a slot took in several runs, whatever the query, and the forms of its values.
 
-    A value is kept only where it stands in ``min_runs`` runs of ``min_groups`` groups (a run
+    A value is kept only if it occurs in ``min_runs`` runs of ``min_groups`` groups (a run
     without a group is a group of its own), so that nothing said by a single user is in a model.
-    Of other values only a hash is kept, with the runs and groups that it stood in, so that they can
-    become constants in an update.
+    Of other values only a hash is kept, with the runs and groups that it occurred in, so that they
+    can become constants in an update.
 
     Attributes:
         parameters: the parameters of each tool, in the order in which calls give them.
@@ -171,9 +171,9 @@ class Constants:
         fields: of each tool and slot that took an object, the names in it.
         paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
             frequent first.
-        seen: how often each value stood where; None where no values are kept.
+        seen: how often each value occurred in which slot; None if no values are kept.
         without_spans: the tools and slots that never take what a text says.
-        without_outputs: those that never take, or hold, a whole output.
+        without_outputs: those that never take, or include, a whole output.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -315,7 +315,7 @@ class Constants:
     def from_dict(
         cls, record: object, seen: SeenValues | None, paths: Mapping[str, tuple[str, ...]]
     ) -> Constants:
-        """What ``to_dict`` gave, and the counts and paths beside it.
+        """Rebuild from the output of ``to_dict``, the counts and the paths.
 
         Raises:
             ModelError: it has another form.
@@ -434,7 +434,7 @@ class _Counts:
 
 
 class _Known:
-    """What stands in a run before a call.
+    """The content of a run before a call.
 
     Attributes:
         text: the query, messages and outputs, casefolded.

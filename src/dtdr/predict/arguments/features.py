@@ -1,4 +1,4 @@
-"""What a ranker is told of spans, constants, outputs, parts of outputs and earlier arguments."""
+"""Features of spans, constants, outputs, parts of outputs and earlier arguments."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ more, 1 for some, 0 for none.
 
 @lru_cache(maxsize=1 << 10)
 def relation_rows(names: tuple[str, ...]) -> Rows:
-    """How a value stands to the records of those decided last.
+    """How a value relates to the records of those decided last.
 
     Args:
         names: of the slots decided last; without any there are no rows.

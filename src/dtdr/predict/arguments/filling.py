@@ -46,7 +46,7 @@ _BEAM = 2
 _BRANCHES = 2
 """Values of one slot that it goes on with."""
 _LEAST_BRANCH = 0.2
-"""Of a value beside the most probable one."""
+"""Of a value other than the most probable one."""
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
@@ -59,7 +59,7 @@ _LEAST_PLAIN = 0.5
 _LEAST_PART = 0.5
 """Of a further output in such a text, against the most probable one."""
 _NEGLIGIBLE = 5e-3
-"""Of a candidate; the probabilities of others are added up where they hold the same value."""
+"""Of a candidate; the probabilities of others are added up if they have the same value."""
 
 
 class Slot(NamedTuple):
@@ -84,8 +84,8 @@ class Choice(NamedTuple):
     Attributes:
         form: canonical, or the form of what is not a value.
         probability: among all candidates.
-        value: as it stands at its source.
-        sources: where it stands; of a text to be written around outputs, these.
+        value: as it is at its source.
+        sources: where it comes from; of a text to be written around outputs, these.
         span: of the texts that it takes.
     """
 
@@ -240,7 +240,7 @@ def choose(
 
 
 def _find_used_output(totals: Mapping[str, float], around: Mapping[str, float]) -> str | None:
-    """The output that the value is, or holds, where that is more probable than that none is."""
+    """The output that the value is, or contains, if that is more probable than none."""
     names = [form.removeprefix(AROUND) for form in around]
     uses = {form: totals.get(form, 0.0) + around[AROUND + form] for form in names}
     if not uses:

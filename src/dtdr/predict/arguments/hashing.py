@@ -54,7 +54,7 @@ def parameter_keys(tool: str, parameter: str) -> Hashes:
 
 
 def buckets(hashes: Hashes, keys: Hashes) -> Buckets:
-    """Where the weights of features joined with keys stand; the shapes are broadcast."""
+    """The places of the weights of features joined with keys; the shapes are broadcast."""
     mixed = (hashes ^ keys) * np.uint32(0x9E3779B1)
     mixed ^= mixed >> np.uint32(15)
     mixed *= np.uint32(0x85EBCA6B)

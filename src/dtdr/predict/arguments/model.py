@@ -44,8 +44,8 @@ class ArgumentOptions:
     """How arguments are learned.
 
     Attributes:
-        min_runs: runs in which a value must stand to be kept as a constant; 0 keeps none.
-        min_groups: groups of runs in which it must stand (a run without a group is one of its own).
+        min_runs: runs that a value must occur in to be kept as a constant; 0 keeps none.
+        min_groups: groups of runs that it must occur in (a run without a group is its own group).
 
     Raises:
         InputError: a number is negative.
@@ -73,7 +73,7 @@ class ArgumentModel:
     calls and parts of them, earlier arguments, constants of the demonstrations, left out, and
     ``unknown``. One log-linear ranker gives each a probability; parameters are decided one after
     the other, each seeing the ones before. A list is put together from the candidates that belong
-    to it. Nothing is ever made up: a value stands in the run or in the demonstrations.
+    to it. Nothing is ever made up: a value is from the run or from the demonstrations.
 
     Args:
         constants: what demonstrations show of slots.
@@ -145,7 +145,7 @@ class ArgumentModel:
     def update(self, demonstrations: Sequence[Demonstration], seed: int = 0) -> ArgumentModel:
         """A model that learned from further demonstrations too; this one stays as it is.
 
-        Calibration stays that of ``fit``. A value becomes a constant once it stands in enough
+        Calibration stays that of ``fit``. A value becomes a constant once it occurs in enough
         runs, those of ``fit`` among them.
         """
         demonstrations = [self._with_learned_names(item) for item in demonstrations]
@@ -236,7 +236,7 @@ class ArgumentModel:
         return replace(self._fill(self.names.get(tool, tool), state).prediction, tool=tool)
 
     def threshold(self, exact: float = 0.95) -> float | None:
-        """The least probability from which on calls are exactly right so often.
+        """The least probability at which calls are exactly right this often.
 
         Args:
             exact: a share of the held-out calls, above 0 and at most 1.

@@ -58,7 +58,7 @@ class CallPrediction:
             the tool's own probability where the tool is predicted too.
         unknown: parameters whose value has to be written by an LLM or a person.
         probabilities: of each value among all candidates of its parameter, not calibrated.
-        contains: of some unknown parameters, the outputs that what is written has to hold.
+        contains: of some unknown parameters, the outputs that the written text has to include.
     """
 
     tool: str

@@ -3,7 +3,7 @@
 A candidate's score is the sum of its rows. A span has a row of its first token, one of its last,
 and one for both together (a pointer network's factors, Vinyals et al. 2015, with a linear model for
 the network), so that a text of n tokens costs n scores and not n times the length of spans. Several
-candidates may hold the wanted value: the loss is the negative log of their joint probability.
+candidates may have the wanted value: the loss is the negative log of their joint probability.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ class LeafKind(NamedTuple):
 class OutputParts:
     """The n parts of an output that may be an argument.
 
-    A record is an object in a list, or one under a key that is an identifier; what stands outside
+    A record is an object in a list, or one under a key that is an identifier; what is outside
     of such objects is one record together.
 
     Attributes:
-        sources: where they stand.
-        values: as they stand there.
+        sources: where they come from.
+        values: as they are written there.
         forms: canonical.
         numbers: six columns, shape (n, 6): the numbers of their forms and of their ``LeafKind``;
             the numbers of their patterns, and the places among those of the pattern; the numbers of
@@ -219,7 +219,7 @@ class RunState:
         return next((span for span in spans if span not in used), spans[0] if spans else None)
 
     def _note_values(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Take note of the values and the spans they stand in."""
+        """Take note of the values and the spans they are in."""
         for slot, value in iter_parts(arguments):
             form = canonical(value)
             self.values[tool, slot] = (*self.values.get((tool, slot), ())[-MAX_USED:], form)
@@ -352,7 +352,7 @@ def is_exact(prediction: CallPrediction, call: ToolCall, state: RunState) -> boo
     """Whether every argument of a predicted call is the demonstrated one.
 
     Case, spaces and the format of numbers do not count, nor the way by which a value is reached:
-    a part of a known output may be given by reference or as it stands there.
+    a part of a known output may be given by reference or by value.
     """
     if prediction.unknown:
         return False

@@ -47,7 +47,7 @@ class TokenizedText:
         text: as it was given.
         tokens: n of them.
         lower: the tokens in lower case.
-        is_quoted: whether each token stands between quotation marks; shape (n,).
+        is_quoted: whether each token is between quotation marks; shape (n,).
         start_features: features of each token as the first of a span; shape (n, k).
         end_features: features of each token as the last of a span; shape (n, l).
         first, last: tokens of each of the m spans; shape (m,).
@@ -57,7 +57,7 @@ class TokenizedText:
         canonical: the spans as they are compared.
         starts, ends: first and last (exclusive) character of each token.
         stands_out: whether a span is a whole quotation, a whole run of names, or an address.
-        is_named: whether it stands out, or holds nothing but names and numbers.
+        is_named: whether it is conspicuous, or has nothing but names and numbers.
     """
 
     text: str

@@ -127,7 +127,7 @@ def fits(value: Any, kind: str) -> bool:
 
 
 def resolve_references(value: Any, calls: Mapping[str, ToolCall], depth: int = 0) -> Any:
-    """The value with every reference into a known output replaced by what stands there.
+    """The value with every reference into a known output replaced by the value that it points to.
 
     A reference without a path, or into an output that is not known, stays.
     """

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.uint64]
 Phrases = npt.NDArray[np.uint32]
 
 PER_TOOL = 20
-"""Demonstrations of each tool that a sample holds at least, where there are this many. The networks
+"""Least demonstrations of each tool in a sample, if there are this many. The networks
 of dtdr-f tell tools with fewer from others mostly by their descriptions."""
 
 MOST_PHRASES = 1 << 27
@@ -188,7 +188,7 @@ class Counts:
     def choose(self) -> Numbers:
         """Numbers of the sample, sorted: the lowest of all, and the lowest of each rare tool.
 
-        A sample of another size holds this one or is held by it.
+        A sample of another size includes this one, or is included in it.
         """
         extra = [number for lowest in self.rare.values() for number in lowest]
         return sort_unique(np.concatenate([self.lowest, np.array(extra, np.uint64)]))

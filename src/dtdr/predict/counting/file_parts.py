@@ -35,7 +35,7 @@ class Part:
 
 
 def rows_of(shard: Shard) -> int:
-    """How many demonstrations a file holds at most, without reading them.
+    """An upper bound of the demonstrations in a file, without reading them.
 
     Raises:
         InputError: it cannot be read.

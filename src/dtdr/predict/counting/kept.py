@@ -1,4 +1,4 @@
-"""What was counted of each shard, kept beside a model so that the next fit counts what changed."""
+"""Counts of each shard, kept next to a model so that the next fit counts only what changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KeptCounts:
 
     @classmethod
     def of_model(cls, model: Path) -> KeptCounts:
-        """The folder beside a model's, ``MODEL.counts``."""
+        """The folder next to a model's, ``MODEL.counts``."""
         model = Path(model).absolute()  # workers may have another folder of their own
         return cls(model.with_name(model.name + _SUFFIX))
 

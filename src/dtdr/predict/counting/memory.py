@@ -9,7 +9,7 @@ from dtdr.errors import InputError
 from dtdr.rankers.folds import ALL_HELD_OUT
 
 SAMPLE = 100_000
-"""Demonstrations that are learned from at most, unless told otherwise."""
+"""Default limit of demonstrations to learn from."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)i?b?", re.IGNORECASE)

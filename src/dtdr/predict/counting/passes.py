@@ -60,7 +60,7 @@ class Sample:
     Attributes:
         demonstrations: by the number of their ids, so that they do not depend on the files.
         counts: of everything.
-        tools: of the ``tools.json`` beside the data.
+        tools: of the ``tools.json`` in the folder of the data.
         parts: that were counted: files, or parts of large ones.
         parts_kept: of these, how many were counted by an earlier fit.
     """
@@ -87,7 +87,7 @@ def count_part(
         return _count_part(part, empty, skip_bad)
     try:
         name = hash_part(part)
-    except InputError:  # it is read again, and then told or counted as bad
+    except InputError:  # it is read again, and then reported or counted as bad
         return _count_part(part, empty, skip_bad)
     warning = ""
     try:
@@ -292,7 +292,7 @@ def draw_sample(
 
     What is drawn depends on ids, size and seed alone: not on how the demonstrations are cut into
     files, on their order, or on what reads them. Every tool keeps ``PER_TOOL`` of its
-    demonstrations beside the sample, as far as it has this many.
+    demonstrations outside the sample, if there are this many.
 
     Args:
         paths: files of lines or Parquet, folders, patterns or URLs (``dtdr.data.shards``).
@@ -305,7 +305,7 @@ def draw_sample(
             this one.
 
     Raises:
-        InputError: something cannot be read or used, an id stands twice, there is nothing to learn
+        InputError: something cannot be read or used, an id occurs twice, there is nothing to learn
             from, or the data changed between the passes.
         OutputError: counts or temporary files cannot be written.
     """
@@ -360,7 +360,7 @@ def draw_sample(
         )
     numbered.sort(key=lambda pair: pair[0])
     demonstrations = [item for _, item in numbered]
-    beside = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
-    tools = beside / "tools.json"
+    folder = Path(paths[0]) if Path(paths[0]).is_dir() else Path(paths[0]).parent
+    tools = folder / "tools.json"
     described = read_tools(tools) if tools.is_file() else ()
     return Sample(demonstrations, counts, described, len(parts), parts_kept)

@@ -162,7 +162,7 @@ def _find_nearest(tools: Sequence[str], later: int) -> list[int]:
 
 
 def _count(plans: Iterable[Plan], counts: dict[tuple[str, str, bool], tuple[int, int]]) -> float:
-    """Add what plans hold to the counts; the share of dependencies that an argument tells."""
+    """Add plans to the counts; returns the share of dependencies that an argument shows."""
     by_reference = every = 0
 
     def add(first: str, second: str, near: bool, linked: bool) -> None:

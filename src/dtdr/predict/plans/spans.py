@@ -134,7 +134,7 @@ class SpanTagger:
 
 
 class SpanTexts:
-    """The spans of a query that stand out: quotations, names, numbers and addresses.
+    """The conspicuous spans of a query: quotations, names, numbers and addresses.
 
     Args:
         query: what the user asked for.
@@ -190,7 +190,7 @@ def _without_verb(text: TokenizedText, first: int, last: int) -> tuple[int, int]
 
 
 def _kind(text: TokenizedText, first: int) -> str:
-    """What a span is; other spans see this word where it stands."""
+    """The kind of a span; other spans see this word in its place."""
     if text.is_quoted[first]:
         return "<quoted>"
     token = text.tokens[first]

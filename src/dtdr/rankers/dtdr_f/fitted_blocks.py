@@ -36,7 +36,7 @@ class Layout:
     Attributes:
         names: all features; a row of ones follows theirs in a table.
         rows: the rows of each block.
-        text_rows: the rows that hold without demonstrations of the tool, and the row of ones.
+        text_rows: the rows that are valid without demonstrations of the tool, and the row of ones.
         prior: shape (features,): the weights that the ranker starts from.
         shortlist: shape (features + 1,): weights that make the order of candidates.
         counts: the row that does not depend on the query.

@@ -97,7 +97,7 @@ class FactoredModel:
         if further is not None:  # other words with the same meaning are familiar
             nearest = float((featurizer.further_vectors @ unit(further[None])[0]).max(initial=0))
             familiarity = (familiarity + max(nearest, 0.0)) / 2
-            features = replace(features, told=max(features.told, nearest * nearest))
+            features = replace(features, covered=max(features.covered, nearest * nearest))
         context = read_context(query, before, self._index)
         return FactoredQuery(self.blocks.prepare(features, context), familiarity)
 
@@ -119,7 +119,7 @@ class FactoredModel:
             tools = view.new if view.tools is None else view.tools[view.new]
             described = table[np.ix_(step.layout.text_rows, view.new)]
             mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
-        trust = min(step.query.features.told / _ENOUGH, _TRUST if len(view.new) else 1.0)
+        trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(view.new) else 1.0)
         if trust < 1:
             mixed = trust * mixed + (1 - trust) * ranker.softmax(table[step.layout.counts])
         rest = step.query.rest

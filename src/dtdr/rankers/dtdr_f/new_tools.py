@@ -231,7 +231,7 @@ def draw_example(
     drawn = others
     if len(others) + len(right) > _DRAWN:
         drawn = rng.choice(others, max(_DRAWN - len(right), 1), replace=False)
-    # The tools that were drawn stand for those that were not.
+    # The tools that were drawn represent those that were not.
     each = len(others) / max(len(drawn), 1)
     weights = np.concatenate([np.ones(len(right)), np.full(len(drawn), each)])
     acceptable = np.concatenate([np.ones(len(right)), np.zeros(len(drawn))])

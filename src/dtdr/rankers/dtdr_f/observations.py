@@ -353,7 +353,7 @@ def _words(text: str, most: int) -> list[str]:
 
 
 def _earlier_calls(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[EarlierCall]:
-    """Calls and whether a later one refers to their output, or has a value that stands in it."""
+    """Calls and whether a later one refers to their output, or contains a value of it."""
     result: list[EarlierCall] = []
     references: set[str] = set()
     values: set[str] = set()

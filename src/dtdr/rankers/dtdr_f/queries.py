@@ -112,7 +112,7 @@ class QueryFeatures:
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
         nearest: cosine with the nearest demonstration.
-        told: share of its words that demonstrations or descriptions contain.
+        covered: share of its words that demonstrations or descriptions contain.
     """
 
     text: QueryText
@@ -124,7 +124,7 @@ class QueryFeatures:
     known: float
     familiar: float
     nearest: float
-    told: float
+    covered: float
 
 
 class QueryFeaturizer:

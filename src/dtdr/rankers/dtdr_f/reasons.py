@@ -102,7 +102,7 @@ def _contributions(
     rows = table[:-1, columns[0]].copy()
     if columns[1] < 0 or (model.new_tools is not None and columns[1] in view.new):
         against = means
-        note = f"{note} {other!r} is not ranked by the blocks; an average tool stands for it."
+        note = f"{note} {other!r} is not ranked by the blocks; an average tool takes its place."
     else:
         against = table[:-1, columns[1]].copy()
     own = losses_without_each(layout.rows, rows, means, model.weights)

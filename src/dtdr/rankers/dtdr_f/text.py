@@ -34,7 +34,7 @@ SURFACE_FEATURES = 16 + 5 * _ONE_HOT
 IS_LETTERS, BEGINS_SENTENCE, AFTER_JOINT = 1, 2, 4
 """Flags of a word: only letters; first of a sentence; after a comma, "and" or "then"."""
 _LEAST_WORDS, _MOST_PARTS = 4, 48
-"""Words of a part before another begins within its sentence; parts that are told apart."""
+"""Least words of a part before another begins within its sentence; most parts of a query."""
 MAX_WORDS = 400
 """Words of a query that are aligned; the longest query of four public sets has 291."""
 _OTHER_WORD = np.uint32(0x5BD1E995)

@@ -164,7 +164,7 @@ class Block(ABC):
         name: in the registry, and before the names of its arrays.
         about: what it reads, in a few words for people.
         names: its features, in the order of their rows.
-        text_features: those of a tool that hold without demonstrations of the tool itself.
+        text_features: those that are valid for a tool without demonstrations.
         prior: weights of features that are logarithms of probabilities by themselves; the ranker
             starts there.
         shortlist: weights of features in the choice of candidates among many tools.

@@ -24,7 +24,7 @@ from dtdr.rankers.nn import Matrix
 COUNTS = "after_two"
 """The feature that ranks where the query tells nothing."""
 _UNIFORM = 0.5
-"""Calls that every plan's tools share evenly beside those that were made."""
+"""Calls that all tools share evenly in addition to those that were made."""
 
 
 class Chain(Block):

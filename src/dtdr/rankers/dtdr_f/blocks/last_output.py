@@ -41,7 +41,7 @@ _UNSEEN = -12.0
 _MOST_COUNTED = 7
 """More turns, calls and steps count as this many."""
 _MOST_IN_A_ROW = 5
-# How much parts of a row count beside the rest, which counts 1.
+# Weights of parts of a row; the rest has weight 1.
 _QUERY_WEIGHT, _EARLIER_WEIGHT, _LEFT_WEIGHT, _FACT_WEIGHT = 2.0, 0.3, 2.0, 2.0
 # What a key is about; 24 bits of each key are a tool's slot, 32 bits what else it says.
 _TURNS, _EARLIER, _EARLIER_TOOL, _EARLIER_LAST, _EARLIER_UNUSED, _QUERY = range(6)

@@ -196,7 +196,7 @@ class _NextToolState:
 
 
 class _CallWeights:
-    """The weights of ``history`` by what they stand for, with one more unit that they leave alone.
+    """The weights of ``history`` by their meaning, with one more unit that they do not change.
 
     Attributes:
         first: what the first call of a tool adds, one row a tool.

@@ -27,11 +27,11 @@ _ANYWHERE = 0.02
 _ELSEWHERE = 0.1
 """Share of what names a tool on average that each part counts for it."""
 _UNSAID = 0.05
-"""What a part without a word for any tool counts beside its words; .01 is within .005."""
+"""Weight of a part without a word for any tool; .01 is within .005."""
 _FREQUENT = 0.2
 """Share of that which goes to the tools by how often they are called."""
 _FEWEST, _MOST, _STEPS_PER_CALL = 1.0, 20.0, 4
-"""Calls that a plan is expected to have, told apart in quarters of a call."""
+"""Resolution of the expected number of calls: quarters of a call."""
 _RIDGE = 1.0
 _SHARE, _SCORE = 1e-4, 1e-3
 """Added to shares and to scores before their logarithms."""

@@ -21,6 +21,7 @@ from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
 from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import SURFACE_FEATURES, QueryText, hash_stem, hash_word, text_stems
 from dtdr.rankers.dtdr_f.word_weights import WordWeights
@@ -502,3 +503,22 @@ def test_folds_keep_half_of_the_groups_together():
     assert 8 <= sum(count == 1 for count in folds_of) <= 12
     halves = encoded.halves
     assert all(len(set(halves[encoded.groups == group])) == 1 for group in encoded.groups)
+
+
+def test_a_feature_outside_of_its_range_in_training_counts_as_the_end_of_that_range():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(60, 5, 3)).astype(np.float32)
+    features[:, :, 1] *= 1e-3  # it hardly varies: a value of 2 is two thousand deviations away
+    steps = Steps.of(features, np.eye(5, dtype=np.float32)[rng.integers(5, size=60)])
+    linear = np.ones(3, np.float32)
+    scorer = RankerFit.of(steps, linear, tools=5, seed=0).mix(0.5, 1.0)
+
+    def scores(value):
+        table = np.concatenate([features[0].T, np.ones((1, 5), np.float32)])
+        table[1] = value
+        return scorer.scores(table)
+
+    least, most = features[:, :, 1].min(), features[:, :, 1].max()
+    assert np.array_equal(scores(2), scores(most))
+    assert np.array_equal(scores(-2), scores(least))
+    assert not np.array_equal(scores(most), scores(least))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -45,15 +45,18 @@ _CONSTANT = 2e-4
 _OUTSIDE = 1e-5
 """The likeliest tool outside the candidates is at most this likely."""
 _SHARES, _TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0), (0.8, 1.0, 1.25, 1.6, 2.0, 3.0)
-_ARRAYS = ("mean", "scale", "skip", "features", "hidden_bias", "output")
+_ARRAYS = ("low", "high", "mean", "scale", "skip", "features", "hidden_bias", "output")
 
 
 class CandidateRanker:
     """``score = features skip + relu(features W + hidden_bias) output`` on standardised features.
 
+    A feature outside of its range in training counts as the nearest end of it: a query with two
+    requests has values that are a hundred standard deviations away.
+
     Args:
-        parameters: ``mean``, ``scale`` and ``skip`` (features,), ``features`` W (features, hidden),
-            ``hidden_bias`` and ``output`` (hidden,).
+        parameters: ``low``, ``high``, ``mean``, ``scale`` and ``skip`` (features,), ``features`` W
+            (features, hidden), ``hidden_bias`` and ``output`` (hidden,).
     """
 
     def __init__(self, parameters: dict[str, Matrix]) -> None:
@@ -67,10 +70,11 @@ class CandidateRanker:
         # One product with the table, the row of ones included, gives every hidden unit and the
         # linear part.
         self._weights = np.ascontiguousarray(np.concatenate([hidden.T, linear[None]]), np.float32)
+        self._low, self._high = (np.append(parameters[end], 1)[:, None] for end in ("low", "high"))
 
     def scores(self, table: Matrix) -> Matrix:
         """Log probabilities up to a constant; shape (k,) for a table of (features + 1, k)."""
-        units: Matrix = self._weights @ table
+        units: Matrix = self._weights @ np.minimum(np.maximum(table, self._low), self._high)
         active = units[:-1]
         np.maximum(active, 0, out=active)
         scores: Matrix = self.parameters["output"] @ active
@@ -105,12 +109,16 @@ class Steps:
         right: shape (steps, k): how much it counts if a candidate is ranked first, 0 to 1.
         mean: shape (features,): what was subtracted.
         scale: shape (features,): what they were divided by.
+        low: shape (features,): the least value of each, as the blocks gave it.
+        high: likewise the greatest.
     """
 
     features: Matrix
     right: Matrix
     mean: Matrix
     scale: Matrix
+    low: Matrix
+    high: Matrix
 
     @classmethod
     def of(cls, features: Matrix, right: Matrix) -> Steps:
@@ -121,11 +129,12 @@ class Steps:
         inputs = np.empty(features.shape, np.float32)
         np.subtract(features, mean, out=inputs)
         inputs /= scale
-        return cls(inputs, right, mean, scale)
+        low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
+        return cls(inputs, right, mean, scale, low, high)
 
     def part(self, rows: npt.NDArray[np.bool_]) -> Steps:
         """Some of the steps, standardised as all are."""
-        return Steps(self.features[rows], self.right[rows], self.mean, self.scale)
+        return replace(self, features=self.features[rows], right=self.right[rows])
 
     def likelihood(self, scores: Matrix, temperature: float) -> float:
         """Mean log probability of what is right; scores of shape (steps, k)."""
@@ -161,14 +170,12 @@ class RankerFit:
     Attributes:
         linear: shape (features,): weights of the one.
         network: parameters of the other: ``features``, ``hidden_bias``, ``output`` and ``skip``.
-        mean: of the features; see ``Steps``.
-        scale: likewise.
+        standard: ``mean``, ``scale``, ``low`` and ``high`` of the features; see ``Steps``.
     """
 
     linear: Matrix
     network: dict[str, Matrix]
-    mean: Matrix
-    scale: Matrix
+    standard: dict[str, Matrix]
 
     @classmethod
     def of(cls, steps: Steps, linear: Matrix, *, tools: int, seed: int) -> RankerFit:
@@ -217,7 +224,8 @@ class RankerFit:
             weight_decay=_DECAY,
             averaged=_AVERAGED,
         )
-        return cls(linear, parameters, steps.mean, steps.scale)
+        standard = {name: getattr(steps, name) for name in ("mean", "scale", "low", "high")}
+        return cls(linear, parameters, standard)
 
     def scores(self, steps: Steps) -> tuple[Matrix, Matrix]:
         """Of the linear ranker and of the network, each of shape (steps, k)."""
@@ -237,8 +245,7 @@ class RankerFit:
         skip: Matrix = self.linear + np.float32(share) * further
         return CandidateRanker(
             {
-                "mean": self.mean,
-                "scale": self.scale,
+                **self.standard,
                 "features": self.network["features"],
                 "hidden_bias": self.network["hidden_bias"],
                 "output": self.network["output"][:, 0] * np.float32(share / temperature),

@@ -103,6 +103,8 @@ class NextTool(Block):
             name: rng.standard_normal((size, width), np.float32) * np.float32(0.1)
             for name, size in sizes.items()
         }
+        # What no query has is learned no weight: its random one must not count in another query.
+        parameters["surface"][~examples.surface.any(axis=0)] = 0
         parameters["hidden_bias"] = np.zeros(width, np.float32)
         scale = np.float32(0.5 / np.sqrt(width))
         parameters["output"] = rng.standard_normal((width, outputs), np.float32) * scale

@@ -120,6 +120,14 @@ def test_allowed_tools_cost_what_all_tools_cost():
     assert allowed.shown < every.shown
 
 
+def test_an_agent_searches_for_each_tool_that_is_not_shown_once_a_run():
+    costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1)))
+    deferred = costs["deferred, searched"]
+    assert deferred.searches == sum(len(set(item.plan.tools)) for item in RUNS) / len(RUNS)
+    assert costs["filtered, growing"].searches < deferred.searches
+    assert costs["all tools"].searches == 0
+
+
 def test_many_large_tools_make_deferring_pay_and_filtering_each_step_dear():
     sizes = Sizes(tool=2000)
     costs = by_name(advise(RETRIEVER, RUNS, policy=ToolPolicy(top_k=1), sizes=sizes))
@@ -132,7 +140,7 @@ def test_tools_that_the_model_does_not_know_are_always_shown():
     costs = advise(RETRIEVER, RUNS, [Tool("brand_new")], policy=ToolPolicy(top_k=1))
     assert by_name(costs)["all tools"].shown == 7
     unseen = Demonstration("d", "Do it", Plan((ToolCall("1", "never seen", {}),)))
-    for cost in advise(RETRIEVER, [unseen], policy=ToolPolicy(top_k=1)):
+    for cost in advise(RETRIEVER, [unseen], policy=ToolPolicy(top_k=1), ways=WAYS[:-1]):
         assert cost.recall == 1.0
 
 

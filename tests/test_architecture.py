@@ -20,12 +20,12 @@ PACKAGES = {
     "text": (2, 1550),
     "logs": (3, 6200),
     "rankers": (3, 10300),
-    "predict": (4, 8350),
-    "llm": (5, 3850),
-    "agents": (5, 8150),
+    "predict": (4, 7850),
+    "llm": (5, 3550),
+    "agents": (5, 8000),
     "evaluate": (6, 11350),
-    "serve": (7, 7650),
-    "cli": (8, 5150),
+    "serve": (7, 7600),
+    "cli": (8, 5100),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,14 @@ SCRIPT = PROJECT / "benchmarks" / "clients.py"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode"])
-def test_a_real_client_reaches_every_tool_and_its_transcript_is_read(client, tmp_path):
-    command = [sys.executable, str(SCRIPT), "--json", "--runs", "1", "--keep", str(tmp_path)]
+def test_a_real_client_reaches_every_tool_and_its_transcript_is_read(client):
+    # Not ``tmp_path``: the path of a Unix socket has at most 107 bytes, a home's own included.
+    with tempfile.TemporaryDirectory() as folder:
+        _try(client, Path(folder))
+
+
+def _try(client, folder):
+    command = [sys.executable, str(SCRIPT), "--json", "--runs", "3", "--keep", str(folder)]
     chosen = ["--clients", client, "--settings", "dtdr"]
     done = subprocess.run([*command, *chosen], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -28,7 +36,10 @@ def test_a_real_client_reaches_every_tool_and_its_transcript_is_read(client, tmp
     if client == "claude-code":
         assert row["loaded"] >= 0.85
     pattern = {"claude-code": "*/home/.claude/projects/*/*.jsonl", "codex": "**/rollout-*.jsonl"}
-    for path in tmp_path.glob(pattern.get(client, "nothing")):
+    called = {}
+    for path in folder.glob(pattern.get(client, "nothing")):
         (run,) = open_demonstrations([path])
-        assert run.query == "Remind everyone whose invoice is overdue"
-        assert {name.rpartition("__")[2] for name in run.plan.tools} >= {"find_invoices"}
+        called[run.query] = {name.rpartition("__")[2] for name in run.plan.tools}
+    if client in pattern:
+        assert len(called) == 3
+        assert "find_invoices" in called["Remind everyone whose invoice is overdue"]

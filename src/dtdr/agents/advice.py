@@ -73,6 +73,8 @@ class Way:
         constant: whether the array of tools stays the same.
         loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
             by the result of a loader; empty where they are not.
+        deferred: whether the agent has to search for each tool before its first call, as in coding
+            agents that defer the tools of MCP servers.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Way:
     sticky: Sticky | None = None
     constant: bool = False
     loaded: Literal["", "inline", "referred"] = ""
+    deferred: bool = False
 
 
 WAYS = (
@@ -90,6 +93,7 @@ WAYS = (
     Way("allowed_tools", "OpenAI", sticky="none", constant=True),
     Way("additional_tools", "OpenAI", sticky="grow", loaded="inline"),
     Way("defer_loading", "Anthropic", sticky="grow", loaded="referred"),
+    Way("deferred, searched", loaded="referred", deferred=True),
 )
 
 
@@ -126,6 +130,8 @@ class Cost:
         recall: share of the acceptable next tools that were shown, as a mean over the steps that
             call one.
         hit: share of those steps at which at least one acceptable tool was shown.
+        searches: calls of tools that were not shown and not searched for before: the round trips of
+            an agent that can search.
     """
 
     way: Way
@@ -135,6 +141,7 @@ class Cost:
     warm_read: float
     recall: float
     hit: float
+    searches: float
 
     @property
     def cold_paid(self) -> float:
@@ -163,6 +170,7 @@ class Cost:
             },
             "recall": round(self.recall, 4),
             "hit": round(self.hit, 4),
+            "searches_per_run": round(self.searches, 2),
         }
 
 
@@ -179,7 +187,8 @@ def advise(
 
     Every demonstration is walked with its own calls, one request a call and one for the answer.
     A prompt is the tools, the system prompt, the query, and each call with its result. Output is
-    the same for all ways and not counted; nor is what a hidden tool that was needed would cost.
+    the same for all ways and not counted; of searches for hidden tools, only those of the deferred
+    way are: each is one more request.
 
     Args:
         retriever: a fitted one.
@@ -261,7 +270,7 @@ class _Counter:
         self._names = tuple(costs)
         self._warm_cache = PromptCache()
         self._tokens = self._cold_read = self._warm_read = 0
-        self._runs = self._requests = self._shown = 0
+        self._runs = self._requests = self._shown = self._searches = 0
         self._recalls: list[float] = []
 
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
@@ -273,9 +282,18 @@ class _Counter:
             Segment(("query", demonstration.query), count_tokens(demonstration.query), mark=True)
         ]
         loaded: set[str] = set()
+        found: set[str] = set()
         steps = demonstration.plan.steps()
+
+        def send(shown: frozenset[str], ranking: Ranking) -> None:
+            prompt = [*self._head(shown, ranking), *conversation]
+            tokens, read = cold_cache.send(prompt)
+            self._tokens += tokens
+            self._cold_read += read
+            self._warm_read += self._warm_cache.send(prompt)[1]
+
         for position, (step, ranking) in enumerate(zip(steps, rankings, strict=True)):
-            shown = frozenset(self._names)
+            shown = frozenset(found if self._way.deferred else self._names)
             if self._way.sticky is not None:
                 selection = selector.select(self._names, ranking, step.history, costs=self._costs)
                 shown = frozenset(selection.shown)
@@ -288,11 +306,7 @@ class _Counter:
                 ):
                     loaded.update(new)
                     conversation.append(self._load(new))
-            prompt = [*self._head(shown, ranking), *conversation]
-            tokens, read = cold_cache.send(prompt)
-            self._tokens += tokens
-            self._cold_read += read
-            self._warm_read += self._warm_cache.send(prompt)[1]
+            send(shown, ranking)
             self._requests += 1
             self._shown += len(shown)
             acceptable = step.acceptable - {END}
@@ -300,6 +314,12 @@ class _Counter:
                 self._recalls.append(len(acceptable & shown) / len(acceptable))
             if position < len(demonstration.plan):
                 call = demonstration.plan.calls[position]
+                if call.tool not in shown and call.tool not in found:
+                    self._searches += 1
+                    if self._way.deferred:
+                        conversation.append(self._load([call.tool]))
+                        send(shown, ranking)
+                found.add(call.tool)
                 tokens = (
                     count_tokens({"name": call.tool, "input": dict(call.arguments)})
                     + self._sizes.result
@@ -318,6 +338,7 @@ class _Counter:
             self._warm_read / self._runs,
             math.fsum(self._recalls) / len(self._recalls) if self._recalls else 1.0,
             sum(map(bool, self._recalls)) / len(self._recalls) if self._recalls else 1.0,
+            self._searches / self._runs,
         )
 
     def _head(self, shown: frozenset[str], ranking: Ranking) -> list[Segment]:

@@ -102,9 +102,8 @@ def _print(costs: list[Cost], runs: int) -> None:
         Column("Tools", "shown", lambda value: f"{value:.1f}", numeric=True),
         Column("Recall", "recall", share, numeric=True),
         Column("Any", "hit", share, numeric=True),
+        Column("Searches", "searches", lambda value: f"{value:.1f}", numeric=True),
         Column("Tokens", "tokens", count, numeric=True),
-        Column("Hit cold", "cold_read", count, numeric=True),
-        Column("Hit warm", "warm_read", count, numeric=True),
         Column("Cold", "cold", count, numeric=True),
         Column("Warm", "warm", count, numeric=True),
     ]
@@ -114,18 +113,18 @@ def _print(costs: list[Cost], runs: int) -> None:
             "shown": cost.shown,
             "recall": cost.recall,
             "hit": cost.hit,
+            "searches": cost.searches,
             "tokens": cost.tokens,
-            "cold_read": cost.cold_read,
-            "warm_read": cost.warm_read,
             "cold": cost.cold_paid,
             "warm": cost.warm_paid,
         }
         for cost in costs
     ]
     caption = (
-        f"Input tokens and cache hits a run; means of {runs:,} runs. Cold and Warm count a "
-        f"cached token as {CACHED_PRICE:g}.\n"
-        "Recall: acceptable next tools that are shown. Any: steps that show at least one of them."
+        f"Means of {runs:,} runs. Tokens: input. Cold and Warm count a token from the prompt cache "
+        f"as {CACHED_PRICE:g}.\n"
+        "Recall: acceptable next tools that are shown. Any: steps that show at least one of them.\n"
+        "Searches: round trips an agent makes for tools that are not shown, if it can search."
     )
     out = console()
     out.print(Table(columns, rows, caption=caption).to_rich())
@@ -149,9 +148,15 @@ def _print_unused(unused: dict[str, int], runs: int) -> None:
 
 def _conclusions(costs: list[Cost]) -> list[str]:
     """What the table says, in words."""
+    deferred, growing = (
+        next(cost for cost in costs if cost.way.name == name)
+        for name in ("deferred, searched", "filtered, growing")
+    )
     return [
         _conclusion("Cold", costs, lambda cost: cost.cold_paid),
         _conclusion("Warm", costs, lambda cost: cost.warm_paid),
+        f"Searches: {deferred.searches:.1f} a run if every tool is deferred, "
+        f"{growing.searches:.1f} with a growing list.",
     ]
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli.options import ALLOW_ENDPOINT
 from dtdr.cli.output import note
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
+from dtdr.logs.mcp import MCP
 
 if TYPE_CHECKING:
     from dtdr.agents.gateway import Gateway
@@ -48,7 +47,6 @@ def mcp(
     verbose: bool = False,
     setup: str | None = None,
     write: bool = False,
-    allow_endpoint: ALLOW_ENDPOINT = None,
 ) -> None:
     """Run an MCP gateway that lists only the most likely tools.
 
@@ -117,9 +115,8 @@ def mcp(
         prefetch=PrefetchBounds(prefetch_probability) if prefetch else None,
         pin=pin,
         wait_seconds=wait,
+        query=MCP.default_query if query is None else query,
     )
-    if query is not None:
-        options = replace(options, query=query)
     _log_to_standard_error(verbose=verbose)
     _serve(Gateway(load(model), specs, options), http)
 

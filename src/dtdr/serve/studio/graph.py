@@ -9,12 +9,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.serve.studio.layout import place_in_columns, spread
+from dtdr.serve.studio.layout import place_in_columns
 
 Kind: TypeAlias = Literal["start", "tool", "end"]
 
@@ -24,12 +23,6 @@ START, END_OF_RUN = 0, 1
 LONGEST_LOOP = 4
 """Calls of a loop that is counted."""
 MOST_LOOPS = 12
-_WEAK = 0.02
-"""Order edges below this share of what follows a tool are not sent with the whole map."""
-_ACROSS = 0.05
-"""Weight of an edge between two communities on the map, so that each has its own place."""
-_MOST_EDGES = 6_000
-"""Of the whole map, the most frequent; more hide one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,6 @@ class Node:
         errors: calls that failed.
         failed_runs: runs that call it and failed.
         position: where it stands in runs on average, from 0 (first) to 1 (last).
-        community: number of its community; -1 for start and end.
         x: from 0 to 1.
         y: from 0 to 1.
     """
@@ -58,7 +50,6 @@ class Node:
     errors: int
     failed_runs: int
     position: float
-    community: int
     x: float
     y: float
 
@@ -193,45 +184,6 @@ class ToolGraph:
             for source, target in pairs
         ]
 
-    @cached_property
-    def communities(self) -> list[int]:
-        """The community of each node, the largest one first; -1 for start and end."""
-        graph = nx.Graph()
-        graph.add_nodes_from(range(2, len(self.names)))
-        for edge in self.edges:
-            if min(edge.source, edge.target) >= 2 and edge.source != edge.target:
-                weight = edge.order + edge.dependency
-                known = graph.get_edge_data(edge.source, edge.target, {"weight": 0})["weight"]
-                graph.add_edge(edge.source, edge.target, weight=known + weight)
-        community = [-1] * len(self.names)
-        if len(graph):
-            communities = nx.community.louvain_communities(graph, seed=0)
-            communities = sorted(communities, key=lambda members: (-len(members), min(members)))
-            for number, members in enumerate(communities):
-                for node in members:
-                    community[node] = number
-        return community
-
-    @cached_property
-    def positions(self) -> npt.NDArray[np.float64]:
-        """Where each node lies on the map of all tools, in [0, 1]; shape (nodes, 2)."""
-        community = self.communities
-        # Everything hangs together by start and end, so the two would pull all into one place.
-        links = [
-            (
-                edge.source,
-                edge.target,
-                (edge.order + edge.dependency)
-                * (1.0 if community[edge.source] == community[edge.target] else _ACROSS),
-            )
-            for edge in self.edges
-            if min(edge.source, edge.target) >= 2 and edge.source != edge.target
-        ]
-        places = spread(len(self.names), links)
-        for node, x in ((START, 0.0), (END_OF_RUN, 1.0)):
-            places[node] = x, 0.5
-        return places
-
     def node(self, position: int, x: float = 0.0, y: float = 0.0) -> Node:
         """One node at a place."""
         count = self._counts[position]
@@ -248,16 +200,9 @@ class ToolGraph:
             count.errors,
             count.failed_runs,
             round({START: 0.0, END_OF_RUN: 1.0}.get(position, mean), 4),
-            self.communities[position],
             round(x, 5),
             round(y, 5),
         )
-
-    def whole(self) -> tuple[list[Node], list[Edge]]:
-        """Every node where it lies on the map, and the edges that are not weak."""
-        nodes = [self.node(at, *self.positions[at].tolist()) for at in range(len(self.names))]
-        edges = [edge for edge in self.edges if edge.dependency or edge.probability >= _WEAK]
-        return nodes, edges[:_MOST_EDGES]
 
     def flow(self, limit: int) -> tuple[list[Node], list[Edge]]:
         """The tools that are called most, from left to right as runs go through them."""

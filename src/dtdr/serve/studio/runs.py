@@ -109,12 +109,10 @@ class Runs:
 
     Args:
         demonstrations: the runs.
-        has_queries: False where they are plans that a model kept, without their queries.
     """
 
-    def __init__(self, demonstrations: Sequence[Demonstration], *, has_queries: bool) -> None:
+    def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
         self.demonstrations = tuple(demonstrations)
-        self.has_queries = has_queries
         self._graph = lru_cache(_FILTERS)(self._count)
 
     @cached_property

@@ -4,7 +4,7 @@ import { usePost } from "./api";
 import type { Schemas } from "./api";
 import { about, address, count, go, model, param, percent } from "./state";
 import {
-  Bar, Field, ModelLine, Name, RunFilters, RunLink, Waiting, isFiltered, runFilter,
+  Bar, Field, ModelLine, Name, RunFilters, Waiting, isFiltered, runFilter,
 } from "./widgets";
 
 type Graph = Schemas["GraphResponse"];
@@ -208,13 +208,8 @@ function ToolPanel({ tool }: { tool: string }) {
           </div>
         </>
       )}
-      {of.examples.length > 0 && (about.value?.runs ?? 0) > 0 && (
-        <>
-          <h3>Runs that call it</h3>
-          <ul class="runs">
-            {of.examples.map((run) => <li key={run.position}><RunLink run={run} /></li>)}
-          </ul>
-        </>
+      {(about.value?.runs ?? 0) > 0 && of.calls > 0 && (
+        <p><a href={address("runs", { calls_tool: of.tool, from: null })}>Runs that call it</a></p>
       )}
     </section>
   );

@@ -186,9 +186,12 @@ def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tiny
     browser.wait(lambda: "Before it" in browser.text(panel))
     assert "get_email_address" in browser.driver.current_url
     assert "the query" in browser.text(panel)
-    browser.find(f"{panel} .runs a").click()
+    browser.button("Runs that call it").click()
+    browser.wait(lambda: browser.count(".runs-table tbody tr"))
+    browser.find(".runs-table tbody a").click()
     browser.wait(lambda: browser.ranking())
     assert browser.run("return document.querySelector('#query').value")
+    browser.driver.back()
     browser.driver.back()
     browser.wait(lambda: browser.count(panel))
 

@@ -25,6 +25,7 @@ from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call, Service
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
+from dtdr.serve.studio.graph import new_node
 from dtdr.serve.studio.pages import lead_to_studio, pages
 from dtdr.serve.studio.runs import Runs, RunSelection
 from dtdr.serve.studio.scores import RunScore, Scorer, Scores
@@ -156,32 +157,22 @@ class Studio:
         place = retriever.index(body.tool)
         tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
         graph = runs.graph(chosen)
-        if body.tool in graph.names[2:]:
-            node = graph.node(graph.names.index(body.tool, 2))
+        try:
+            node = graph.nodes[graph.find(body.tool)]
             before, after = runs.neighbours(body.tool, chosen)
-            counts = {"calls": node.calls, "runs": node.runs}
-        elif place >= 0:
-            before, after, counts = [], [], {"calls": 0, "runs": 0}
-        else:
-            raise _no_run_calls(body.tool)
+        except KeyError:
+            if place < 0:
+                raise _no_run_calls(body.tool) from None
+            node, before, after = new_node(body.tool), [], []
         return schemas.ToolResponse(
             tool=tool.name,
             description=tool.description,
-            parameters=[
-                schemas.ParameterOfTool(
-                    name=item.name,
-                    type=item.type,
-                    description=item.description,
-                    required=item.required,
-                )
-                for item in tool.parameters
-            ],
             tokens=count_tokens(tool.to_dict()),
-            **counts,
+            calls=node.calls,
+            runs=node.runs,
             before=before,
             after=after,
             arguments=runs.arguments(body.tool, chosen),
-            examples=[_line(runs, at) for at in runs.examples(body.tool, chosen)],
         )
 
     @in_thread
@@ -272,15 +263,15 @@ class Studio:
         lines = []
         for name in dict.fromkeys([*graph.names[2:], *known]):
             tool = known.get(name, Tool(name))
-            counts = graph.node(graph.names.index(name, 2)) if name in follows else None
+            node = graph.nodes[graph.find(name)] if name in follows else new_node(name)
             after, share = follows.get(name, (None, 0.0))
             lines.append(
                 schemas.ToolLine(
                     tool=name,
                     description=tool.description,
-                    calls=0 if counts is None else counts.calls,
-                    runs=0 if counts is None else counts.runs,
-                    errors=0 if counts is None else counts.errors,
+                    calls=node.calls,
+                    runs=node.runs,
+                    errors=node.errors,
                     tokens=count_tokens(tool.to_dict()),
                     next=after,
                     share=share,

@@ -89,28 +89,17 @@ class RunLine(Response, kw_only=True):
     ]
 
 
-class ParameterOfTool(Response, kw_only=True):
-    """One parameter of a tool."""
-
-    name: str
-    type: str
-    description: str
-    required: bool
-
-
 class ToolResponse(Response, kw_only=True):
     """The statistics of a tool."""
 
     tool: str
     description: str
-    parameters: list[ParameterOfTool]
     tokens: Annotated[int, Meta(description="Of its definition in a prompt.")]
     calls: int
     runs: int
     before: list[Neighbour]
     after: list[Neighbour]
     arguments: list[ArgumentUse]
-    examples: list[RunLine]
 
 
 class RunsRequest(Request, kw_only=True):

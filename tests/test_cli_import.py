@@ -135,7 +135,6 @@ def test_misuse_is_one_sentence(log, tmp_path):
         (("otel", log, "-o", log, "--force"), "is one of the logs"),
         (("otel", log, "-o", output, "--tools-out", output), "give two files"),
         (("openai-chat", tmp_path / "none", "-o", output), "no such file"),
-        (("openai-chat", log, "-o", output, "--resume"), "nothing to resume"),
     ):
         refused = call(*arguments)
         assert isinstance(refused.exception, DtdrError), arguments
@@ -193,7 +192,6 @@ def test_a_named_pipe_is_read(log, tmp_path):
         (["nonsense", "-"], "unknown format 'nonsense'"),
         (["openai-chat"], "name at least one log file after openai-chat"),
         (["-", "-"], "standard input can be read once only"),
-        (["-", "--resume"], "cannot be resumed"),
     ],
 )
 def test_misuse_of_inputs_is_told(arguments, message, tmp_path):

@@ -87,7 +87,6 @@ def import_traces(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_settings_help())
     ] = None,
-    resume: bool = False,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     engine: options.ENGINE = engines.PROCESSES,
     skip_bad: options.SKIP_BAD = False,
@@ -117,15 +116,12 @@ def import_traces(
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): More rules, as a JSON or TOML object of regular expressions by name;
             implies --redact.
-        resume: Continue an import that was interrupted.
         workers (N): Parallel readers; a conversation must not span files.
     """
     from dtdr import logs
-    from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
-    from dtdr.data.parquet import SUFFIX
-    from dtdr.data.progress import track
-    from dtdr.logs.many_logs import ImportTask, import_logs
+    from dtdr.data.demonstration_files import save_tools
     from dtdr.logs.redaction_rules import BUILT_IN
+    from dtdr.logs.writing import ImportTask, import_logs
 
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
@@ -142,8 +138,6 @@ def import_traces(
     import_options = _read_settings(settings).options(turns, failed, outputs)
     started = time.perf_counter()
     if workers is not None or engine != engines.PROCESSES:
-        if resume:
-            raise InputError("--resume goes on with one file; leave --workers and --engine out")
         task = ImportTask(
             fmt, import_options, None if redactor is None else redactor.rules, skip_bad
         )
@@ -157,24 +151,7 @@ def import_traces(
         return
     bad = BadRecords() if skip_bad else None
     importer = logs.Importer(fmt, reader, import_options, redactor=redactor, bad=bad)
-    size = sum(map(file_size, paths))
-    lines = output
-    if output.suffix == SUFFIX:
-        # Lines can be resumed after an interruption; a Parquet file has to be written at once.
-        lines = output.with_name(f"{output.name}.jsonl")
-        if output.exists() and not force:
-            raise OutputError(f"{output} exists; pass --force to replace it")
-    steps = logs.import_traces(importer, lines, tools_output=tools_out, force=force, resume=resume)
-    try:
-        for _ in track(steps, "Importing", total=size // MEGABYTE + 1 if size else None):
-            pass
-    except KeyboardInterrupt:
-        if lines.with_name(lines.name + ".checkpoint").exists():
-            note("what was imported so far is kept; go on with the same command and --resume")
-        raise
-    if lines != output:
-        save_demonstrations(output, read_demonstrations(lines), force=force)
-        lines.unlink()
+    logs.import_traces(importer, output, tools_output=tools_out, force=force)
     if tools_out is None:
         tools_out = _save_tools_in(output.parent, importer.tools(), force=force)
     _report(importer.summary(), bad, paths, output, tools_out, started, as_json)

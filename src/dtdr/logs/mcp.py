@@ -151,14 +151,6 @@ class MCP(TraceFormat):
             trace.at, trace.offered = messages[0][0], offered
             yield trace
 
-    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
-        """Put a session back; see ``TraceFormat.readmit``."""
-        messages = [json_codec.loads(payload) for payload in payloads]
-        query = next((message[3] for message in messages if message[3]), "")
-        latest = max(message[0] for message in messages)
-        self._runs[key.rsplit("/", 1)[0]] = _OpenRun(key, latest, query)
-        self.window.put(key, payloads, place)
-
     def _list(self, session: str, server: str, names: list[str]) -> None:
         """Remember what a server offers; of the latest sessions alone."""
         if session not in self._listed and len(self._listed) == _SESSIONS_LISTED:

@@ -15,7 +15,7 @@ from dtdr.data import engines
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.cut_options import Failed, Order, Outputs, Turns
+from dtdr.logs.cut_options import Failed, Outputs, Turns
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.streams import file_size
@@ -33,7 +33,6 @@ MEGABYTE = 1_000_000
 class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What ``--set`` takes: choices that few imports need."""
 
-    order: Order = Order.MESSAGES
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
     nested: bool = True
@@ -60,7 +59,6 @@ class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             empty=self.empty,
             query=self.query,
             references=rules,
-            order=self.order,
             outputs=outputs,
             output_length=self.output_length,
             leave_out=tuple(tag for tag in tags if tag),
@@ -71,7 +69,7 @@ class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def _settings_help() -> str:
     names = ", ".join(field.name for field in msgspec.structs.fields(_Settings))
-    return f"A further choice, such as order=references; repeatable. Keys: {names}."
+    return f"A further choice, such as empty=true; repeatable. Keys: {names}."
 
 
 def import_traces(
@@ -108,11 +106,10 @@ def import_traces(
         tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
             the output.
         turns: One demonstration per user message, with the earlier conversation in its "before"
-            (split, whole) or the earlier messages in its query too (context); or one per
-            conversation (whole-query).
-        failed: Keep failed calls, or drop them. mark-run marks runs as failed if a failed call did
-            not succeed later; drop-retried also drops the failed calls that did.
-        outputs: Write outputs of calls, or only their keys, types and sizes, or none.
+            (split) or the earlier messages in its query too (context); or one per conversation
+            (whole-query).
+        failed: mark-run marks a run as failed if a tool failed and did not succeed later.
+        outputs: Write outputs of calls, or none.
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): More rules, as a JSON or TOML object of regular expressions by name;
             implies --redact.
@@ -240,7 +237,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         ("  kept", summary["kept"], f"{summary['calls']:,} calls"),
         ("  nested", summary["nested"], "ran inside a call of another"),
         *(("  dropped", number, reason) for reason, number in summary["dropped"].items()),
-        ("failed calls", summary["failed_calls"], f"{summary['dropped_calls']:,} dropped"),
+        ("failed calls", summary["failed_calls"], "kept, with their status"),
         ("failed runs", summary["failed_runs"], "fit leaves them out"),
         ("references", summary["references"], "to earlier outputs"),
         ("outputs cut", summary["cut_outputs"], "to output_length characters"),

@@ -15,7 +15,7 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.claude_code import ClaudeCode
 from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
-from dtdr.logs.cut_options import CutOptions, Failed, Order, Outputs, Turns
+from dtdr.logs.cut_options import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
 from dtdr.logs.importer import UNUSABLE, Importer, ImportOptions, open_logs
 from dtdr.logs.injected import INJECTED_TAGS
@@ -173,7 +173,6 @@ __all__ = [
     "Failed",
     "ImportOptions",
     "Importer",
-    "Order",
     "Outputs",
     "Redactor",
     "ReferenceRules",

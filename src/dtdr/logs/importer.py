@@ -26,8 +26,8 @@ from dtdr.logs.turns import Cutter
 # readers say what they know is wrong; anything else of a wrong shape shows as one of these.
 UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
 
-_NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls dropped_calls
-    references cut_outputs unmatched_results truncated_streams""".split()  # noqa: SIM905  # as prose
+_NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
+    cut_outputs unmatched_results truncated_streams""".split()  # noqa: SIM905  # as prose
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule
-from dtdr.logs.secret_formats import Secrecy, secrecy
+from dtdr.logs.secret_names import Secrecy, secrecy
 
 MAX_TEXT = 100_000
 """Characters of one text that are searched: at most 0.15 s, in which no other thread runs."""
@@ -37,8 +37,6 @@ _PRIVATE_PARTS = ("d", "p", "q", "dp", "dq", "qi", "k")  # of a JSON web key
 # A name that is a value, or that an object or a list stands under; others need no decoding.
 _STRING = re.compile(r'"([\w.$-]{1,80})\\*"(?!\s*:\s*[^\s{\[])')
 _IS_JSON = re.compile(r"\s*+[\[{\"]")
-_PROSE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz \n,.;!?'\"()")
-_IS_PROSE = re.compile(r"[A-Za-z \n,.;!?'\"()]*+\Z")
 
 
 @dataclass(slots=True)
@@ -58,7 +56,6 @@ class Redactor:
     def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
         self.rules = tuple(rules)
         self._by_field = any(rule.name == "secret" for rule in rules)
-        self._on_prose = tuple(r for r in rules if not r.needs or r.needs & _PROSE)
         self.counts: Counter[str] = Counter()
         self._clean: set[str] = set()
 
@@ -77,19 +74,12 @@ class Redactor:
         return f"{self._search(text[:most], budget, name)[:-_BORDER]}[{_LONG}]"
 
     def _search(self, text: str, budget: _Budget, field: str) -> str:
-        # Most rules need a digit or a mark, which most words and sentences do not have.
-        if _IS_PROSE.match(text):
-            rules, characters = self._on_prose, _PROSE
-        else:
-            rules, characters = self.rules, frozenset(text)
         before, small = text, text.lower()
         hinted = any(map(small.__contains__, HINTS))
         if hinted and self._by_field and _IS_JSON.match(text) and _has_secret_name(text):
             text = self._decoded(text, budget)
-        for rule in rules:
-            if rule.needs and rule.needs.isdisjoint(characters):
-                continue
-            if rule.hints == HINTS:
+        for rule in self.rules:
+            if rule.hints is HINTS:
                 if not hinted:
                     continue
             elif rule.hints and not any(map(small.__contains__, rule.hints)):

@@ -56,7 +56,6 @@ class MCP(TraceFormat):
 
     name: ClassVar[str] = "mcp"
     title: ClassVar[str] = "MCP JSON-RPC session logs"
-    wrappers: ClassVar[Mapping[str, str]] = {"messages": "messages.item", "data": "data.item"}
     default_query: ClassVar[str] = "(the log holds no query)"
 
     @classmethod

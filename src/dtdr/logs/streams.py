@@ -11,13 +11,14 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.jsonl import iter_bounded_lines, longest_line, too_long
 from dtdr.errors import InputError
-from dtdr.logs.documents import HEAD_BYTES, first_items, is_document, iter_items
+from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
 from dtdr.logs.log_format import TraceFormat
 
 STANDARD_INPUT = Path("-")
@@ -75,7 +76,7 @@ class LogReader:
             with self._open(path) as log:
                 lines = log.head(count)
                 if is_document(lines[:2]):
-                    records = first_items(path, log.stream, wrappers, count)
+                    records = list(islice(iter_items(path, log.stream, wrappers), count))
                 else:
                     records = []
                     for line in lines:

@@ -189,8 +189,8 @@ class EarlyCalls:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(tool, arguments))
         task.add_done_callback(_retrieve)
-        timer = loop.call_later(self.bounds.max_age, lambda: self._throw_away(call))
-        self._calls[key] = call = _EarlyCall(key, tool, task, time.monotonic(), timer)
+        timer = loop.call_later(self.bounds.max_age, lambda: self._throw_away(self._calls[key]))
+        self._calls[key] = _EarlyCall(key, tool, task, time.monotonic(), timer)
         self.counts.started += 1
 
     async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:

@@ -11,10 +11,9 @@ from weakref import WeakKeyDictionary
 from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
-from dtdr.agents.gateway.connection import RawResult
 from dtdr.agents.gateway.forwarding import without_server_stamp
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import Upstream
+from dtdr.agents.gateway.upstream import RawResult, Upstream
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.prediction import CallPrediction
 

@@ -14,9 +14,9 @@ from mcp.shared.exceptions import MCPError
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
 from dtdr.agents.gateway.clients import INTENT_KEY, ClientState, Context
-from dtdr.agents.gateway.connection import RawResult, UnavailableError
 from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
+from dtdr.agents.gateway.upstream import RawResult, UnavailableError
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.log_format import TracedCall

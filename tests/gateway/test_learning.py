@@ -202,16 +202,19 @@ async def test_long_texts_of_one_client_are_not_kept(model, served):
         assert [item.arguments for item in state.calls] == [{}]
 
 
-async def test_a_long_run_is_cut_where_its_texts_take_too_much(model, served, tmp_path):
+async def test_a_long_run_is_cut_where_its_texts_take_too_much(
+    model, served, tmp_path, monkeypatch
+):
     path = tmp_path / "d.jsonl"
     rows = ["x" * 9_000] * 20
+    monkeypatch.setattr("dtdr.agents.gateway.clients.MAX_RUN_CHARACTERS", 310_000)
     async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
         for _ in range(24):
             await client.call_tool("open_file", {"id": "1", "rows": rows})
 
     runs = [len(item.plan.calls) for item in dtdr.read_demonstrations(path)]
-    assert runs == [10, 10, 4]  # 100,000 characters of arguments and as many of output each
-    assert path.stat().st_size < 24 * 110_000
+    assert runs == [10, 10, 4]  # 16,000 characters of arguments and as many of output each
+    assert path.stat().st_size < 24 * 30_000
 
 
 def texts(value):
@@ -328,7 +331,7 @@ async def test_the_runs_of_all_clients_together_are_weighed(monkeypatch):
         )
         state = clients.of(context)
         state.calls.append(call("find_user", at=1))
-        state.keep("x" * 100, learns=True)
+        state.keep("x" * 100)
         assert sum(item.characters for item in clients) <= 1_000 + 50 * 100
     assert ended[:3] == ["named 0", "named 1", "named 2"]
 

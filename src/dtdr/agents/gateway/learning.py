@@ -26,9 +26,6 @@ logger = logging.getLogger("dtdr.mcp")
 
 SOURCE = "dtdr mcp"
 
-Run = tuple[Sequence[str], Sequence[TracedCall]]
-"""Texts of what the user wanted, and the calls in the order they were made."""
-
 BATCH = 32
 """Runs that the model learns from in one update."""
 
@@ -125,7 +122,7 @@ class Learner:
     def __init__(self, recorder: Recorder, retriever: Model) -> None:
         self._recorder = recorder
         self._retriever = retriever if retriever.can_update else None
-        self._waiting: deque[tuple[Run, int]] = deque()
+        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
         self._characters = 0
         self._lock = anyio.Lock()
         self._is_closing = Event()
@@ -143,7 +140,7 @@ class Learner:
         """
         is_full = self._characters + characters > MAX_WAITING_CHARACTERS
         if len(self._waiting) < MAX_WAITING and not is_full:
-            self._waiting.append(((texts, calls), characters))
+            self._waiting.append((texts, calls, characters))
             self._characters += characters
             return
         if not self._dropped:
@@ -175,7 +172,7 @@ class Learner:
     def _learn_from_batch(self) -> bool:
         demonstrations: list[Demonstration] = []
         for _ in range(min(BATCH, len(self._waiting))):
-            demonstrations += self._record(self._take())
+            demonstrations += self._record_next()
             if self._is_closing.is_set():
                 return False
         if self._retriever is None or not demonstrations:
@@ -192,19 +189,16 @@ class Learner:
     def _record_rest(self) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS
         while self._waiting and time.monotonic() < deadline:
-            self._record(self._take())
+            self._record_next()
         if dropped := len(self._waiting) + self._dropped:
             logger.warning("%d runs were not recorded: there was no time left", dropped)
 
-    def _take(self) -> Run:
-        run, characters = self._waiting.popleft()
-        self._characters -= characters
-        return run
-
-    def _record(self, run: Run) -> list[Demonstration]:
+    def _record_next(self) -> list[Demonstration]:
         """What was written of a run; an error is logged: a full disk must not stop the calls."""
+        texts, calls, characters = self._waiting.popleft()
+        self._characters -= characters
         try:
-            demonstrations = self._recorder.record(*run)
+            demonstrations = self._recorder.record(texts, calls)
         except DtdrError as error:
             logger.warning("could not record a run: %s", error)
             return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -67,13 +67,13 @@ class Prefetcher:
             and hints.get("destructiveHint") is not True
         )
 
-    async def start(self, state: ClientState, query: str) -> None:
+    async def start(self, state: ClientState) -> None:
         """Predict the next calls of a client, and make those that are probable and safe."""
         run = self._runs.get(state)
         if run is None:
             run = self._runs[state] = EarlyCalls(self._call, self.allows, self._bounds)
         made = len(state.calls)
-        calls = await self._ranker.predict(query, state.read_calls, run.candidates)
+        calls = await self._ranker.predict(state, run.candidates)
         if self._runs.get(state) is not run or len(state.calls) != made or state.running:
             return  # the client went on meanwhile
         listed = [
@@ -93,38 +93,40 @@ class Prefetcher:
         used = {source.call for sources in call.sources.values() for source in sources}
         return all(made_by.get(call) == {tool.upstream} for call in used if call)
 
-    async def take(
-        self, state: ClientState, name: str, arguments: Mapping[str, Any] | None
-    ) -> RawResult | None:
-        """The result of a call that was made early; None where exactly this one was not.
+    async def call(
+        self,
+        state: ClientState,
+        owner: tuple[str, str],
+        params: Mapping[str, Any],
+        send: Callable[[], Awaitable[RawResult]],
+    ) -> RawResult:
+        """The result of a call: that of the early one where exactly this was made, or a new one.
+
+        Where something may change, every client's early calls to the server are thrown away before
+        the answer is handed over: whoever has it may expect that later reads see the change.
 
         Args:
             state: the client that asks.
-            name: the tool as it is listed.
-            arguments: None where the client sent more with the call than arguments.
+            owner: the tool's server and its name there.
+            params: of the client's call.
+            send: makes the call.
         """
-        run = self._runs.get(state)
-        if run is None:
-            return None
-        if arguments is None:
-            run.discard()
-            return None
-        result: RawResult | None = (await run.take(name, arguments))[1]
-        return result
-
-    def note_change(self, upstream: str) -> None:
-        """Throw away every client's early calls to a server in which something may have changed.
-
-        To be called before the answer of the call that made the change is handed over: whoever
-        has it may expect that later reads see the change.
-        """
-
-        def is_of(name: str) -> bool:
-            tool = self._catalog.get(name)
-            return tool is not None and tool.upstream == upstream
-
-        for run in self._runs.values():
-            run.discard(is_of)
+        name = self._catalog.name_of(*owner)
+        arguments = params.get("arguments") or {}
+        if (run := self._runs.get(state)) is not None:
+            if params.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping):
+                is_made, result = await run.take(name, arguments)
+                if is_made:
+                    made: RawResult = result
+                    return made
+            else:
+                run.discard()
+        try:
+            return await send()
+        finally:
+            if not self.allows(name):
+                for other in self._runs.values():
+                    other.discard(lambda tool: self._catalog.upstream_of(tool) == owner[0])
 
     def end(self, state: ClientState) -> None:
         """Throw away what is under way for a client's run."""

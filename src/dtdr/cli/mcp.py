@@ -64,8 +64,7 @@ def mcp(
         whole_run: Choose the list for the whole run, and change it only if that is worth a lost
             prompt cache; for clients that load tools once.
         always (TOOL): Always list this tool; repeatable.
-        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
-            in memory if it supports that.
+        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, to fit a model to.
         redact: Remove secrets and personal data from FILE.
         outputs: What to write of the calls' outputs.
         prefetch: Make predicted calls while the LLM thinks: to the tools under "prefetch" in the

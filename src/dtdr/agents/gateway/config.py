@@ -84,7 +84,7 @@ the prompt, and seconds of the user's; at the price of a lost cache, a new list 
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """How the gateway chooses and learns.
+    """How the gateway chooses, and what it records.
 
     Attributes:
         whole_run: the list is chosen for the next calls of the run instead of the next one, and
@@ -94,7 +94,7 @@ class GatewayOptions:
             keeps a tool that was shown until the run ends, so that the list changes less often and
             the client's prompt cache holds longer. ``always_include`` are names as clients see
             them; of tools that the model does not know, too.
-        learn: file that the demonstrations of passed calls are appended to; None learns nothing.
+        learn: file that the demonstrations of passed calls are appended to; None records nothing.
         redact: scrub secrets and personal data from it.
         outputs: what it keeps of the calls' outputs: text, their shape, or nothing.
         prefetch: makes calls early that the model predicts, to tools that are known to change

@@ -16,7 +16,7 @@ from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
-from dtdr.agents.gateway.learning import Learner, Recorder
+from dtdr.agents.gateway.learning import Recorder, RunQueue
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
 from dtdr.agents.gateway.ranking import Ranker
@@ -55,10 +55,10 @@ class Gateway:
     """The state behind one served endpoint; ``run`` keeps its servers connected.
 
     Args:
-        retriever: a fitted model; one that can learn on takes up the servers' tools that it does
-            not know, in memory.
+        retriever: a fitted model; one whose tools can change takes up the servers' tools that it
+            does not know, in memory.
         specs: the servers behind the gateway.
-        options: how it chooses and learns.
+        options: how it chooses, and what it records.
 
     Attributes:
         keeps_calls: whether arguments and outputs are kept while a run lasts.
@@ -67,7 +67,7 @@ class Gateway:
     Raises:
         InputError: there is no server, two share a name, or the model cannot do what is asked:
             it is not calibrated, or knows no arguments to call early with.
-        OutputError: the file to learn into cannot be written.
+        OutputError: the file to record into cannot be written.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Gateway:
         options: GatewayOptions | None = None,
     ) -> None:
         self.options = options = options or GatewayOptions()
-        self._learner: Learner | None = None
+        self._recorded: RunQueue | None = None
         if options.learn is not None:
             recorder = Recorder(
                 options.learn,
@@ -85,7 +85,7 @@ class Gateway:
                 redact=options.redact,
                 outputs=options.outputs,
             )
-            self._learner = Learner(recorder, retriever)
+            self._recorded = RunQueue(recorder)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
@@ -104,7 +104,7 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
-        self.keeps_calls = bool(self._learner or self.prefetcher or self.ranker.reads_calls)
+        self.keeps_calls = bool(self._recorded or self.prefetcher or self.ranker.reads_calls)
         self.tokens: Counter[str] = Counter()
         self._definition_tokens: dict[str, int] = {}
         self._version = 0
@@ -131,8 +131,8 @@ class Gateway:
                     # may not wait for them.
                     self._tasks = None
                     self.clients.forget_all()
-                    if self._learner is not None:
-                        await self._learner.close()
+                    if self._recorded is not None:
+                        await self._recorded.close()
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
@@ -202,8 +202,8 @@ class Gateway:
             # What was called or found is listed in any case, and may be the next tool as well.
             listed = (*state.called, *state.searched)
             kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
-        # Only a user's request can ask for no tool, and a list for a whole run is there in any case:
-        # of 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
+        # Only a user's request can ask for no tool. A list for a whole run is there in any case: of
+        # 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
         offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
         selected = await self.ranker.select(state, offered, kept)
         if selected is None:
@@ -287,20 +287,16 @@ class Gateway:
             state.intent = ""
 
     def end_run(self, state: ClientState) -> None:
-        """Begin another run for a client, and learn from the one that ended."""
+        """Begin another run for a client, and record the one that ended."""
         texts = [state.intent] if state.intent else list(state.searches)
         characters = state.characters
         calls = state.start_over()
         if self.prefetcher is not None:
             self.prefetcher.end(state)
-        if calls and self._learner is not None:
-            self._learner.add(texts, calls, characters)
+        if calls and self._recorded is not None:
+            self._recorded.add(texts, calls, characters)
             if self._tasks is not None:
-                self._tasks.start_soon(self._learner.learn, self._take_update)
-
-    def _take_update(self) -> None:
-        self.ranker.generation += 1
-        self._rebuild()
+                self._tasks.start_soon(self._recorded.work)
 
     async def _clean_up(self) -> None:
         while True:

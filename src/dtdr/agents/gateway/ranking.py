@@ -51,8 +51,7 @@ class Ranker:
         registered: names of the tools that were registered by their descriptions.
         reads_calls: whether the model ranks by what calls were given and returned.
         fills: whether it learned arguments, for ``predict``.
-        generation: grows when the model has learned or registered tools: rankings made before are
-            old.
+        generation: grows when the model has registered tools: rankings made before are old.
 
     Raises:
         InputError: the policy asks for a coverage that the model is not calibrated for.

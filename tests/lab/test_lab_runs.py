@@ -189,19 +189,5 @@ def test_an_unknown_retriever_is_refused_with_the_choices(finished):
 def test_a_suite_that_asks_an_llm_needs_one(finished):
     store, data, _ = finished
     with pytest.raises(InputError) as caught:
-        run(store, data, "icl")
+        run(store, data, "downstream")
     assert "--llm gguf:PATH" in str(caught.value)
-
-
-@pytest.mark.slow
-def test_the_suite_of_arguments_reports_calls_plans_and_early_calls(tmp_path):
-    store = Store(tmp_path / "cache")
-    done = run(store, write_data(tmp_path), "arguments", seeds=1, retrievers=["dtdr-l"])
-    assert done.failed == []
-    assert done.computed >= 1
-    html, markdown = both(store)
-    for title in ("Calls,", "Arguments,", "Whole plans without an LLM,"):
-        assert title in html
-        assert f"### {title}" in markdown
-    (row,) = [line for line in markdown.splitlines() if line.startswith("| dtdr-l, as a whole")][:1]
-    assert row.count("(") == 4

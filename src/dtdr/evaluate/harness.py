@@ -16,7 +16,7 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.progress import track
-from dtdr.data.run import as_run
+from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
@@ -45,6 +45,7 @@ def run(
     path: str | Path | None = None,
     force: bool = False,
     fit_seconds: float | None = None,
+    history: int | None = None,
     plan_scores: list[PlanScores] | None = None,
 ) -> RunLog:
     """Fit on the train side, then rank every step of the test side teacher-forced.
@@ -61,6 +62,7 @@ def run(
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
         fit_seconds: given, the retriever was fitted on this train side before, in that time.
+        history: given, the retriever is told the names of that many last calls and nothing more.
         plan_scores: given, the retriever learns arguments and whole plans too, and how many of the
             test side's come out right is appended.
 
@@ -76,7 +78,9 @@ def run(
         fit_seconds = time.perf_counter() - started
     cuts = _coverage_cuts(retriever)
     builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder, retriever.vocabulary, tools_called(train))
+    _rank_steps(
+        retriever, test, builder, retriever.vocabulary, tools_called(train), history=history
+    )
     header = _header(
         retriever,
         dataset,
@@ -292,6 +296,12 @@ class TeacherForcedStep:
     offered: frozenset[str] | None
     facts: Mapping[str, Any]
 
+    def run(self, history: int | None = None) -> Run:
+        """What the agent knew; with ``history``, the names of that many last calls alone."""
+        if history is None:
+            return as_run(self.query, self.known, self.before, self.offered)
+        return as_run(self.query, self.history[max(0, len(self.history) - history) :])
+
 
 def teacher_forced_steps(demonstration: Demonstration) -> list[TeacherForcedStep]:
     """Every step of a plan, its end included."""
@@ -346,6 +356,7 @@ def _rank_steps(
     tools: Sequence[str],
     learned: Collection[str],
     report: Callable[[int], None] | None = None,
+    history: int | None = None,
 ) -> None:
     """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
@@ -353,9 +364,7 @@ def _rank_steps(
     known = {*learned, END}
     done = 0
     for batch in track(_batches(test), label, total=None):
-        rankings = retriever.rank_batch(
-            [as_run(step.query, step.known, step.before, step.offered) for step in batch]
-        )
+        rankings = retriever.rank_batch([step.run(history) for step in batch])
         for step, ranking in zip(batch, rankings, strict=True):
             builder.add(
                 **step.facts,

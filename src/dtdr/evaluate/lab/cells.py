@@ -30,8 +30,7 @@ class Cell:
     def of(cls, spec: Mapping[str, Any]) -> Cell:
         """A cell; keys whose value is None are left out, so that they change no name."""
         kept = {key: value for key, value in spec.items() if value is not None}
-        own = retriever_class(str(kept["retriever"])).__module__ if "retriever" in kept else ""
-        return cls(kept, code_version(own))
+        return cls(kept, code_version(retriever_class(str(kept["retriever"])).__module__))
 
     @property
     def kind(self) -> str:
@@ -49,10 +48,10 @@ class Cell:
         """A short text for people: what is run on what."""
         spec = self.spec
         parts = [
-            spec.get("retriever") or spec["kind"],
+            spec["retriever"],
             *(f"{key}={value}" for key, value in spec.get("parameters", {}).items()),
         ]
-        if spec.get("retriever") and spec.get("encoder"):
+        if spec.get("encoder"):
             parts.append(f"({spec['encoder']})")
         for key in ("history", "demonstrations", "share", "icl", "llm"):
             if key in spec:

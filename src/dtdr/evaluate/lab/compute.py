@@ -206,8 +206,7 @@ def _group(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Cells that differ only in what is asked of one fitted retriever are computed together."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        signature = fit_signature(cell.spec) if "retriever" in cell.spec else cell.key
-        groups.setdefault(signature, []).append(cell)
+        groups.setdefault(fit_signature(cell.spec), []).append(cell)
     return list(groups.values())
 
 
@@ -294,7 +293,7 @@ def _check_splits(cells: Iterable[Cell], library: DataLibrary) -> None:
     for cell in cells:
         spec = cell.spec
         split = (spec["dataset"], spec.get("split"), spec.get("plans"))
-        if "split" in spec and split not in checked:
+        if split not in checked:
             checked.add(split)
             dataset = data.load(library.locations[spec["dataset"]])
             split_of(data.first_plans(dataset, spec.get("plans")), spec)
@@ -310,10 +309,7 @@ def _keep_manifest(
 ) -> None:
     described = {}
     for name in dict.fromkeys(str(cell.spec["dataset"]) for cell in item.cells):
-        dataset, sha256 = data.load(library.locations[name]), library.sha256(name)
-        described[name] = data.describe(dataset, sha256)
-        if not store.has_dataset_summary(sha256):
-            store.write_dataset_summary(sha256, data.dataset_summary(dataset))
+        described[name] = data.describe(data.load(library.locations[name]), library.sha256(name))
     manifest: dict[str, Any] = {
         "suite": item.suite.name,
         "title": item.suite.title,

@@ -1,7 +1,4 @@
-"""``prompts``, ``selections``, ``plans``: does the ranking help an LLM, and what does it cost?
-
-``rank-with-llm``: how well a retriever ranks that asks an LLM itself.
-"""
+"""``prompts``, ``selections``, ``plans``: does the ranking help an LLM, and what does it cost?"""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from dtdr.evaluate.harness import rank_after_calls, split_sha256
 from dtdr.evaluate.lab.cells import Cell
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.kinds import Context
-from dtdr.evaluate.lab.kinds.rank import rank
 from dtdr.evaluate.lab.train_test import TrainTest, train_test
 from dtdr.evaluate.planning import (
     PlanningLog,
@@ -29,7 +25,6 @@ from dtdr.evaluate.planning import (
     success_rate,
 )
 from dtdr.evaluate.planning.planning_metrics import is_correct
-from dtdr.evaluate.run_log import RunLog
 from dtdr.llm import backends
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner
@@ -121,15 +116,6 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     return {"versions": versions(), **chosen, "records": [_plan(record, log) for record in log]}
 
 
-def rank_with_llm(spec: Mapping[str, Any], context: Context) -> RunLog:
-    """As ``rank``, for a retriever that asks the cell's LLM once a query.
-
-    Raises:
-        LLMError: the LLM could not be asked.
-    """
-    return rank(spec, context, _asker(context, spec))
-
-
 def _prepare(
     spec: Mapping[str, Any], context: Context
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
@@ -137,7 +123,7 @@ def _prepare(
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
-    ask = _asker(context, spec)
+    ask = asker(context, spec)
     retriever = fit_retriever(spec, data, ask)[0]
     mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     chosen: dict[str, Any] = {}
@@ -235,7 +221,7 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
     }
 
 
-def _asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
     """A function from a prompt to the model's answer; None for retrievers that ask no LLM."""
     if not asks_llm(spec):
         return None

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import roc_auc_score
 
 from dtdr.cli import run as command
 from dtdr.errors import InputError
@@ -23,7 +22,6 @@ from dtdr.evaluate.reliability import (
     reliability_of,
 )
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
-from dtdr.evaluate.statistics import auroc
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.random import RandomRetriever
@@ -132,20 +130,6 @@ def test_interval_holds_the_accuracy_and_narrows_with_steps(accuracy, steps):
     assert 0 <= low <= accuracy <= high <= 1
     wider = Bin(0.5, accuracy, max(1, steps // 10)).interval()
     assert high - low <= wider[1] - wider[0]
-
-
-@given(
-    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9]), min_size=1, max_size=30),
-    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.7]), min_size=1, max_size=30),
-)
-def test_auroc_agrees_with_scikit_learn_where_scores_tie(high, low):
-    expected = roc_auc_score([1] * len(high) + [0] * len(low), high + low)
-    assert auroc(high, low) == pytest.approx(expected)
-
-
-def test_auroc_of_nothing_is_no_number():
-    assert math.isnan(auroc([], [1.0]))
-    assert math.isnan(auroc([1.0], []))
 
 
 def world(count, draw, tools=8):

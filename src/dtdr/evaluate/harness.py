@@ -72,34 +72,15 @@ def run(
     """
     train, test = _sides(dataset, split)
     if fit_seconds is None:
-        started = time.perf_counter()
-        planned = plan_scores is not None
-        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
-        fit_seconds = time.perf_counter() - started
-    cuts = _coverage_cuts(retriever)
-    builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(
-        retriever, test, builder, retriever.vocabulary, tools_called(train), history=history
-    )
-    header = _header(
-        retriever,
-        dataset,
-        {
-            "name": split.name,
-            "sha256": split_sha256(train, test),
-            "train": len(train),
-            "test": len(test),
-        },
-        fit_seconds,
-    )
-    log = builder.build(
-        replace(
-            header,
-            rank_microseconds_median=rank_microseconds_median(retriever, test),
-            coverage_cuts=cuts,
-            familiarity_threshold=retriever.calibration_.familiarity_threshold,
-        )
-    )
+        fit_seconds = _fit(retriever, train, dataset, plans=plan_scores is not None)
+    about = {
+        "name": split.name,
+        "sha256": split_sha256(train, test),
+        "train": len(train),
+        "test": len(test),
+    }
+    learned = tools_called(train)
+    log = _log(retriever, dataset, test, learned, about, fit_seconds, history=history)
     if plan_scores is not None:
         plan_scores.append(score_plans(retriever, test))
     if path is not None:
@@ -129,19 +110,43 @@ def score_model(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
             "of the agent that it learned from"
         )
-    cuts = _coverage_cuts(retriever)
-    builder = RunLogBuilder(retriever.vocabulary, cuts)
     plans = retriever.demonstrated_plans()
     known = (
         set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
     )
-    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
-    split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
+    about = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
+    return _log(retriever, dataset, test, known, about, 0.0, report=report)
+
+
+def _fit(
+    retriever: Model, train: Sequence[Demonstration], dataset: Dataset, *, plans: bool
+) -> float:
+    """Learn, arguments and whole plans too where they are asked for; the seconds it took."""
+    started = time.perf_counter()
+    retriever.fit(train, dataset.tools or None, arguments=plans, plans=plans)
+    return time.perf_counter() - started
+
+
+def _log(
+    retriever: Model,
+    dataset: Dataset,
+    test: Sequence[Demonstration],
+    known: Collection[str],
+    split: Mapping[str, Any],
+    fit_seconds: float,
+    *,
+    history: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> RunLog:
+    """The log of a fitted retriever; ``known`` are the tools that it saw called."""
+    cuts = _coverage_cuts(retriever)
+    builder = RunLogBuilder(retriever.vocabulary, cuts)
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report, history)
     return builder.build(
         replace(
-            _header(retriever, dataset, split, 0.0),
+            _header(retriever, dataset, split, fit_seconds),
             rank_microseconds_median=rank_microseconds_median(retriever, test),
             coverage_cuts=cuts,
             familiarity_threshold=retriever.calibration_.familiarity_threshold,
@@ -175,7 +180,6 @@ def run_folds(
         InputError: a side of a split is empty, or the data cannot be learned from.
         OutputError: the log exists and ``force`` is False, or it cannot be written.
     """
-    planned = plan_scores is not None
     known = {tool.name for tool in dataset.tools}
     known |= tools_called(dataset.demonstrations)
     tools = (*sorted(known - {END}), END)
@@ -183,9 +187,7 @@ def run_folds(
     fit_seconds, times, hashes, sizes = 0.0, [], [], []
     for split in folds:
         train, test = _sides(dataset, split)
-        started = time.perf_counter()
-        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
-        fit_seconds += time.perf_counter() - started
+        fit_seconds += _fit(retriever, train, dataset, plans=plan_scores is not None)
         _rank_steps(retriever, test, builder, tools, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:

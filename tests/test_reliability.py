@@ -28,7 +28,7 @@ from dtdr.rankers.random import RandomRetriever
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.command_line import is_one_sentence
-from tests.runs import is_same, make_log, make_step
+from tests.runs import is_same, make_log, make_step, records_of
 
 probabilities = st.floats(0, 1)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -226,7 +226,7 @@ def test_log_keeps_confidence_familiarity_and_cuts(calibrated, tmp_path):
 
 def test_confidence_in_the_log_is_the_rankings_own(calibrated):
     _, log, _ = calibrated
-    familiar = np.minimum(1, np.array([step["familiarity"] for step in log.records()]) / 0.5)
+    familiar = np.minimum(1, np.array([step["familiarity"] for step in records_of(log)]) / 0.5)
     assert familiar.min() < 1
     expected = (0.1 + 0.7 * log.head_probabilities[:, 0]) * familiar
     np.testing.assert_allclose(log.confidence, expected, atol=2e-6)
@@ -234,7 +234,7 @@ def test_confidence_in_the_log_is_the_rankings_own(calibrated):
 
 def test_unfamiliar_queries_are_counted_once_a_plan(calibrated):
     _, log, _ = calibrated
-    plans = {step["plan"]: step["familiarity"] for step in log.records()}
+    plans = {step["plan"]: step["familiarity"] for step in records_of(log)}
     found = reliability_of(log)
     expected = [value == 0.2 for value in plans.values()]
     assert any(expected)

@@ -43,7 +43,7 @@ def logs_of(store):
 def test_a_second_run_computes_nothing(finished):
     store, data, first = finished
     # Paper splits and splits by group, two seeds, two retrievers.
-    assert (first.cells, first.computed, first.failed) == (8, 8, [])
+    assert (first.runs, first.computed, first.failed) == (8, 8, [])
     again = run(store, data)
     assert (again.cached, again.computed) == (8, 0)
 
@@ -176,7 +176,7 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code,
     assert kept >= 1
     again = run(store, data, retrievers=["dr"], seeds=2)
     assert again.cached == kept
-    assert again.cells == 4
+    assert again.runs == 4
 
 
 def test_an_unknown_retriever_is_refused_with_the_choices(finished):

@@ -34,7 +34,7 @@ def lab(tmp_path_factory):
 def test_llm_suites_run_and_are_kept(lab):
     _, found, again = lab
     assert found.failed == []
-    assert found.computed == found.cells
+    assert found.computed == found.runs
     assert again.computed == 0
 
 
@@ -66,7 +66,7 @@ def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):
     options = Options(llms=[f"openai:m@{url}"])
     with in_this_process():
         found = run_lab([str(suite)], options, lab="l", store=Store(tmp_path), command="x")
-    assert len(found.failed) == found.cells == 1
+    assert len(found.failed) == found.runs == 1
     assert "Traceback" not in found.failed[0][1]
 
 

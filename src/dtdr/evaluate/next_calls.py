@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dtdr.data.calls import END
@@ -164,29 +164,6 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     return Agreement(len(right) / len(log), mean(right), mean(model), float(log.is_new.mean()))
 
 
-def describe(agreements: Mapping[str, Agreement]) -> str:
-    """What agreements with other runs say, in up to three sentences.
-
-    Args:
-        agreements: of one split, by the name of the retriever; none gives no text.
-    """
-    if not agreements:
-        return ""
-    first = next(iter(agreements.values()))
-    shares = (
-        f"{name} has {item.model / item.other_run:.0%} ({item.model:.3f})"
-        for name, item in agreements.items()
-    )
-    text = (
-        f"At {first.known:.0%} of the steps, another run of the same task had made the same calls; "
-        f"its next call was right\nin {first.other_run:.3f} of these. Of what another run of the "
-        f"same task would tell, {', '.join(shares)}."
-    )
-    if first.never_called >= 0.005:
-        text += f"\nNo run to learn from calls the tool of {first.never_called:.0%} of the steps."
-    return text
-
-
 class NextCallReport:
     """How runs of one split ranked the next calls of the log, as tables and as JSON.
 
@@ -216,16 +193,11 @@ class NextCallReport:
     def tables(self) -> Iterator[Table]:
         """Which tool, given a call, and whether the run ends; and why calls were missed."""
         rows = []
-        said = {}
         for log, scores, other in zip(self._logs, self._scores, self._agreements, strict=True):
             encoder = log.header.encoder
             name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
             rows.append((name, [scores], [] if other is None else [other]))
-            if other is not None:
-                said[log.header.retriever] = other
-        ranked, causes = next_call_tables(rows)
-        yield ranked
-        yield replace(causes, caption="\n".join(filter(None, (causes.caption, describe(said)))))
+        yield from next_call_tables(rows)
 
 
 def next_call_tables(
@@ -258,10 +230,11 @@ def next_call_tables(
         "Tool: of the steps where the log made a call, the end set aside. End: how well its "
         "probability\ntells where the log ends."
     )
-    if others:
+    for other in [one for _, _, agreements in methods for one in agreements][:1]:
         caption += (
-            " Other run: of the steps before which another run of the same task\nhad made the same "
-            "calls, how often its next call is right; here: the best tool at these steps."
+            f"\nOther run: at {other.known:.0%} of the steps, another run of the same task had "
+            "made the same calls; how often\nits next call is right; here: the best tool at these "
+            "steps."
         )
     about = f", {title}" if title else ""
     ranked = Table(

@@ -9,7 +9,7 @@ from statistics import median
 
 from dtdr.data.files import read_regular_file, replace_file
 from dtdr.errors import OutputError
-from dtdr.evaluate.lab.cells import Cell
+from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.store import Store
 
 RETRIEVERS = {"dtdr-f": (16.0, 0.2), "dtdr-l": (2.2, 0.5), "dtdr-c": (1.2, 0.0), "lr": (0.35, 0.85)}
@@ -24,7 +24,7 @@ START = 3.0
 """Seconds until a new process has imported what it needs."""
 
 SHARED = 0.3
-"""What a cell takes of the time of an equal one where its retriever is fitted already."""
+"""What a run takes of the time of an equal one where its retriever is fitted already."""
 
 LLM_STEP = 2.0
 """Seconds of a small LLM on a processor to select a tool; a plan is about four of them."""
@@ -33,7 +33,7 @@ _LARGEST_FILE = 16 << 20
 
 
 class Estimates:
-    """Seconds that cells are expected to take.
+    """Seconds that runs are expected to take.
 
     How much longer runs took than the rules say is kept in the cache folder.
 
@@ -56,29 +56,29 @@ class Estimates:
             like[_method(name)].append(ratio)
         self._like = {method: median(ratios) for method, ratios in like.items()}
 
-    def seconds(self, cell: Cell, *, shared: bool = False) -> float:
-        """What one cell is expected to take; ``shared`` says that its retriever is fitted."""
-        name = _name(cell, shared)
+    def seconds(self, run: Run, *, shared: bool = False) -> float:
+        """What one run is expected to take; ``shared`` says that its retriever is fitted."""
+        name = _name(run, shared)
         ratio = self._ratios.get(name, self._like.get(_method(name), 1.0))
-        return ratio * self._rule(cell, shared)
+        return ratio * self._rule(run, shared)
 
-    def total(self, groups: Iterable[Sequence[Cell]], workers: int) -> float:
-        """Wall-clock seconds of groups of cells that share a fitted retriever."""
+    def total(self, groups: Iterable[Sequence[Run]], workers: int) -> float:
+        """Wall-clock seconds of groups of runs that share a fitted retriever."""
         parallel, alone = 0.0, 0.0
         for group in groups:
-            for index, cell in enumerate(group):
-                seconds = self.seconds(cell, shared=index > 0)
-                if "llm" in cell.spec:
+            for index, run in enumerate(group):
+                seconds = self.seconds(run, shared=index > 0)
+                if "llm" in run.spec:
                     alone += seconds
                 else:
                     parallel += seconds
         start = START if parallel and workers > 1 else 0.0
         return start + parallel / workers + alone
 
-    def add(self, cell: Cell, seconds: float, *, shared: bool) -> None:
-        """Record what a cell took."""
+    def add(self, run: Run, seconds: float, *, shared: bool) -> None:
+        """Record what a run took."""
         if seconds > 0:
-            self._ratios[_name(cell, shared)] = round(seconds / self._rule(cell, shared), 3)
+            self._ratios[_name(run, shared)] = round(seconds / self._rule(run, shared), 3)
 
     def save(self) -> None:
         """Keep what was measured; a cache that cannot be written costs the estimate only."""
@@ -88,8 +88,8 @@ class Estimates:
         except OutputError:
             return
 
-    def _rule(self, cell: Cell, shared: bool) -> float:
-        spec = cell.spec
+    def _rule(self, run: Run, shared: bool) -> float:
+        spec = run.spec
         plans, tools = self._sizes.get(str(spec["dataset"]), (1000, FEW_TOOLS))
         plans = min(plans, int(spec.get("plans", plans)))
         share = min(1.0, spec.get("demonstrations", plans) / max(1, 0.7 * plans))
@@ -98,15 +98,15 @@ class Estimates:
         expected: float = rate * plans / 1000 * share * max(1.0, tools / FEW_TOOLS) ** power
         expected *= SHARED if shared else 1.0
         if "llm" in spec:
-            steps = spec.get("size", 0.3 * plans) * (4 if cell.kind == "plans" else 1)
+            steps = spec.get("size", 0.3 * plans) * (4 if run.kind == "plans" else 1)
             expected += LLM_STEP * steps
         return 0.1 + expected
 
 
-def _name(cell: Cell, shared: bool) -> str:
-    """What the time of a cell depends on; its method comes first."""
+def _name(run: Run, shared: bool) -> str:
+    """What the time of a run depends on; its method comes first."""
     keys = ("kind", "retriever", "llm", "dataset", "encoder", "demonstrations", "share", "plans")
-    return "|".join([str(shared), *(str(cell.spec.get(key, "")) for key in keys)])
+    return "|".join([str(shared), *(str(run.spec.get(key, "")) for key in keys)])
 
 
 def _method(name: str) -> str:

@@ -1,4 +1,4 @@
-"""From a cell's description to a fitted retriever."""
+"""From a run's description to a fitted retriever."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _RANKING_ONLY = frozenset(
         *("threshold", "mask", "loop", "layout", "fill"),
     }
 )
-"""Parts of a cell's description that do not change what its retriever learns."""
+"""Parts of a run's description that do not change what its retriever learns."""
 
 _last: tuple[str, Model, float] | None = None
 
 
 def fit_signature(spec: Mapping[str, Any]) -> str:
-    """The same for two cells whose retrievers learn the same."""
+    """The same for two runs whose retrievers learn the same."""
     left_out = _RANKING_ONLY | (set() if learns_truncated(spec) else {"history"})
     if asks_llm(spec):
         left_out -= {"llm"}
@@ -36,24 +36,24 @@ def fit_signature(spec: Mapping[str, Any]) -> str:
 
 
 def asks_llm(spec: Mapping[str, Any]) -> bool:
-    """Whether the cell's retriever asks an LLM itself."""
+    """Whether the run's retriever asks an LLM itself."""
     return "llm" in inspect.signature(retriever_class(str(spec["retriever"]))).parameters
 
 
 def needs_llm(spec: Mapping[str, Any]) -> bool:
-    """Whether the cell asks an LLM."""
+    """Whether the run asks an LLM."""
     return spec["kind"] in ("selections", "plans") or asks_llm(spec)
 
 
 def fit_retriever(
     spec: Mapping[str, Any], data: TrainTest, ask: Callable[[str], str] | None = None
 ) -> tuple[Model, float]:
-    """The cell's retriever, fitted, and the seconds that fitting took.
+    """The run's retriever, fitted, and the seconds that fitting took.
 
-    The last one is kept, since many cells differ in what is asked of one and the same retriever.
+    The last one is kept, since many runs differ in what is asked of one and the same retriever.
 
     Args:
-        spec: of the cell.
+        spec: of the run.
         data: what it learns from.
         ask: an LLM, for retrievers that need one.
 
@@ -77,7 +77,7 @@ def make_retriever(
     train: int,
     ask: Callable[[str], str] | None = None,
 ) -> Model:
-    """The cell's retriever, not fitted yet; its seed is that of the split.
+    """The run's retriever, not fitted yet; its seed is that of the split.
 
     A text ``"n/10"`` among the parameters stands for that share of the training side. A history
     that is cut is the order of chains; dtdr-l learns from cut histories, and any other retriever

@@ -1,4 +1,4 @@
-"""From suites and a user's options to cells: what is there, what is left out, and why."""
+"""From suites and a user's options to runs: what is there, what is left out, and why."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.download import download, is_here
 from dtdr.evaluate.datasets.source import canonical_name
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.data import DataLocation
 from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
 from dtdr.evaluate.lab.kinds import RANK, short_name
+from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
 from dtdr.rankers import retriever_class
 from dtdr.text import encoders
@@ -72,10 +72,10 @@ class Options:
 
 @dataclass
 class ResolvedSuite:
-    """A suite, its cells, and what was left out of it, with the reason."""
+    """A suite, its runs, and what was left out of it, with the reason."""
 
     suite: Suite
-    cells: list[Cell] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -154,7 +154,7 @@ def own_name(file: Path) -> str:
 def resolve_suites(
     asked: Sequence[str], options: Options, library: DataLibrary
 ) -> list[ResolvedSuite]:
-    """The suites that were asked for, with their cells.
+    """The suites that were asked for, with their runs.
 
     Raises:
         InputError: a name is unknown, or nothing is left to run.
@@ -179,11 +179,11 @@ def resolve_suites(
             raise InputError(
                 f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
             )
-        chosen = _cells(_with_options(suite, options), options, library)
+        chosen = _runs(_with_options(suite, options), options, library)
         if name in PAPER_ORDER:
             chosen.left_out = [*stand_ins, *chosen.left_out]
         resolved.append(chosen)
-    if not any(item.cells for item in resolved):
+    if not any(item.runs for item in resolved):
         reasons = "; ".join(dict.fromkeys(reason for item in resolved for reason in item.left_out))
         raise InputError(f"there is nothing to run: {reasons or 'no suite has a run'}")
     return resolved
@@ -243,9 +243,9 @@ def _with_options(suite: Suite, options: Options) -> Suite:
     )
 
 
-def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
+def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
-    cells: list[Cell] = []
+    runs: list[Run] = []
     for spec in suite.specs():
         models = options.llms if needs_llm(spec) else ()
         if spec["kind"] == "prompts":
@@ -259,8 +259,8 @@ def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuit
             left_out[reason] = None
         elif _has_split(spec, dataset):
             asked = [{"llm": short_name(name)} if name else {} for name in models or [""]]
-            cells += [Cell.of({**_complete(spec, library), **llm}) for llm in asked]
-    return ResolvedSuite(suite, unique(cells), list(left_out))
+            runs += [Run.of({**_complete(spec, library), **llm}) for llm in asked]
+    return ResolvedSuite(suite, unique(runs), list(left_out))
 
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:

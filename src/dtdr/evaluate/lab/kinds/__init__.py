@@ -30,7 +30,7 @@ class Context:
     Attributes:
         locations: where each set lies, by name.
         folder: of the cache; planning logs are continued there.
-        models: where each LLM is, by the name that cells use.
+        models: where each LLM is, by the name that runs use.
     """
 
     locations: Mapping[str, DataLocation]
@@ -44,7 +44,7 @@ class Context:
 
 
 def short_name(llm: str) -> str:
-    """What cells call a model: a folder or an address says nothing about it."""
+    """What runs call a model: a folder or an address says nothing about it."""
     kind, _, rest = llm.partition(":")
     if kind in ("gguf", "replay"):
         return f"{kind}:{Path(rest).name}"

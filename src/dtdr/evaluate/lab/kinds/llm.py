@@ -10,9 +10,9 @@ from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.cells import Cell
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.kinds import Context
+from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.train_test import TrainTest, train_test
 from dtdr.evaluate.planning import (
     PlanningLog,
@@ -49,7 +49,7 @@ ANSWER_TOKENS = 256
 def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
-    Tokens are the model's own where the cell names an LLM, else a stated share of the bytes.
+    Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
     """
     data = train_test(context.dataset(spec), spec)
     retriever, _ = fit_retriever(spec, data)
@@ -130,7 +130,7 @@ def _prepare(
     if spec.get("mask") == "paper" and retriever.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
-        "path": context.folder / "planning" / f"{Cell.of(spec).key}.jsonl",
+        "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
@@ -181,11 +181,11 @@ def _choose_threshold(
     for alpha in ALPHAS:
         shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
         if shown not in known:
-            cell = Cell.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
             log = run_selections(
                 _planner(spec, context, retriever, Selection(threshold=alpha), kept),
                 steps,
-                context.folder / "planning" / f"{cell.key}-alpha.jsonl",
+                context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
                 split_sha256=split_sha256(kept, held_out),
                 seed=seed,
@@ -237,7 +237,7 @@ def _answer(name: str, prompt: str) -> str:
 
 
 def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
-    """The model that a cell names.
+    """The model that a run names.
 
     Raises:
         InputError: the name leads nowhere.

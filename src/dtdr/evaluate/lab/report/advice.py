@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dtdr.evaluate.lab.report.page import Block, Section, Text, method_table
-from dtdr.evaluate.lab.report.results import Place, Results, Run, group_runs
+from dtdr.evaluate.lab.report.results import Results, group_runs
 from dtdr.evaluate.lab.report.variations import build_ablations
+from dtdr.evaluate.lab.runs import Place, Run
 from dtdr.evaluate.lab.summary import LEVEL, RunSummary, against_best, mean_of
 from dtdr.evaluate.next_calls import Agreement, next_call_tables, score_next_calls
 from dtdr.evaluate.tables import Cell, Column, Table, number, numeric, significant

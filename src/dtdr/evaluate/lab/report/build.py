@@ -123,8 +123,7 @@ def _failures(results: Results, suite: str) -> list[Block]:
     """Runs that failed, by reason; those that were never run are only counted."""
     runs: dict[str, list[str]] = {}
     for run, reason in results.failures(suite):
-        name = f"{run.method} on {' '.join(run.place)}-{run.spec.get('seed', '')}"
-        runs.setdefault(reason, []).append(name)
+        runs.setdefault(reason, []).append(run.label)
     blocks: list[Block] = []
     waiting = len(runs.pop(NOT_RUN, ()))
     if waiting:

@@ -137,7 +137,7 @@ def build_reproduction(results: Results) -> Section:
 def _commands(results: Results) -> Table:
     rows = []
     for name, manifest in results.manifests.items():
-        specs = [cell["spec"] for cell in manifest["cells"]]
+        specs = [run["spec"] for run in manifest["runs"]]
         seeds = sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
         shown = ", ".join(map(str, seeds)) or "-"
         rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])

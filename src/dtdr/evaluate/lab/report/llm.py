@@ -7,15 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from dtdr.evaluate.lab.report.page import Block, method_table
-from dtdr.evaluate.lab.report.results import (
-    WILSON,
-    Results,
-    Run,
-    group_runs,
-    paper,
-    paper_row,
-    share_of,
-)
+from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
+from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.summary import UNSURE
 from dtdr.evaluate.statistics import Proportion, over_splits
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from dtdr.evaluate.lab.report.page import Block, Text, method_table
-from dtdr.evaluate.lab.report.results import Place, Results, paper, paper_row, share_of
+from dtdr.evaluate.lab.report.results import Results, paper, paper_row, share_of
 from dtdr.evaluate.lab.report.variations import build_ablations
+from dtdr.evaluate.lab.runs import Place
 from dtdr.evaluate.lab.summary import LEVEL, RunSummary, against_best, mean_of
 from dtdr.evaluate.metrics import DEFAULT
 from dtdr.evaluate.result_tables import metric_title

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.fitting import asks_llm
 from dtdr.evaluate.lab.kinds import RANK
+from dtdr.evaluate.lab.runs import Place, Run
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ORDER
 from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
-
-Place: TypeAlias = tuple[str, str]
-"""Data set and kind of split: what one table is about."""
 
 NOT_RUN = "it was not run yet"
 
@@ -29,9 +25,6 @@ CITATION = (
 )
 
 WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
-
-SPECIAL = ("history", "demonstrations", "share")
-"""What makes a run an ablation."""
 
 _PAPER_ROWS = (
     *("none", "random", "bm25", "qts", "tgr", "less-is-more", "dr", "lr", "dtdr-c", "raw"),
@@ -50,44 +43,6 @@ def paper_row(method: str) -> int:
     """Where the paper's tables have a method."""
     name = method.split(" ")[0]
     return _PAPER_ROWS.index(name) if name in _PAPER_ROWS else len(_PAPER_ROWS)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One cell as a manifest lists it."""
-
-    key: str
-    spec: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """One of ``dtdr.evaluate.lab.kinds.KINDS``."""
-        return str(self.spec["kind"])
-
-    @property
-    def place(self) -> Place:
-        """Data set and kind of split: what one table is about."""
-        return str(self.spec["dataset"]), str(self.spec.get("split", ""))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is not an ablation."""
-        return not any(key in self.spec for key in SPECIAL)
-
-    @property
-    def method(self) -> str:
-        """What a row is called: the retriever and what is not its default."""
-        spec = self.spec
-        name = str(spec["retriever"])
-        details = []
-        for key, value in spec.get("parameters", {}).items():
-            shown = f"{key} {value}"
-            details.append(str(value) if key == "recipe" else key if value is True else shown)
-        if "encoder" in spec:
-            details.append(str(spec["encoder"]))
-        if asks_llm(spec):
-            details.append(str(spec["llm"]))
-        return f"{name} ({', '.join(details)})" if details else name
 
 
 class Results:
@@ -158,8 +113,8 @@ class Results:
         return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
 
     def _all_runs(self, suites: Iterable[str]) -> list[Run]:
-        cells = [cell for name in suites for cell in self.manifests[name]["cells"]]
-        return [Run(cell["key"], cell["spec"]) for cell in cells]
+        listed = [run for name in suites for run in self.manifests[name]["runs"]]
+        return [Run(run["spec"], run["key"]) for run in listed]
 
     def _is_readable(self, run: Run) -> bool:
         key = run.key

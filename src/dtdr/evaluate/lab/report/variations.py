@@ -8,7 +8,8 @@ from typing import Any
 
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
-from dtdr.evaluate.lab.report.results import WILSON, Results, Run, group_runs, share_of
+from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, share_of
+from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.summary import INTERVALS, mean_of
 from dtdr.evaluate.result_tables import metric_title
 from dtdr.evaluate.statistics import Interval

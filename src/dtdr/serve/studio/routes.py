@@ -19,10 +19,10 @@ from dtdr.data.tools import Tool
 from dtdr.llm.prompting import METHODS, Examples
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import Selection, count_tokens
-from dtdr.serve.server.asked import read_step
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
+from dtdr.serve.server.steps import read_step
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.pages import lead_to_studio, pages
 from dtdr.serve.studio.runs import Runs, RunSelection

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import typer
@@ -19,7 +20,8 @@ from tests.helpers import change_config, sha256_of
 
 def leaves():
     """Every command that can be run, with its words."""
-    for name, command in typer.main.get_command(app).commands.items():
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
         for inner, found in getattr(command, "commands", {"": command}).items():
             yield f"{name} {inner}".strip(), found
 

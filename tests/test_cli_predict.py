@@ -9,7 +9,7 @@ import dtdr
 from dtdr import Run, load
 from dtdr.cli import run
 from dtdr.cli.plan import Fill, Icl, Select
-from dtdr.data.demonstration_files import write_demonstrations
+from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.llm.backends.replay import Recorder
 from dtdr.llm.planning import METHODS, Planner
 from dtdr.llm.planning.filling import METHODS as FILL_METHODS
@@ -27,8 +27,7 @@ CALL = {"tool": "find_user", "arguments": {"name": "Wanda"}, "output": {"mail": 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("predict") / "demonstrations.jsonl"
-    with path.open("w") as stream:
-        write_demonstrations(stream, LEARNED)
+    save_demonstrations(path, LEARNED)
     path.with_name("run.json").write_text(json.dumps({"query": QUERY, "calls": [CALL]}))
     return path
 

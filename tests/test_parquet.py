@@ -196,6 +196,15 @@ def test_storage_over_http_gives_all_or_an_error(storage, name):
             list(read_demonstrations(f"{storage}/{how}/{name}"))
 
 
+def breaking_off(read):
+    def break_off(file, size):
+        if "part-0" in file.path:
+            raise RuntimeError("503 Slow Down")
+        return read(file, size)
+
+    return break_off
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, suffix):
     from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -204,14 +213,8 @@ def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, su
     memory = MemoryFileSystem()
     for path in tmp_path.iterdir():
         memory.pipe(f"/busy{suffix}/{path.name}", path.read_bytes())
-    read = MemoryFile.read
-
-    def break_off(self, size=-1):
-        if "part-0" in self.path:
-            raise RuntimeError("503 Slow Down")
-        return read(self, size)
-
-    monkeypatch.setattr(MemoryFile, "read", break_off)
+    for name in ("read", "readinto"):
+        monkeypatch.setattr(MemoryFile, name, breaking_off(getattr(MemoryFile, name)))
     with pytest.raises(InputError, match=r"part-0\S+: .*503 Slow Down"):
         list(read_demonstrations(f"memory://busy{suffix}"))
     bad = BadRecords()

@@ -150,12 +150,12 @@ def run(
     if dry:
         seconds = round(summary.expected_seconds)
         if as_json:
-            counts = {"runs": summary.cells, "cached": summary.cached}
+            counts = {"runs": summary.runs, "cached": summary.cached}
             print_json({**counts, "expected_seconds": seconds})
         else:
             say(
-                f"{plural(summary.cells, 'run')}, {summary.cached:,} kept already; the other "
-                f"{summary.cells - summary.cached:,} take about {_format_duration(seconds)}"
+                f"{plural(summary.runs, 'run')}, {summary.cached:,} kept already; the other "
+                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
             )
         return
     page, results = build_report(store, lab, times=times)
@@ -167,7 +167,7 @@ def run(
             {
                 "lab": summary.lab,
                 "suites": summary.suites,
-                "runs": summary.cells,
+                "runs": summary.runs,
                 "cached": summary.cached,
                 "computed": summary.computed,
                 "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
@@ -240,7 +240,7 @@ def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
                 for table in tables_of(block):
                     console().print("", table.to_rich(cut=True))
     say(
-        f"{plural(summary.cells, 'run')}: {summary.cached:,} kept already, {summary.computed:,} "
+        f"{plural(summary.runs, 'run')}: {summary.cached:,} kept already, {summary.computed:,} "
         f"computed, {len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
     say(f"Report: {paths[0]} and {paths[1]}")

@@ -9,10 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 import typer.core
@@ -21,14 +20,6 @@ import dtdr
 from dtdr.cli.output import WIDTH, note
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-
-
-class LogFormat(StrEnum):
-    """Format of log lines."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 _COMMANDS = {
     "demo": ("demo", "demo"),
@@ -116,8 +107,8 @@ def root(
         typer.Option("--verbose", "-v", help="Log progress and timings to standard error."),
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="Format of the log lines.")
-    ] = LogFormat.TEXT,
+        Literal["text", "json"], typer.Option("--log-format", help="Format of the log lines.")
+    ] = "text",
 ) -> None:
     """Rank which tools an LLM agent needs next, learned from demonstrations.
 
@@ -127,15 +118,15 @@ def root(
         typer.echo(f"dtdr {dtdr.__version__}")
         raise typer.Exit
     if verbose:
-        _log_to_standard_error(log_format)
+        _log_to_standard_error(as_json=log_format == "json")
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
 
 
-def _log_to_standard_error(log_format: LogFormat) -> None:
+def _log_to_standard_error(*, as_json: bool) -> None:
     handler = logging.StreamHandler()
-    if log_format is LogFormat.JSON:
+    if as_json:
         from dtdr.net.server_logs import JsonFormatter
 
         handler.setFormatter(JsonFormatter())

@@ -45,10 +45,10 @@ def advise(
 ) -> None:
     """Compare ways to show tools on your own runs: tokens, cache hits, recall.
 
-    It also lists the tools that no run calls. With --split, it counts only the test side: the model
-    should not have learned from these runs. Cold: each run starts with an empty prompt cache. Warm:
-    the cache keeps what earlier runs wrote. It does not count output tokens. By default, it
-    measures the tokens of tools on their definitions.
+    The command also lists the tools that no run calls. Give runs that the model did not learn from,
+    or the --split that it was fitted with: then only the test side counts. Cold: each run starts
+    with an empty prompt cache. Warm: the cache keeps the prompts of earlier runs. Output tokens do
+    not count. Without tool_tokens, dtdr counts the tokens of each tool's definition.
 
     Example: dtdr advise model demonstrations.jsonl --top 5
 

@@ -41,12 +41,12 @@ def compare_runs(
     Args:
         before (BEFORE): Runs before the change (JSON lines).
         after (AFTER): Runs after the change.
-        limit (MEASURE=X): Exit with 1 if a measure changed by more than X, or by more than X%, and
-            not by chance; repeatable. Measures: calls, tokens, failed_calls,
-            failed_runs (all per run), tool_mix, transitions, sources (0: same, 1: nothing in
-            common).
-        alpha (P): Significance level of the corrected p-value; 1 tests only the limits.
-        permutations (N): Permutations of each test.
+        limit (MEASURE=X): Exit with 1 if a measure changed significantly and by more than X, which
+            may be a percentage; repeatable. Means per run: calls, tokens, failed_calls,
+            failed_runs. Distances from 0 (the same) to 1: tool_mix, transitions, sources.
+        alpha (P): A change is significant if its corrected p-value is below P. With 1, every change
+            is significant.
+        permutations (N): Number of permutations per test.
     """
     from dtdr.data.jsonl import BadRecords
     from dtdr.evaluate.drift import MEASURES

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dtdr.evaluate.datasets.statistics import Statistics
 
 app = CommandGroup(
-    no_args_is_help=True, help="Published sets, the bundled one, and your own demonstrations."
+    no_args_is_help=True, help="List, count, download and convert sets of demonstrations."
 )
 
 

@@ -26,8 +26,8 @@ def erase(
 ) -> None:
     """Delete the demonstrations of a group from files; all others stay as they are.
 
-    Models keep what they learned. It marks those that you name with --model, and dtdr inspect and
-    dtdr serve warn until you fit them again.
+    Models keep what they learned. Name them with --model to mark them: dtdr inspect and dtdr serve
+    then warn until you fit them again.
 
     Example: dtdr erase runs/ --group user-42 --model model
 

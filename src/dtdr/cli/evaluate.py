@@ -51,10 +51,10 @@ def evaluate(
     markdown: bool = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure how well retrievers, or a fitted model, rank the steps of runs.
+    """Measure how well retrievers or a fitted model rank the next tools of runs.
 
-    Without --model, it fits each retriever on one side of a split and tests it on the other. With
-    --model, it tests the model as it is on all runs, and lists its most confident mistakes.
+    Without --model, the command fits each retriever to one side of a split and tests it on the
+    other. With --model, it tests the model on all runs and lists its most confident mistakes.
 
     Example: dtdr evaluate demonstrations.jsonl --retriever all --runs runs
 
@@ -62,15 +62,16 @@ def evaluate(
 
     Args:
         data (DATA): Demonstrations or an agent's logs; or run logs (.npz) to show again.
-        model (MODEL): Test this model folder; nothing is fitted.
-        folds (N): Hold out each demonstration once, in N folds, instead of a split. A group (task,
-            template, user) is in one fold.
+        model (MODEL): Test the model in this folder; fit nothing.
+        folds (N): Cut the data into N folds and test each fold with a retriever that is fitted to
+            the others. The demonstrations of a group stay in one fold.
         retriever (NAME): Retriever to evaluate; repeatable. Default: all that can run.
-        metric (NAME): mrr, f1, top1, recall@k or hit@k by acceptable tools, log_top1 or log_mrr by
-            the next call of the log; repeatable. Default: all but hit@k, with k = 5.
-        show: Also show the first metric by step or by plan-length, the calibration of
-            probabilities, how many calls get exactly the right arguments, or how many whole plans
-            are right; repeatable.
+        metric (NAME): Metric to show; repeatable. mrr, f1, top1, recall@k and hit@k count every
+            acceptable tool as right; log_top1 and log_mrr only the tool that the log called next.
+            Default: all but hit@k, with k = 5.
+        show (TABLE): Also show this table; repeatable. step and plan-length break the first metric
+            down; calibration tests the probabilities; calls counts calls whose arguments are all
+            right; plans counts whole plans that are right.
         runs (FOLDER): Write run logs to this folder, for dtdr compare.
         markdown: Print the tables as Markdown.
     """

@@ -67,19 +67,19 @@ def fit(
 
     Args:
         output (MODEL): The model folder to write.
-        data (DATA): Demonstrations or an agent's logs, as dtdr import takes them: files, plain or
-            gzipped, or - for standard input.
+        data (DATA): Files of demonstrations, or logs that dtdr import can read. They may be
+            gzipped; - reads standard input.
         retriever (NAME): The retriever to fit.
-        settings (KEY=VALUE): A parameter of the retriever, such as order=2, encoder=minilm or
-            seed=1; repeatable. Also value_runs=N: keep values that an argument had in at least N
-            runs and two groups (default 3; 0 keeps none); memory=4GB: limit memory with fewer
-            workers and a smaller sample; keep_counts=true: keep the counts of each file in
-            MODEL.counts, so that the next fit counts only changed files.
+        settings (KEY=VALUE): Set a parameter of the retriever, such as order=2, encoder=minilm or
+            seed=1; repeatable. Or one of these: value_runs=N keeps a value if an argument had it in
+            at least N runs and two groups (default 3; 0 keeps no values). memory=4GB limits memory;
+            dtdr starts fewer workers and draws a smaller sample. keep_counts=true keeps counts in
+            the folder MODEL.counts, so that the next fit counts only changed files.
         arguments: Also learn the values of arguments, for dtdr predict.
         plans: Also learn to predict whole plans, for dtdr predict --plans.
-        sample (N): Count all demonstrations, and learn from a sample of N; 0 learns from all.
-            [default: 100000]
-        workers (N): Processes that count.  [default: one per core]
+        sample (N): If there are more than N demonstrations, count them all and learn from a sample
+            of N. 0 learns from all.  [default: 100000]
+        workers (N): Number of processes that count demonstrations.  [default: one per core]
     """
     given = options.parse_settings(settings)
     own = options.take_settings(given, _Settings)

@@ -93,25 +93,27 @@ def import_traces(
         files (FILES): Log files, plain or gzipped, or - for standard input. You may name the
             format before them: openai-chat, openai-responses, anthropic, otel, openinference,
             langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
-        output (FILE): The demonstrations to write, as JSON lines or (.parquet) as Parquet; with
-            --workers or --engine ray a folder, with one Parquet file per log.
+        output (FILE): File to write: Parquet if its name ends in .parquet, else JSON lines. With
+            --workers or --engine ray, a folder of one Parquet file per log.
         tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
             the output.
-        turns: One demonstration per user message, with the earlier conversation in its "before"
-            (split) or the earlier messages in its query too (context); or one per conversation
-            (whole-query).
-        failed: mark-run marks a run as failed if a tool failed and did not succeed later.
-        outputs: Write outputs of calls, or none.
+        turns: Where to cut conversations. split writes one demonstration per user message, with the
+            earlier conversation in "before". context also repeats the earlier user messages in the
+            query. whole-query writes one demonstration per conversation.
+        failed: What to do with failed calls. keep keeps them with their status. mark-run also marks
+            the run as failed if the tool did not succeed later.
+        outputs: Write the outputs of calls (text) or not (none).
         redact: Remove secrets and personal data before writing.
-        redact_rules (FILE): More rules, as a JSON or TOML object of regular expressions by name;
-            implies --redact.
-        workers (N): Parallel readers; a conversation must not span files.
+        redact_rules (FILE): Redact by these rules, too. The file has names and regular expressions,
+            as a JSON or TOML object.
+        workers (N): Number of processes that read files. A conversation must not span files.
     """
     from dtdr import logs
     from dtdr.data.demonstration_files import save_tools
     from dtdr.logs.redaction_rules import BUILT_IN
     from dtdr.logs.writing import ImportTask, import_logs
 
+    cut = options.read_settings(settings, _Settings).options(turns, failed, outputs)
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
@@ -124,7 +126,6 @@ def import_traces(
     if fmt is None:
         fmt = logs.detect_format(reader)
         note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
-    cut = options.read_settings(settings, _Settings).options(turns, failed, outputs)
     started = time.perf_counter()
     bad: BadRecords | None
     if workers is not None or engine != engines.PROCESSES:

@@ -88,17 +88,17 @@ def run(
     Example: dtdr lab run retrieval --data my_demonstrations.jsonl --fail-under recall@5=0.9
 
     Args:
-        suites (SUITE): Names that 'dtdr lab list' shows, TOML files, all (needs no LLM), or paper:
-            its tables and figures with its own settings.
+        suites (SUITE): Suites to run: names that 'dtdr lab list' shows, or TOML files. all runs
+            every suite that needs no LLM; paper repeats the paper's tables with its settings.
         quick: Run a small version of each suite on synthetic data.
         data (FILE): Use your own demonstrations.jsonl, a log or a folder of logs.
-        dataset (NAME): Only these sets; repeatable.
-        retriever (NAME): Only these retrievers, or your own as module:Class; repeatable.
-        encoder (NAME): Encoder of the retrievers that use one; repeatable.
+        dataset (NAME): Use only this set; repeatable.
+        retriever (NAME): Run only this retriever, or your own as module:Class; repeatable.
+        encoder (NAME): Use this encoder in retrievers that have one; repeatable.
         llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
         seeds (N): Number of splits.
-        full: Ask the LLM at every held-out step and plan; downloads missing sets.
-        workers (N): Processes (default: 2).
+        full: Ask the LLM about every held-out step and plan, and download missing sets.
+        workers (N): Number of processes.  [default: 2]
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
             recall@5=0.9.
         dry: Only print the number of runs and their expected time.

@@ -48,12 +48,13 @@ def learn(
         name (NAME): The model's name on the servers.  [default: its folder]
         held_out (FILE): Also measure on these demonstrations; the model never learns from them.
         share (P): Share of the feedback to hold out.
-        tolerance (D): Largest drop of MRR that is published.
+        tolerance (D): Publish a model if its MRR is lower by at most D.
         batch (N): Learn as soon as N demonstrations wait.
         seconds (S): Learn from fewer demonstrations after S seconds.
         keep (N): Number of versions to keep for a rollback.
         once: Learn from the current log, and exit.
-        metrics ([HOST:]PORT): Serve Prometheus metrics; without HOST on loopback.
+        metrics ([HOST:]PORT): Serve Prometheus metrics at this address. The default host is
+            127.0.0.1.
         versions: List the versions, and exit.
         roll_back (VERSION): Serve this version again, and exit.
     """

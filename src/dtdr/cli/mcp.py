@@ -51,30 +51,32 @@ def mcp(
 
     Args:
         model (MODEL): A model folder.
-        rest (-- UPSTREAM): After --, a command with its arguments, or URLs; another -- begins the
-            next server.
+        rest (-- UPSTREAM): The servers behind the gateway: a command with its arguments, or a URL.
+            Write -- before each server.
         config (FILE): JSON with mcpServers or servers, as MCP clients use it.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
         top (K): List at most K ranked tools.
-        coverage (C): List the fewest of them that have the right one with probability C (dtdr-f).
+        coverage (C): List the fewest tools that include the right one with probability C, at most
+            K. Needs a dtdr-f model.
         sticky (HOW): grow: a listed tool stays until the run ends; confidence: the list changes
             only for a clearly better tool; none: the list follows the ranking.
-        whole_run: Choose the list for the whole run, and change it only if that is worth a lost
-            prompt cache; for clients that load tools once.
+        whole_run: Choose the tools for a whole run, for clients that load tools once. The list
+            changes only if that is worth a lost prompt cache.
         always (TOOL): Always list this tool; repeatable.
-        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, to fit a model to.
-        redact: Remove secrets and personal data from FILE.
-        outputs: What to write of the calls' outputs.
-        prefetch: Make predicted calls while the LLM thinks: to the tools under "prefetch" in the
-            config, by default to those that their server marks as read-only.
+        learn (FILE): Append the forwarded calls to this demonstrations.jsonl.
+        redact: Remove secrets and personal data from what --learn writes.
+        outputs: With --learn, write the outputs of calls (text) or not (none).
+        prefetch: Make predicted calls while the LLM thinks. The config names the tools under
+            "prefetch"; by default, they are those that their server marks as read-only.
         prefetch_probability (P): Minimum probability of a prefetched call.
-        pin (FILE): Refuse tools whose definition differs from the first one seen, as recorded in
-            FILE.
+        pin (FILE): Record the definition of each tool in FILE, and refuse a tool whose definition
+            differs from the recorded one.
         wait (SECONDS): How long a call waits for an absent server before it fails.
         verbose: Log to standard error.
         setup (CLIENT): Print the configuration and hook of this gateway for claude-code, codex or
             opencode, and exit.
-        write: With --setup, write the files instead: into this project; for codex, ~/.codex.
+        write: With --setup, write the files instead of printing them. Codex reads them from
+            ~/.codex, the other clients from this project.
     """
     if setup is not None:
         _set_up(setup, write=write)

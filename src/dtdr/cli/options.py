@@ -22,21 +22,23 @@ ENGINE = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="Where workers run: processes of this machine, ray on this machine, or the "
-        "address of a Ray cluster, such as ray:auto or ray://HOST:10001.",
+        help="What runs the workers: processes, ray (starts Ray on this machine), or the address "
+        "of a Ray cluster, such as ray:auto or ray://HOST:10001.",
     ),
 ]
 HISTORY = Annotated[
     list[str] | None,
-    typer.Option("--history", metavar="A,B", help="Tools called so far, oldest first; repeatable."),
+    typer.Option(
+        "--history", metavar="A,B", help="Tools that were called, oldest first; repeatable."
+    ),
 ]
 RUN = Annotated[
     str | None,
     typer.Option(
         "--run",
         metavar="FILE",
-        help='Read query and calls from a file instead: one JSON object with "query", "before" and '
-        '"calls" as in demonstrations.jsonl; - reads standard input.',
+        help="Read the query and the calls from this file, or from standard input (-). It has one "
+        'JSON object with "query", "before" and "calls", as in demonstrations.jsonl.',
     ),
 ]
 FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]
@@ -47,14 +49,16 @@ ONLY_KNOWN_TOOLS = Annotated[
 ]
 DATASET = Annotated[
     str | None,
-    typer.Option("--dataset", metavar="NAME", help="Read this set; 'dtdr data list' shows them."),
+    typer.Option(
+        "--dataset", metavar="NAME", help="Read a named set; 'dtdr data list' lists them."
+    ),
 ]
 TOOLS = Annotated[
     Path | None,
     typer.Option(
         "--tools",
         metavar="FILE",
-        help="Descriptions of the tools; default: tools.json in the folder of the data.",
+        help="Read the tools from this file; default: tools.json in the folder of the data.",
     ),
 ]
 SPLIT = Annotated[
@@ -62,8 +66,8 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="How to split the data into a train and a test side: a split file, default, paper, "
-        "group, or a variant such as by-sequence.",
+        help="Split the data into a train side and a test side. Names: default, paper, group, and "
+        "variants such as by-sequence.",
     ),
 ]
 SETTINGS = Annotated[

@@ -60,14 +60,16 @@ def plan(
     Args:
         model (MODEL): A model folder.
         query (QUERY): The user's request.
-        llm (NAME): gguf:PATH, openai:NAME@URL (key: environment variable DTDR_LLM_API_KEY),
-            hf:NAME, or replay:FILE.
-        icl: How the prompt shows the ranking.
-        layout: Layout of the prompt: an exchange, or one message as in the paper.
-        select: Who selects the next function. Default: constrained; without an LLM, plan if
-            the model learned whole plans, else retriever.
-        fill: Who fills parameters. Default: both, if there are learned arguments and an LLM.
-        min_probability (P): With --fill both, ask the LLM for values that are less probable.
+        llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL, hf:NAME, or replay:FILE. The
+            environment variable DTDR_LLM_API_KEY has the key for openai.
+        icl: How the prompt shows the ranking; see docs/planning.md.
+        layout: exchange writes the prompt as a conversation, paper as one message.
+        select: Who selects the next function: the LLM freely (greedy) or among the listed functions
+            (constrained), the best tool of each step (retriever), or the best whole plan (plan).
+            Default: constrained; without an LLM, plan if the model learned plans, else retriever.
+        fill: Who fills the parameters: the model (learned), the LLM (llm), both, or nobody (none).
+            Default: both, if there are learned arguments and an LLM.
+        min_probability (P): With --fill both, the LLM fills values that are less probable than P.
         examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
         threshold (P): Show only tools above this probability.
         coverage (P): Show the fewest tools that include a right one with probability P.

@@ -39,8 +39,8 @@ def rank(
 
     Args:
         model (MODEL): A model folder.
-        query (QUERY): The user's request. Without it, the command reads runs from standard input,
-            one JSON object per line as for --run, and answers each.
+        query (QUERY): The user's request. Without a query, the command reads one run per line from
+            standard input, as JSON objects like that of --run, and prints one answer per line.
         top (K): Show at most K tools; 0 shows all.
         why: Explain why the best tool comes before the next best.
         search (TEXT): Show the tools that match this text instead.

@@ -50,7 +50,7 @@ def serve(
 
     Args:
         models (MODEL): Model folders, each FOLDER or NAME=FOLDER.
-        host (ADDRESS): Address to listen on; other than loopback needs --keys.
+        host (ADDRESS): Address to listen on. Only loopback addresses work without --keys.
         port (N): Port; 0 takes a free one.
         key_file (FILE): Require a key from this file.
         sessions (URL): Keep sessions in this Redis or Valkey, for several servers.
@@ -60,7 +60,8 @@ def serve(
         redact: Remove secrets and personal data from the feedback.
         log_queries: Write the text of queries into logs and spans.
         quiet: Log only failed requests.
-        limit (NAME=N): A limit, such as body_bytes=2000000; repeatable. docs/server.md lists them.
+        limit (NAME=N): Set a limit, such as body_bytes=2000000; repeatable. docs/server.md lists
+            the limits.
         with_studio: Also serve the page /studio; see dtdr studio.
         check: Load the models, print what would be served, and exit.
     """

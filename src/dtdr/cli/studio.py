@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 DATA = Annotated[
     Path | None,
-    typer.Option("--data", metavar="FILE", help="Runs to show: a demonstrations.jsonl."),
+    typer.Option("--data", metavar="FILE", help="Show the runs of this demonstrations.jsonl."),
 ]
 
 
 def studio(
-    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...")] = None,
+    models: Annotated[list[str] | None, typer.Argument(metavar="MODEL")] = None,
     *,
     data: DATA = None,
     port: int = 0,
@@ -33,7 +33,7 @@ def studio(
     """Explore runs and a model in a browser: where the model is wrong, and why.
 
     Without a model, drop a log on the page: the studio learns from it and shows its runs. Without
-    --data, it shows the plans that a dtdr-f model kept. Listens on this machine only.
+    --data, it shows the plans that a dtdr-f model kept. The page is open to this machine only.
 
     Example: dtdr studio model --data demonstrations.jsonl
 

@@ -5,7 +5,7 @@ import pytest
 
 from dtdr import Run, load
 from dtdr.cli import run
-from dtdr.data.demonstration_files import write_demonstrations
+from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.errors import InputError
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
@@ -21,8 +21,7 @@ LEARNED = DEMONSTRATIONS[:40]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("predict") / "demonstrations.jsonl"
-    with path.open("w") as stream:
-        write_demonstrations(stream, LEARNED)
+    save_demonstrations(path, LEARNED)
     return path
 
 

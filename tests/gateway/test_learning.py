@@ -47,11 +47,10 @@ def test_a_run_becomes_a_demonstration_with_references(tmp_path):
     ("outputs", "written"),
     [
         (Outputs.TEXT, {"mail": "[email]", "found": 1}),
-        (Outputs.SHAPE, {"mail": "string(7)", "found": "integer"}),
         (Outputs.NONE, None),
     ],
 )
-def test_outputs_are_written_scrubbed_as_their_shape_or_not_at_all(tmp_path, outputs, written):
+def test_outputs_are_written_scrubbed_or_not_at_all(tmp_path, outputs, written):
     recorder = Recorder(tmp_path / "d.jsonl", stand_in="x", outputs=outputs)
     output = {"mail": "ann@corp.example", "found": 1}
     recorder.record([], [call("find_user", at=1, output=output)])

@@ -15,7 +15,7 @@ from dtdr.data import engines
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.cut_options import Failed, Order, Outputs, Turns
+from dtdr.logs.cut_options import Failed, Outputs, Turns
 from dtdr.logs.injected import INJECTED_TAGS
 from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.streams import file_size
@@ -33,7 +33,6 @@ MEGABYTE = 1_000_000
 class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What ``--set`` takes: choices that few imports need."""
 
-    order: Order = Order.MESSAGES
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
     leave_out: str = ",".join(INJECTED_TAGS)
     nested: bool = True
@@ -60,7 +59,6 @@ class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             empty=self.empty,
             query=self.query,
             references=rules,
-            order=self.order,
             outputs=outputs,
             output_length=self.output_length,
             leave_out=tuple(tag for tag in tags if tag),
@@ -71,7 +69,7 @@ class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def _settings_help() -> str:
     names = ", ".join(field.name for field in msgspec.structs.fields(_Settings))
-    return f"A further choice, such as order=references; repeatable. Keys: {names}."
+    return f"A further choice, such as empty=true; repeatable. Keys: {names}."
 
 
 def import_traces(
@@ -87,7 +85,6 @@ def import_traces(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_settings_help())
     ] = None,
-    resume: bool = False,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     engine: options.ENGINE = engines.PROCESSES,
     skip_bad: options.SKIP_BAD = False,
@@ -109,23 +106,19 @@ def import_traces(
         tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
             the output.
         turns: One demonstration per user message, with the earlier conversation in its "before"
-            (split, whole) or the earlier messages in its query too (context); or one per
-            conversation (whole-query).
-        failed: Keep failed calls, or drop them. mark-run marks runs as failed if a failed call did
-            not succeed later; drop-retried also drops the failed calls that did.
-        outputs: Write outputs of calls, or only their keys, types and sizes, or none.
+            (split) or the earlier messages in its query too (context); or one per conversation
+            (whole-query).
+        failed: mark-run marks a run as failed if a tool failed and did not succeed later.
+        outputs: Write outputs of calls, or none.
         redact: Remove secrets and personal data before writing.
         redact_rules (FILE): More rules, as a JSON or TOML object of regular expressions by name;
             implies --redact.
-        resume: Continue an import that was interrupted.
         workers (N): Parallel readers; a conversation must not span files.
     """
     from dtdr import logs
-    from dtdr.data.demonstration_files import read_demonstrations, save_demonstrations, save_tools
-    from dtdr.data.parquet import SUFFIX
-    from dtdr.data.progress import track
-    from dtdr.logs.many_logs import ImportTask, import_logs
+    from dtdr.data.demonstration_files import save_tools
     from dtdr.logs.redaction_rules import BUILT_IN
+    from dtdr.logs.writing import ImportTask, import_logs
 
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
@@ -142,8 +135,6 @@ def import_traces(
     import_options = _read_settings(settings).options(turns, failed, outputs)
     started = time.perf_counter()
     if workers is not None or engine != engines.PROCESSES:
-        if resume:
-            raise InputError("--resume goes on with one file; leave --workers and --engine out")
         task = ImportTask(
             fmt, import_options, None if redactor is None else redactor.rules, skip_bad
         )
@@ -157,24 +148,7 @@ def import_traces(
         return
     bad = BadRecords() if skip_bad else None
     importer = logs.Importer(fmt, reader, import_options, redactor=redactor, bad=bad)
-    size = sum(map(file_size, paths))
-    lines = output
-    if output.suffix == SUFFIX:
-        # Lines can be resumed after an interruption; a Parquet file has to be written at once.
-        lines = output.with_name(f"{output.name}.jsonl")
-        if output.exists() and not force:
-            raise OutputError(f"{output} exists; pass --force to replace it")
-    steps = logs.import_traces(importer, lines, tools_output=tools_out, force=force, resume=resume)
-    try:
-        for _ in track(steps, "Importing", total=size // MEGABYTE + 1 if size else None):
-            pass
-    except KeyboardInterrupt:
-        if lines.with_name(lines.name + ".checkpoint").exists():
-            note("what was imported so far is kept; go on with the same command and --resume")
-        raise
-    if lines != output:
-        save_demonstrations(output, read_demonstrations(lines), force=force)
-        lines.unlink()
+    logs.import_traces(importer, output, tools_output=tools_out, force=force)
     if tools_out is None:
         tools_out = _save_tools_in(output.parent, importer.tools(), force=force)
     _report(importer.summary(), bad, paths, output, tools_out, started, as_json)
@@ -263,7 +237,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         ("  kept", summary["kept"], f"{summary['calls']:,} calls"),
         ("  nested", summary["nested"], "ran inside a call of another"),
         *(("  dropped", number, reason) for reason, number in summary["dropped"].items()),
-        ("failed calls", summary["failed_calls"], f"{summary['dropped_calls']:,} dropped"),
+        ("failed calls", summary["failed_calls"], "kept, with their status"),
         ("failed runs", summary["failed_runs"], "fit leaves them out"),
         ("references", summary["references"], "to earlier outputs"),
         ("outputs cut", summary["cut_outputs"], "to output_length characters"),

@@ -109,7 +109,7 @@ def _print(costs: list[Cost], runs: int) -> None:
     ]
     rows: list[dict[str, Any]] = [
         {
-            "way": f"{cost.way.name} {cost.way.provider}".strip(),
+            "way": cost.way.name,
             "shown": cost.shown,
             "recall": cost.recall,
             "hit": cost.hit,

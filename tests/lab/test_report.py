@@ -234,7 +234,8 @@ def test_a_suite_of_the_users_own_is_shown_as_a_retrieval_table(tmp_path):
         ("dr", "history = [0, 1]", "history length", ["0", "1"]),
         ("dtdr-l", "parameters = [{batch_size = 1}, {batch_size = 8}]", "batch size", ["1", "8"]),
         ("dtdr-c", "parameters = [{seed = 3}, {seed = 4}]", "seed", ["3", "4"]),
-        ("dtdr-c", "parameters = [{clusters = 2}, {clusters = 5}]", "number of clusters", ["2", "5"]),
+        ("dtdr-c", "parameters = [{clusters = 2}, {clusters = 5}]", "number of clusters",
+         ["2", "5"]),
     ],
 )  # fmt: skip
 def test_a_suite_shows_what_it_varies(tmp_path, retriever, varied, title, columns):

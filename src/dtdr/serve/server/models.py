@@ -21,7 +21,7 @@ from dtdr.net.server_logs import logger
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
-from dtdr.serve.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapshot, computes
+from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -95,7 +95,7 @@ class ServedModel:
     def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         # The queries go with the snapshot, so that no ranking is ever made with an older model.
-        prepare = PreparedQueries(retriever, PREPARED_BYTES)
+        prepare = keep_prepared(retriever)
         return Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
 
     # -- learning on ---------------------------------------------------------------------------

@@ -146,8 +146,6 @@ class Call:
     key: ApiKey | None = None
     path: str = "unmatched"
     parameters: Mapping[str, str] = field(default_factory=dict)
-    sent: Any = None
-    """The body as it was sent, with what its type does not name, where any text is taken."""
     status: int = 0
     started: float = field(default_factory=time.perf_counter)
     log_fields: dict[str, Any] = field(default_factory=dict)

@@ -285,6 +285,10 @@ def test_damage_never_ends_in_a_traceback_or_the_end_of_the_process(tmp_path):
             {"id": ["1"], "query": ["x"], "calls": [[{"id": "1", "tool": "f", "arguments": "{"}]]},
             "row 1: the arguments of call '1' must be JSON text",
         ),
+        (
+            {"id": ["1"], "query": ["x"], "calls": [[]], "offered": ['{"a": 1}']},
+            "row 1: 'offered' must be a JSON list of names",
+        ),
         ({"id": ["1", "1"], "query": ["x"] * 2, "calls": [[]] * 2}, "row 2: the id '1' was used"),
     ],
 )

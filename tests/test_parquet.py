@@ -204,14 +204,17 @@ def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, su
     memory = MemoryFileSystem()
     for path in tmp_path.iterdir():
         memory.pipe(f"/busy{suffix}/{path.name}", path.read_bytes())
-    for name in ("read", "readinto"):
 
-        def break_off(self, size, read=getattr(MemoryFile, name)):
+    def breaking(read):
+        def break_off(self, size):
             if "part-0" in self.path:
                 raise RuntimeError("503 Slow Down")
             return read(self, size)
 
-        monkeypatch.setattr(MemoryFile, name, break_off)
+        return break_off
+
+    for name in ("read", "readinto"):
+        monkeypatch.setattr(MemoryFile, name, breaking(getattr(MemoryFile, name)))
     with pytest.raises(InputError, match=r"part-0\S+: .*503 Slow Down"):
         list(read_demonstrations(f"memory://busy{suffix}"))
     bad = BadRecords()

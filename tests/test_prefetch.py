@@ -128,11 +128,11 @@ def test_references_become_what_earlier_calls_returned():
 def test_a_call_under_way_is_waited_for_and_not_made_again():
     async def work():
         tools = Tools(is_open=False)
-        calls = early(tools, timeout=0.5)
+        calls = early(tools, max_age=0.2)
         calls.start([predicted("find")])
         await settle()
         taking = asyncio.ensure_future(calls.take("find", {}))
-        await asyncio.sleep(0.7)  # past the time-out, which counts for what nobody asked for
+        await asyncio.sleep(0.3)  # past the age, which counts for what nobody asked for
         tools.gate.set()
         assert await taking == (True, "find []")
         assert len(tools.made) == 1
@@ -140,10 +140,10 @@ def test_a_call_under_way_is_waited_for_and_not_made_again():
     run(work)
 
 
-def test_what_nobody_asked_for_is_cancelled_at_the_time_out_and_at_the_next_step():
+def test_what_nobody_asked_for_is_cancelled_when_it_is_old_and_at_the_next_step():
     async def work():
         tools = Tools(is_open=False)
-        calls = early(tools, timeout=0.02)
+        calls = early(tools, max_age=0.02)
         calls.start([predicted("find")])
         while not tools.cancelled:
             await asyncio.sleep(0.01)
@@ -352,7 +352,7 @@ def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_st
         ({"min_probability": 0}, "must be above 0"),
         ({"min_probability": 1.1}, "at most 1"),
         ({"budget": 0}, "budget"),
-        ({"timeout": 0}, "timeout and max_age"),
+        ({"max_age": 0}, "max_age"),
     ],
 )
 def test_bounds_out_of_range_are_one_sentence(options, said):

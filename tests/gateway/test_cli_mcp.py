@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -79,10 +78,9 @@ async def test_servers_are_named_in_every_way_at_once(folder, tmp_path):
     config = tmp_path / "servers.json"
     program, *arguments = command(prefix="c_", tools=1)
     config.write_text(json.dumps({"mcpServers": {"c": {"command": program, "args": arguments}}}))
-    named = shlex.join(command(prefix="b_", tools=1))
-    words = ["--config", config, "--upstream", f"b={named}", "--", *command(prefix="a_", tools=1)]
+    words = ["--config", config, "--", *command(prefix="a_", tools=1)]
     async with Client(gateway(folder, *words, "--", *command(prefix="d_", tools=1))) as client:
-        assert await names(client) == ["c_tool_0", "b_tool_0", "a_tool_0", "d_tool_0"]
+        assert await names(client) == ["c_tool_0", "a_tool_0", "d_tool_0"]
 
 
 async def test_what_is_learned_is_in_the_file_when_the_client_is_gone(folder, served, tmp_path):
@@ -169,7 +167,6 @@ async def test_a_message_of_a_megabyte_passes_through(folder, tmp_path):
     ("arguments", "says"),
     [
         ([], "name at least one upstream"),
-        (["--upstream", "x"], "NAME="),
         (["--http", "none", "--", "x"], "--http"),
         (["--http", "0.0.0.0:8000", "--", "x"], "DTDR_MCP_KEY"),
         (["--sticky", "very", "--", "x"], "sticky"),

@@ -259,7 +259,7 @@ class _EndlessHandler(BaseHTTPRequestHandler):
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.connection.LARGEST_ANSWER", 500_000)
+    monkeypatch.setattr("dtdr.agents.gateway.transport.LARGEST_ANSWER", 500_000)
     with ThreadingHTTPServer(("127.0.0.1", 0), _EndlessHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -389,7 +389,7 @@ async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus
         counted = dict(gateway.tokens)
         lines = (await prometheus.get("/metrics")).text.splitlines()
         assert "# TYPE process_cpu_seconds_total counter" in lines
-        assert (await prometheus.post("/metrics")).status_code == 404
+        assert (await prometheus.post("/metrics")).status_code == 405
         every = [gateway.catalog.get(name) for name in gateway.catalog.names()]
     definitions = {tool.name: count_tokens(tool.definition) for tool in every if tool is not None}
     assert len(shown) < len(definitions)

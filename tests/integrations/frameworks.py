@@ -89,8 +89,11 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
     from langchain.agents import create_agent
     from langchain_core.messages import HumanMessage
 
-    from dtdr.agents.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
-    from dtdr.agents.langchain_core import transcript
+    from dtdr.agents.langchain import (
+        GuardedToolMaskMiddleware,
+        ToolMaskMiddleware,
+        transcript,
+    )
 
     kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
     agent = create_agent(

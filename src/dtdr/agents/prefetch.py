@@ -122,8 +122,7 @@ class AsyncPrefetch:
 
     async def _predict(self) -> None:
         try:
-            count = 2 * self._early.bounds.concurrency
-            calls = await asyncio.to_thread(self.session.next_calls, count)
+            calls = await asyncio.to_thread(self.session.next_calls, self._early.candidates)
             self._early.start(calls, self.session.run.calls)
         except Exception as error:  # noqa: BLE001  # an agent must never be stopped by this
             logger.warning("nothing is called early: %s: %s", type(error).__name__, error)

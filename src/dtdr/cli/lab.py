@@ -164,12 +164,12 @@ def run(
     if dry:
         seconds = summary.expected_seconds
         if as_json:
-            counts = {"runs": summary.cells, "cached": summary.cached}
+            counts = {"runs": summary.runs, "cached": summary.cached}
             print_json({**counts, "expected_seconds": round(seconds)})
         else:
             console().print(
-                f"{summary.cells:,} runs, {summary.cached:,} kept already; the other "
-                f"{summary.cells - summary.cached:,} take about {_format_duration(seconds)}"
+                f"{summary.runs:,} runs, {summary.cached:,} kept already; the other "
+                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
             )
         return
     page, results = build_report(store, lab, times=times)
@@ -180,7 +180,7 @@ def run(
             {
                 "lab": summary.lab,
                 "suites": summary.suites,
-                "runs": summary.cells,
+                "runs": summary.runs,
                 "cached": summary.cached,
                 "computed": summary.computed,
                 "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
@@ -264,7 +264,7 @@ def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
                     out.print()
                     out.print(table.to_rich(cut=True))
     out.print(
-        f"{summary.cells:,} runs: {summary.cached:,} kept already, {summary.computed:,} computed, "
+        f"{summary.runs:,} runs: {summary.cached:,} kept already, {summary.computed:,} computed, "
         f"{len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
     out.print(f"Report: {paths[0]} and {paths[1]}", markup=False)

@@ -150,7 +150,9 @@ class FactoredModel:
             self,
             encoded=self.encoded.renumber(position, len(tools)),
             blocks=blocks,
-            calibration=replace(self.calibration, tokens=calibration.token_costs(tools)),
+            calibration=replace(
+                self.calibration, tokens=calibration.token_costs(tools), added=~offered
+            ),
             offered=offered,
         )
 

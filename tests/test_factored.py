@@ -18,9 +18,8 @@ from dtdr.rankers.descriptions import name_words
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import SURFACE_FEATURES, QueryText, hash_stem, hash_word, text_stems
@@ -216,8 +215,8 @@ def test_weights_of_words_are_those_of_the_primal_ridge_regression():
     index = {tool.name: at for at, tool in enumerate(TOOLS)} | {END: len(TOOLS)}
     tools = [*TOOLS, Tool(END, "")]
     importance = np.random.default_rng(3).random(len(singles)) + 0.5
-    plans = EncodedPlans.of(singles, index, importance.tolist())
-    featurizer = QueryFeaturizer.fit(EncodedQueries.of([item.query for item in singles]), [])
+    plans = EncodedDemonstrations.of(singles, index, importance.tolist())
+    featurizer = QueryFeaturizer.fit(encode_texts([item.query for item in singles]), [])
     rows, sizes = featurizer.parts
     assert (sizes == 1).all()
     learned = WordWeights.fit(featurizer, plans, tools, np.arange(len(tools)), 0)
@@ -246,8 +245,8 @@ def test_encoded_plans_give_the_acceptable_tools_of_plans():
     ]
     names = sorted({name for item in demonstrations for name in item.plan.tools})
     index = {name: position for position, name in enumerate([*names, END])}
-    encoded = EncodedPlans.of(demonstrations, index)
-    restored = EncodedPlans.restore(encoded.arrays(), len(index))
+    encoded = EncodedDemonstrations.of(demonstrations, index)
+    restored = EncodedDemonstrations.restore(encoded.arrays(), len(index))
     order = np.random.default_rng(0).permutation(len(demonstrations))
     shuffled = encoded.subset(order).subset(np.argsort(order))
     halves = encoded.subset(np.arange(9)).concatenate(encoded.subset(np.arange(9, len(encoded))))
@@ -383,7 +382,7 @@ def test_stems_join_forms_of_a_word():
 
 def test_vectors_of_queries_are_those_of_the_lexical_encoder():
     texts = [item.query for item in TRAIN]
-    featurizer = QueryFeaturizer.fit(EncodedQueries.of(texts * 2), ["play a song"])
+    featurizer = QueryFeaturizer.fit(encode_texts(texts * 2), ["play a song"])
     expected = LexicalEncoder(min_df=2).fit(texts * 2).encode(texts[:20]).toarray()
     rows = featurizer.vectors[:20].toarray()
     assert rows @ rows.T == pytest.approx(expected @ expected.T, abs=1e-5)
@@ -496,7 +495,7 @@ def test_a_rule_on_all_outputs_of_the_last_step_is_learned_whatever_their_order(
 def test_folds_keep_half_of_the_groups_together():
     index = {name: at for at, name in enumerate((*sorted(SKILLS), END))}
     groups = [replace(item, group=f"g{at % 20}") for at, item in enumerate(TRAIN[:120])]
-    encoded = EncodedDemonstrations.of(groups, index, [1.0] * 120, None)
+    encoded = EncodedDemonstrations.of(groups, index)
     fold = encoded.assign_folds(3, 0)
     folds_of = [len(set(fold[encoded.groups == group])) for group in set(encoded.groups.tolist())]
     assert sorted(set(fold.tolist())) == [0, 1, 2]

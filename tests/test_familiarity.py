@@ -12,8 +12,9 @@ from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
 from dtdr.evaluate.statistics import auroc
 from dtdr.predict import create
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold, phrase_hashes
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
 from dtdr.rankers.vectors import unit
@@ -24,11 +25,11 @@ class Familiarity:
     """The score of queries and its threshold, learned from texts."""
 
     def __init__(self, texts, groups=None, encoder=None):
-        queries = EncodedQueries.of(texts, encoder)
+        queries = encode_texts(texts, encoder)
         self.featurizer = QueryFeaturizer.fit(queries, [])
         vectors = None if encoder is None else self.featurizer.further_vectors
         names = groups or [""] * len(texts)
-        self.threshold = fit_threshold(queries.rows["words"], names, encoder, vectors)
+        self.threshold = fit_threshold(queries["words"], names, encoder, vectors)
 
     @classmethod
     def fit(cls, texts, groups=None, encoder=None):

@@ -11,7 +11,7 @@ from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Message
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps, fit_linear
 
@@ -185,19 +185,20 @@ def test_no_text_of_a_run_is_saved(tmp_path):
 
 
 def test_runs_come_back_from_their_arrays():
-    index = {"search": 0, "book": 1, END: 2}
-    runs = EncodedRuns.of(LOG[:6], index)
-    restored = EncodedRuns.restore(
-        runs.arrays(), np.array([len(item.plan.calls) for item in LOG[:6]]), len(index)
-    )
-    for left, right in zip(runs.contexts, restored.contexts, strict=True):
+    names = sorted({tool for item in LOG for tool in item.plan.tools})
+    index = {name: at for at, name in enumerate([*names, END])}
+    runs = EncodedDemonstrations.of(LOG[:6], index)
+    restored = EncodedDemonstrations.restore(runs.arrays(), len(index))
+    for item, left, outcomes in zip(LOG, restored.contexts, restored.outcomes, strict=False):
+        right, reader = read_context(item.query, item.before, index), RunReader(item.before)
         assert (left.turns, left.calls) == (right.turns, right.calls)
         assert (left.words == right.words).all()
         assert (left.weights == right.weights).all()
-    for one, other in zip(runs.outcomes, restored.outcomes, strict=True):
-        assert [(item.status, item.left) for item in one] == [
-            (item.status, item.left) for item in other
-        ]
+        for outcome, call in zip(outcomes, item.plan.calls, strict=True):
+            read = reader.read(call)
+            assert (outcome.status, outcome.left) == (read.status, read.left)
+            assert (outcome.words == read.words).all()
+            assert (outcome.facts == read.facts).all()
 
 
 def show(call_id: str, room: object) -> ToolCall:

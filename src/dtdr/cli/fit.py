@@ -210,7 +210,7 @@ def _read_files(
         bad: given, records that cannot be used are counted there and left out.
 
     Raises:
-        InputError: the data cannot be read, or a half-life counts demonstrations of a sample.
+        InputError: the data cannot be read.
     """
     with engines.open_engine(engine, workers=plan.workers) as opened:
         drawn = draw_from_large(
@@ -227,9 +227,4 @@ def _read_files(
         return load_dataset(
             data=paths, dataset=None, tools=tools, bad=bad, log_format=log_format
         ), None
-    if isinstance(chosen.get_params().get("half_life"), (int, float)):
-        raise InputError(
-            "half_life as a number needs demonstrations in the order of their time, and a sample "
-            "is not; give a time, such as half_life=30d, or --sample 0 to learn from all"
-        )
     return dataset_of(paths, drawn.demonstrations, drawn.tools, tools), drawn

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.dtdr_f import calibration, ranker
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
@@ -117,13 +116,12 @@ class HeldOut:
             halves: shape (plans,): 0 or 1, the half of each.
         """
         every = np.arange(len(encoded))
-        self._may_end_at_once |= bool((encoded.plans.lengths == 0).any())
-        names = replace(encoded, runs=EncodedRuns.empty(encoded.plans.lengths))
+        self._may_end_at_once |= bool((encoded.lengths == 0).any())
         unknown = max(2, len(encoded) // _UNKNOWN_PLANS)
         for kind, step in ((AS_IT_IS, 1), (REWORDED, _REWORDED_EVERY), (UNKNOWN, unknown)):
             self._add(fitted, encoded, every[::step], halves, kind)
-            if kind == AS_IT_IS and not encoded.runs.is_empty:
-                self._add(fitted, names, every[::2], halves, kind)
+            if kind == AS_IT_IS and not encoded.has_names_only:
+                self._add(fitted, encoded.without_runs(), every[::2], halves, kind)
 
     def _add(
         self,
@@ -136,22 +134,22 @@ class HeldOut:
         part = encoded.subset(rows)
         text_rows = self._layout.text_rows
         step, plan, done = None, -1, 0
-        for each in part.plans.steps():
+        for each in part.steps():
             if step is None or each.plan != plan:
                 plan, done = each.plan, 0
-                text = part.queries[plan]
+                text = part.text(plan)
                 if kind:
                     low = _LEAST_SHARE if kind == REWORDED else 1.0
                     share = self._rng.uniform(low, _MOST_SHARE if kind == REWORDED else 1.0)
                     text = text.reworded(self._rng, share)
                 features = fitted.training.featurizer.read(text)
-                step = StepFeatures(fitted, fitted.prepare(features, part.runs.contexts[plan]))
-                start, outcomes = int(part.plans.starts[plan]), part.runs.outcomes[plan]
+                step = StepFeatures(fitted, fitted.prepare(features, part.contexts[plan]))
+                start, outcomes = int(part.starts[plan]), part.outcomes[plan]
             for place in range(done, len(each.history)):
                 step.call(
                     each.history[place],
                     outcomes[place],
-                    is_parallel=bool(part.plans.parallel[start + place]),
+                    is_parallel=bool(part.parallel[start + place]),
                 )
             done = len(each.history)
             table, view = step.write(), step.query.view
@@ -232,7 +230,7 @@ class HeldOut:
         if not right.any():
             return None
         varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
-        scorer = NewToolScorer.fit(rows, right, weights, self._seed, varies)
+        scorer = NewToolScorer.fit(rows, right, weights, varies)
         steps = [
             (step.described, step.new_share)
             for step in self.steps

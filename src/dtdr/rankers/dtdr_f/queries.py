@@ -1,4 +1,4 @@
-"""Queries as numbers: many of them as they are kept, and one as the blocks read it."""
+"""A query as the blocks read it, by a vocabulary learned from the training queries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import (
@@ -24,8 +25,7 @@ from dtdr.rankers.dtdr_f.text import (
 )
 from dtdr.rankers.dtdr_f.vocabulary import Row, Vocabulary
 from dtdr.rankers.nn import Indices, Matrix
-from dtdr.rankers.vectors import dense, unit
-from dtdr.text.encoders.base import Encoder
+from dtdr.rankers.vectors import unit
 
 _FEW_QUERIES = 200
 """Below this number of queries every word of letters counts, those of descriptions too: numbers and
@@ -34,68 +34,6 @@ _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
 """Demonstrations among which the nearest query is looked for."""
-_RAGGED = ("words", "stems", "flags", "shape", "others")
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedQueries:
-    """Many queries: all that is kept of their text.
-
-    Attributes:
-        rows: by the name of an attribute of ``QueryText``, its values of each query.
-        surface: shape (queries, surface features).
-    """
-
-    rows: Mapping[str, Ragged]
-    surface: Matrix
-
-    @classmethod
-    def of(cls, texts: Sequence[str], encoder: Encoder | None = None) -> Self:
-        """Read texts."""
-        read = list(map(QueryText.of, texts))
-        kinds = {"flags": np.uint8}
-        surface = np.stack([item.surface for item in read])
-        if encoder is not None:
-            surface = np.concatenate([surface, dense(encoder.encode(list(texts)))], axis=1)
-        return cls(
-            {
-                name: Ragged.of([getattr(item, name) for item in read], kinds.get(name, np.uint32))
-                for name in _RAGGED
-            },
-            # Rounded as they are saved, so that a loaded model learns alike to the last bit.
-            surface.astype(np.float16).astype(np.float32),
-        )
-
-    def __len__(self) -> int:
-        return len(self.surface)
-
-    def __getitem__(self, row: int) -> QueryText:
-        return QueryText(
-            **{name: part[row] for name, part in self.rows.items()}, surface=self.surface[row]
-        )
-
-    def subset(self, rows: Indices) -> EncodedQueries:
-        """The queries at some positions."""
-        parts = {name: part.subset(rows) for name, part in self.rows.items()}
-        return EncodedQueries(parts, self.surface[rows])
-
-    def concatenate(self, other: EncodedQueries) -> EncodedQueries:
-        """These queries and the others."""
-        parts = {name: part.concatenate(other.rows[name]) for name, part in self.rows.items()}
-        return EncodedQueries(parts, np.concatenate([self.surface, other.surface]))
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        arrays = {"surface": self.surface.astype(np.float16)}
-        for name, part in self.rows.items():
-            arrays.update(part.arrays(name))
-        return arrays
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        rows = {name: Ragged.restore(arrays, name) for name in _RAGGED}
-        return cls(rows, arrays["surface"].astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +69,7 @@ class QueryFeaturizer:
     """Reads queries, with a vocabulary learned from the training queries.
 
     Args:
-        queries: the training queries.
+        queries: the columns of the training queries; see ``encode_texts``.
         words: words and pairs of words.
         shapes: one to three neighbouring words of the query's shape.
         stems: of queries and of the tools' descriptions.
@@ -140,7 +78,7 @@ class QueryFeaturizer:
 
     def __init__(
         self,
-        queries: EncodedQueries,
+        queries: Mapping[str, Ragged],
         words: Vocabulary,
         shapes: Vocabulary,
         stems: Vocabulary,
@@ -148,38 +86,38 @@ class QueryFeaturizer:
     ) -> None:
         self.queries = queries
         self.words, self.shapes, self.stems = words, shapes, stems
-        rows = queries.rows["words"]
+        rows = queries["words"]
         self.phrases = np.union1d(hash_runs(rows.values, rows.starts), phrases)
         self.further = phrases
-        flags = queries.rows["flags"].values
+        flags = queries["flags"].values
         begins = (flags & BEGINS_SENTENCE) > 0
         begins[rows.starts[:-1][rows.sizes > 0]] = True
         first, counts = count_rows(rows.values[begins], rows.owner[begins])
-        self.first = frozenset(first[counts >= max(2, _COMMON * len(queries))].tolist())
+        self.first = frozenset(first[counts >= max(2, _COMMON * len(rows))].tolist())
 
     @classmethod
-    def fit(cls, queries: EncodedQueries, documents: Sequence[str]) -> Self:
+    def fit(cls, queries: Mapping[str, Ragged], documents: Sequence[str]) -> Self:
         """Learn the words of queries, and the stems of descriptions of tools too."""
-        words, stems = queries.rows["words"], queries.rows["stems"]
+        words, stems, flags = (queries[name] for name in ("words", "stems", "flags"))
         # Rare terms only add noise once there are enough queries to see the others.
-        rare = 3 if len(queries) >= 500 else 2
-        described = EncodedQueries.of([*documents, ""]).rows
+        rare = 3 if len(words) >= 500 else 2
         further = None
-        if len(queries) < _FEW_QUERIES:
+        if len(words) < _FEW_QUERIES:
+            described = encode_texts([*documents, ""])
             further = np.concatenate([
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
-                for rows in (queries.rows, described)
+                for rows in (queries, described)
             ])  # fmt: skip
         texts = Ragged.of([text_stems(text) for text in documents], np.uint32)
-        letters = (queries.rows["flags"].values & IS_LETTERS) > 0
+        letters = (flags.values & IS_LETTERS) > 0
         return cls(
             queries,
-            Vocabulary.fit(*_phrases(words, 2), len(queries), rare, further),
-            Vocabulary.fit(*_phrases(queries.rows["shape"], 3), len(queries), rare),
+            Vocabulary.fit(*_phrases(words, 2), len(words), rare, further),
+            Vocabulary.fit(*_phrases(queries["shape"], 3), len(words), rare),
             Vocabulary.fit(
                 np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
                 np.concatenate([texts.values, stems.values[letters]]),
-                len(texts) + len(queries),
+                len(texts) + len(words),
                 1,
             ),
             np.empty(0, np.uint32),
@@ -232,27 +170,27 @@ class QueryFeaturizer:
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_phrases(self.queries.rows["words"], 2), len(self.queries))
+        return self.words.encode(*_phrases(self.queries["words"], 2), len(self.queries["words"]))
 
     @cached_property
     def shape_vectors(self) -> csr_array:
         """Shape (training queries, words + shapes): their vectors."""
-        shapes = _phrases(self.queries.rows["shape"], 3)
-        shape_rows = self.shapes.encode(*shapes, len(self.queries))
+        shapes = self.queries["shape"]
+        shape_rows = self.shapes.encode(*_phrases(shapes, 3), len(shapes))
         return csr_array(hstack([self.vectors, shape_rows], format="csr", dtype=np.float32))
 
     @cached_property
     def further_vectors(self) -> Matrix:
         """Shape (training queries, n): what a further encoder gave of them, of length 1."""
-        return unit(self.queries.surface[:, SURFACE_FEATURES:])
+        return unit(surface_of(self.queries)[:, SURFACE_FEATURES:])
 
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""
         parts: list[Indices] = []
         sizes = []
-        for number in range(len(self.queries)):
-            text = self.queries[number]
+        for number in range(len(self.queries["words"])):
+            text = text_of(self.queries, number)
             words = text.words
             terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
             own = part_terms(terms, text.parts(self.first))
@@ -267,12 +205,11 @@ class QueryFeaturizer:
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_phrases(EncodedQueries.of(texts).rows["words"], 2), len(texts))
+        return self.words.encode(*_phrases(encode_texts(texts)["words"], 2), len(texts))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {
-            **{f"queries.{name}": array for name, array in self.queries.arrays().items()},
             **self.words.arrays("words"),
             **self.shapes.arrays("shapes"),
             **self.stems.arrays("stems"),
@@ -280,17 +217,12 @@ class QueryFeaturizer:
         }
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        queries = {
-            name.removeprefix("queries."): array
-            for name, array in arrays.items()
-            if name.startswith("queries.")
-        }
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], queries: Mapping[str, Ragged]) -> Self:
+        """Rebuild from the output of ``arrays``, and the training queries."""
         words, shapes, stems = (
             Vocabulary.restore(arrays, name) for name in ("words", "shapes", "stems")
         )
-        return cls(EncodedQueries.restore(queries), words, shapes, stems, arrays["phrases"])
+        return cls(queries, words, shapes, stems, arrays["phrases"])
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:

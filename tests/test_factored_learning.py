@@ -52,7 +52,7 @@ def one_call(name, query, tool):
 
 @pytest.fixture(scope="module")
 def fitted_half():
-    return create("dtdr-f", width=64).fit(HALF, TOOLS)
+    return create("dtdr-f").fit(HALF, TOOLS)
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def without_taxi():
 
 
 def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp_path):
-    updated = create("dtdr-f", width=16).fit(FEW, TOOLS)
+    updated = create("dtdr-f").fit(FEW, TOOLS)
     updated.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     assert restored.can_update
-    fitted = create("dtdr-f", width=16).fit(BOTH, TOOLS)
+    fitted = create("dtdr-f").fit(BOTH, TOOLS)
     for retriever in (updated, restored):
         assert retriever.update(MORE) == len(MORE)
         assert same(probabilities(fitted), probabilities(retriever))
@@ -84,7 +84,7 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
 
 
 def test_a_word_that_no_query_had_counts_after_an_update():
-    few = create("dtdr-f", width=16).fit(FEW, TOOLS)
+    few = create("dtdr-f").fit(FEW, TOOLS)
     query = "Zwirbel the flumph tomorrow 4711"
     before = few.rank(query)
     few.update([one_call(str(n), f"Please zwirbel the flumph {n}", "book_taxi") for n in range(3)])
@@ -97,7 +97,7 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
-        ranking = create("dtdr-f", width=16).fit(log, offered).rank("do thing number 99")
+        ranking = create("dtdr-f").fit(log, offered).rank("do thing number 99")
         mass.append(sum(chance for tool, chance in ranking if tool.startswith("spare")))
     # 20 of the 60 calls are to tools that are called once; and none.
     assert mass[0] > mass[1]
@@ -170,7 +170,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     """
     least = int(os.environ.get("DTDR_TEST_RANKINGS", "30000"))
     spare = Tool("zz_spare", "Nothing that anybody asks for")
-    retriever = create("dtdr-f", width=16).fit(FEW, [*TOOLS, spare])
+    retriever = create("dtdr-f").fit(FEW, [*TOOLS, spare])
     item = TEST[0]
     counts = [0] * 7
     done = Event()
@@ -245,7 +245,7 @@ def test_weights_out_of_range_are_input_errors(options):
 
 def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(without_taxi):
     kept, tools = without_taxi
-    retriever = create("dtdr-f", width=64).fit(kept, tools)
+    retriever = create("dtdr-f").fit(kept, tools)
     steps = [
         (item.query, step.history)
         for item in TEST
@@ -339,7 +339,7 @@ def test_many_tools_with_one_demonstration_each_are_all_ranked():
         )
         for number in range(count)
     ]
-    retriever = create("dtdr-f", width=16).fit(log)
+    retriever = create("dtdr-f").fit(log)
     ranking = retriever.rank("use machine m7 now", ["nobody", "t7", "t9"])
     assert len(ranking) == count + 1
     assert ranking.probabilities.sum() == pytest.approx(1)

@@ -183,7 +183,7 @@ class ByTopic(Encoder):
 
 def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration():
     data = datasets.load(datasets.BUNDLED).demonstrations[:60]
-    retriever = create("dtdr-f", width=4, folds=2, encoder=ByTopic())
+    retriever = create("dtdr-f", encoder=ByTopic())
     retriever.fit(data)
     by_words = Familiarity.fit([item.query for item in data])
     for query in ("write to Ann", "square root"):
@@ -197,8 +197,8 @@ def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration
 def test_with_an_encoder_what_means_the_same_is_familiar():
     texts = requests(100, 0)
     items = [(text, ["mail"]) for text in texts]
-    by_words = create("dtdr-f", width=4).fit(items)
-    by_meaning = create("dtdr-f", width=4, encoder=ByTopic()).fit(items)
+    by_words = create("dtdr-f").fit(items)
+    by_meaning = create("dtdr-f", encoder=ByTopic()).fit(items)
     other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
     assert not by_words.rank(other).is_familiar
     assert by_meaning.rank(other).is_familiar
@@ -206,7 +206,7 @@ def test_with_an_encoder_what_means_the_same_is_familiar():
 
 
 def test_phrases_that_were_counted_are_familiar_too():
-    model = create("dtdr-f", width=4).fit([(text, ["mail"]) for text in requests(40, 0)])
+    model = create("dtdr-f").fit([(text, ["mail"]) for text in requests(40, 0)])
     query = "dim the lights of the kitchen at nine"
     assert not model.rank(query).is_familiar
     model.record_counts(model.training_, np.unique(phrase_hashes(query)))

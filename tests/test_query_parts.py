@@ -50,7 +50,7 @@ def demonstrations(count, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted() -> Any:
-    return create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
+    return create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
 
 
 def texts(query, first=()):
@@ -157,7 +157,7 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
         Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))
         for number, name in enumerate(NAMES)
     ]
-    model = create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
+    model = create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
     model.update(new)
     model.rename_tool("feed", "feed_animals")
     model.save(tmp_path / "model")

@@ -34,7 +34,7 @@ from dtdr.rankers.vectors import dense
 from dtdr.text.encoders.base import Encoder
 
 _TEXT = {
-    **dict.fromkeys(("words", "stems", "shape", "others"), np.uint32),
+    **dict.fromkeys(("words", "stems", "others"), np.uint32),
     "flags": np.uint8,
     # Rounded as it is saved, so that a loaded model learns alike to the last bit.
     "surface": np.float16,

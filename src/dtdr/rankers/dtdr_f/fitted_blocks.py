@@ -100,7 +100,6 @@ class FittedBlocks:
         tools: Sequence[Tool],
         encoded: EncodedDemonstrations,
         *,
-        width: int,
         reference: float,
         seed: int,
         seen: Indices | None = None,
@@ -111,7 +110,6 @@ class FittedBlocks:
         Args:
             tools: the vocabulary.
             encoded: the demonstrations.
-            width: see ``DTDRFactored``.
             reference: see ``TrainingSet``.
             seed: see ``DTDRFactored``.
             seen: the tools that networks have outputs for; None: those that plans call.
@@ -126,7 +124,6 @@ class FittedBlocks:
             seen,
             WordWeights.fit(featurizer, encoded, tools, seen, seed),
             reference,
-            width,
             seed,
         )
         blocks = []

@@ -11,7 +11,6 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.rankers.base import HeldOutFold
-from dtdr.rankers.dtdr_f import calibration
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
@@ -19,12 +18,16 @@ from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
 from dtdr.rankers.dtdr_f.held_out import HeldOut
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
+from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
 
 _NEW_TOOLS = 0.01
 """Probability of a tool that no plan calls, from which networks have outputs for all tools: .23
 with 20 plans of T-Eval, .008 with 100. Among 20, validation MRR of the steps that want such a tool
 is .47, and .37 with outputs for the others alone."""
+
+_FOLDS = 3
+"""Parts of the demonstrations that are held out in turn."""
 
 FittedFold = dict[int, FactoredModel]
 """By the position of a demonstration, a model whose blocks and ranker have not seen it."""
@@ -39,8 +42,6 @@ class FactoredFit:
     """
 
     tools: tuple[Tool, ...]
-    width: int
-    folds: int
     encoder: Encoder | None
     seed: int
 
@@ -50,7 +51,7 @@ class FactoredFit:
         Returns:
             The model, and models of parts of the demonstrations.
         """
-        fold = encoded.assign_folds(self.folds, self.seed)
+        fold = encoded.assign_folds(_FOLDS, self.seed)
         halves, everything = encoded.halves, np.arange(len(encoded))
         inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
         rest = [np.setdiff1d(everything, part) for part in inside]
@@ -69,7 +70,6 @@ class FactoredFit:
                 return FittedBlocks.fit(
                     self.tools,
                     part,
-                    width=self.width,
                     reference=reference,
                     seed=self.seed,
                     seen=seen,
@@ -97,7 +97,7 @@ class FactoredFit:
             learned.new_tools,
             replace(
                 learned.calibration,
-                tokens=calibration.token_costs(self.tools),
+                tokens=token_costs(self.tools),
                 familiarity_threshold=threshold,
             ),
             self.encoder,

@@ -15,7 +15,7 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.dtdr_f import calibration, ranker
+from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
@@ -25,6 +25,7 @@ from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import token_costs
 from dtdr.rankers.vectors import dense, rule_out_end, unit
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
@@ -150,7 +151,7 @@ class FactoredModel:
         return replace(
             self,
             blocks=blocks,
-            calibration=replace(self.calibration, tokens=calibration.token_costs(tools)),
+            calibration=replace(self.calibration, tokens=token_costs(tools)),
             offered=offered,
         )
 
@@ -169,7 +170,7 @@ class FactoredModel:
             **self.blocks.arrays(),
             **({} if self.ranker is None else self.ranker.arrays()),
             **({} if self.new_tools is None else self.new_tools.arrays()),
-            **calibration.arrays(self.calibration),
+            **self.calibration.arrays(),
             "offered": self.offered.astype(np.uint8),
         }
 
@@ -195,7 +196,7 @@ class FactoredModel:
             blocks,
             CandidateRanker.restore(arrays, len(layout.names)),
             NewToolScorer.restore(arrays, len(layout.text_rows) - 1),
-            calibration.restore(arrays, tools),
+            Calibration.restore(arrays, token_costs(tools)),
             encoder,
             arrays["offered"].astype(np.bool_),
         )

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
@@ -45,7 +45,6 @@ class QueryFeatures:
         terms: columns of its words and then of the pairs of neighbours, -1 where unknown.
         stems: columns of the stems of its words, -1 where unknown.
         words: the vector of words and pairs of words.
-        vector: the vectors of words and shapes, side by side.
         parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
@@ -57,7 +56,6 @@ class QueryFeatures:
     terms: Indices
     stems: Indices
     words: Row
-    vector: Row
     parts: list[int]
     known: float
     familiar: float
@@ -71,7 +69,6 @@ class QueryFeaturizer:
     Args:
         queries: the columns of the training queries; see ``encode_texts``.
         words: words and pairs of words.
-        shapes: one to three neighbouring words of the query's shape.
         stems: of queries and of the tools' descriptions.
         phrases: shape (n,), sorted: hashes of pairs and triples of words of further queries.
     """
@@ -80,12 +77,11 @@ class QueryFeaturizer:
         self,
         queries: Mapping[str, Ragged],
         words: Vocabulary,
-        shapes: Vocabulary,
         stems: Vocabulary,
         phrases: Hashes,
     ) -> None:
         self.queries = queries
-        self.words, self.shapes, self.stems = words, shapes, stems
+        self.words, self.stems = words, stems
         rows = queries["words"]
         self.phrases = np.union1d(hash_runs(rows.values, rows.starts), phrases)
         self.further = phrases
@@ -112,8 +108,7 @@ class QueryFeaturizer:
         letters = (flags.values & IS_LETTERS) > 0
         return cls(
             queries,
-            Vocabulary.fit(*_phrases(words, 2), len(words), rare, further),
-            Vocabulary.fit(*_phrases(queries["shape"], 3), len(words), rare),
+            Vocabulary.fit(*_phrases(words), len(words), rare, further),
             Vocabulary.fit(
                 np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
                 np.concatenate([texts.values, stems.values[letters]]),
@@ -125,30 +120,24 @@ class QueryFeaturizer:
 
     def with_phrases(self, phrases: Hashes) -> QueryFeaturizer:
         """With pairs and triples of words of further queries, by which queries are familiar."""
-        return QueryFeaturizer(self.queries, self.words, self.shapes, self.stems, phrases)
+        return QueryFeaturizer(self.queries, self.words, self.stems, phrases)
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
         """With the stems of other descriptions too."""
         stems = self.stems.extend(np.concatenate([text_stems(text) for text in ("", *documents)]))
-        return QueryFeaturizer(self.queries, self.words, self.shapes, stems, self.further)
+        return QueryFeaturizer(self.queries, self.words, stems, self.further)
 
     def read(self, text: QueryText) -> QueryFeatures:
         """One query."""
         words, count = text.words, len(text.words)
         terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
         row = self.words.row(terms)
-        shape = Ragged(text.shape, np.array([0, len(text.shape)]))
-        columns, values = self.shapes.row(self.shapes.columns(_phrases(shape, 3)[1]))
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
             text,
             terms,
             stems,
             row,
-            (
-                np.concatenate([row[0], columns + self.words.dimension]),
-                np.concatenate([row[1], values]),
-            ),
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             known_share(self.phrases, words),
@@ -170,14 +159,7 @@ class QueryFeaturizer:
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_phrases(self.queries["words"], 2), len(self.queries["words"]))
-
-    @cached_property
-    def shape_vectors(self) -> csr_array:
-        """Shape (training queries, words + shapes): their vectors."""
-        shapes = self.queries["shape"]
-        shape_rows = self.shapes.encode(*_phrases(shapes, 3), len(shapes))
-        return csr_array(hstack([self.vectors, shape_rows], format="csr", dtype=np.float32))
+        return self.words.encode(*_phrases(self.queries["words"]), len(self.queries["words"]))
 
     @cached_property
     def further_vectors(self) -> Matrix:
@@ -205,13 +187,12 @@ class QueryFeaturizer:
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_phrases(encode_texts(texts)["words"], 2), len(texts))
+        return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {
             **self.words.arrays("words"),
-            **self.shapes.arrays("shapes"),
             **self.stems.arrays("stems"),
             "phrases": self.further,
         }
@@ -219,10 +200,8 @@ class QueryFeaturizer:
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], queries: Mapping[str, Ragged]) -> Self:
         """Rebuild from the output of ``arrays``, and the training queries."""
-        words, shapes, stems = (
-            Vocabulary.restore(arrays, name) for name in ("words", "shapes", "stems")
-        )
-        return cls(queries, words, shapes, stems, arrays["phrases"])
+        words, stems = (Vocabulary.restore(arrays, name) for name in ("words", "stems"))
+        return cls(queries, words, stems, arrays["phrases"])
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
@@ -241,13 +220,9 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
     return parts
 
 
-def _phrases(rows: Ragged, longest: int) -> tuple[Indices, Hashes]:
-    """Words and runs of up to this many neighbouring words of many texts, and the text of each."""
-    owner, runs = rows.owner, rows.values
-    found = [(owner, runs)]
-    for length in range(1, longest):
-        runs = combine(runs[:-1], rows.values[length:])
-        same = owner[:-length] == owner[length:]
-        found.append((owner[:-length][same], runs[same]))
-    owners, values = zip(*found, strict=True)
-    return np.concatenate(owners), np.concatenate(values)
+def _phrases(rows: Ragged) -> tuple[Indices, Hashes]:
+    """Words and pairs of neighbouring words of many texts, and the text of each."""
+    owner, words = rows.owner, rows.values
+    alike = owner[:-1] == owner[1:]
+    pairs = combine(words[:-1], words[1:])[alike]
+    return np.concatenate([owner, owner[:-1][alike]]), np.concatenate([words, pairs])

@@ -14,7 +14,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import InputError, ModelError, check_at_least
+from dtdr.errors import InputError, ModelError
 from dtdr.rankers.base import Arrays, HeldOutFold, History, StepState
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.demonstrations import REMOVED, EncodedDemonstrations
@@ -39,9 +39,6 @@ class DTDRFactored(NameRanker):
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
-        width: hidden units of the next-tool network; 192 changed validation MRR by less than .002
-            on TinyAgent, T-Eval and UltraTool.
-        folds: parts of the demonstrations that are held out in turn; fewer than 20 take two.
         failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
         encoder: a further encoder whose vectors are read in addition to words, such as
             ``"minilm"``; words and pairs of words are always used.
@@ -62,18 +59,12 @@ class DTDRFactored(NameRanker):
     def __init__(
         self,
         *,
-        width: int = 128,
-        folds: int = 3,
         failure_weight: float = 0.0,
         encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
-        check_at_least(1, width=width)
-        check_at_least(2, folds=folds)
         if not 0 <= failure_weight <= 1:
             raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
-        self.width = width
-        self.folds = folds
         self.failure_weight = failure_weight
         chosen = self._choose_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
@@ -97,7 +88,7 @@ class DTDRFactored(NameRanker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            fit = FactoredFit(self.tools_, self.width, self.folds, self.encoder, self.seed)
+            fit = FactoredFit(self.tools_, self.encoder, self.seed)
             model, self._folds = fit.learn(encoded)
         self._install(model)
 

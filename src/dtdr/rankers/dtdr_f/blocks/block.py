@@ -41,8 +41,7 @@ class TrainingSet:
         asked: what words ask for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
-        width: hidden units of networks; only what learns needs it.
-        seed: of random numbers; likewise.
+        seed: of random numbers; only what learns needs it.
     """
 
     tools: ToolTexts
@@ -51,7 +50,6 @@ class TrainingSet:
     seen: Indices
     asked: WordWeights
     reference: float
-    width: int = 0
     seed: int = 0
 
     @cached_property

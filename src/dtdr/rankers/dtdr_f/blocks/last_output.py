@@ -149,7 +149,7 @@ class LastOutput(Block):
         if data.has_names_only:
             return none
         rows, wanted, owner = [], [], []
-        vectors, parallel = training.featurizer.shape_vectors, data.parallel
+        vectors, parallel = training.featurizer.vectors, data.parallel
         for step in data.steps():
             if step.history:
                 calls = [none.slots[tool] for tool in step.history]
@@ -257,7 +257,7 @@ class _LastOutputState:
         if self._calls:
             entries = _later_entries(self._calls, self._last_step)
         else:
-            entries = _first_entries(query.features.vector, query.context, block.slots)
+            entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
         values = block.read(entries)[query.view.slots]
         if query.view.seen is None:

@@ -48,13 +48,13 @@ _RATE, _DECAY, _DROPPED = 0.02, 0.1, 0.3
 
 
 class NextTool(Block):
-    """A softmax regression on words and shape of the query, and on the calls.
+    """A softmax regression on words and surface of the query, and on the calls.
 
     A hidden layer of 128 units between them was worth .004 MRR on TinyAgent, but lost .003 on
     T-Eval and .013 on TRAJECT by sequence.
 
     Args:
-        query: shape (query features, seen): weights of words, shapes and surface features.
+        query: shape (query features, seen): weights of words, pairs of words and surface features.
         history: shape (history features, seen): see ``_history_features``.
         training: what they were learned from.
     """
@@ -88,7 +88,7 @@ class NextTool(Block):
             wanted.append([slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
         surface = csr_array(surface_of(data.columns))
-        queries = hstack([training.featurizer.shape_vectors, surface], format="csr")
+        queries = hstack([training.featurizer.vectors, surface], format="csr")
         plans = len(data)
         epochs = _FEW_EPOCHS if plans <= _FEW_PLANS else _EPOCHS
         if plans > _FULL_EPOCHS:
@@ -112,7 +112,7 @@ class NextTool(Block):
 
     def _read(self, query: QueryFeatures) -> Matrix:
         """What a query adds to the logits; shape (seen,)."""
-        columns, values = query.vector
+        columns, values = query.words
         surface = query.text.surface
         logits: Matrix = values @ self.query[columns]
         logits += surface @ self.query[-len(surface) :]

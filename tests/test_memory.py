@@ -85,7 +85,7 @@ def test_a_fit_stays_within_its_memory(tmp_path):
     save_tools(tmp_path / "tools.json", tools(60))
     command = [sys.executable, "-m", "dtdr", "fit", str(tmp_path / "d.parquet"), "--no-plans"]
     command += ["--no-arguments"]
-    command += ["-o", str(tmp_path / "m"), "--set", "width=8", "--set", "memory=1GB"]
+    command += ["-o", str(tmp_path / "m"), "--set", "memory=1GB"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = 0
     try:

@@ -81,8 +81,8 @@ def test_a_folder_and_a_file_fit_the_same_model(tmp_path, capsys):
 def test_convert_goes_both_ways(tmp_path, capsys):
     first, second, third = (str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c.jsonl"))
     save_demonstrations(first, SOME)
-    assert run(["data", "convert", first, "-o", second]) == 0
-    assert run(["data", "convert", second, "-o", third]) == 0
+    assert run(["data", "convert", "jsonl", first, "-o", second]) == 0
+    assert run(["data", "convert", "parquet", second, "-o", third]) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_object_storage_is_read_through_fsspec(tmp_path):
     ],
 )
 def test_storage_that_does_not_answer_is_one_sentence(url, said, capsys):
-    assert run(["data", "stats", url]) == 2
+    assert run(["data", "stats", "--data", url]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert is_one_sentence(error)
@@ -196,15 +196,6 @@ def test_storage_over_http_gives_all_or_an_error(storage, name):
             list(read_demonstrations(f"{storage}/{how}/{name}"))
 
 
-def breaking_off(read):
-    def break_off(file, size):
-        if "part-0" in file.path:
-            raise RuntimeError("503 Slow Down")
-        return read(file, size)
-
-    return break_off
-
-
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, suffix):
     from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -213,8 +204,17 @@ def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, su
     memory = MemoryFileSystem()
     for path in tmp_path.iterdir():
         memory.pipe(f"/busy{suffix}/{path.name}", path.read_bytes())
+
+    def breaking(read):
+        def break_off(self, size):
+            if "part-0" in self.path:
+                raise RuntimeError("503 Slow Down")
+            return read(self, size)
+
+        return break_off
+
     for name in ("read", "readinto"):
-        monkeypatch.setattr(MemoryFile, name, breaking_off(getattr(MemoryFile, name)))
+        monkeypatch.setattr(MemoryFile, name, breaking(getattr(MemoryFile, name)))
     with pytest.raises(InputError, match=r"part-0\S+: .*503 Slow Down"):
         list(read_demonstrations(f"memory://busy{suffix}"))
     bad = BadRecords()
@@ -287,6 +287,10 @@ def test_damage_never_ends_in_a_traceback_or_the_end_of_the_process(tmp_path):
         (
             {"id": ["1"], "query": ["x"], "calls": [[{"id": "1", "tool": "f", "arguments": "{"}]]},
             "row 1: the arguments of call '1' must be JSON text",
+        ),
+        (
+            {"id": ["1"], "query": ["x"], "calls": [[]], "offered": ['{"a": 1}']},
+            "row 1: 'offered' must be a JSON list of names",
         ),
         ({"id": ["1", "1"], "query": ["x"] * 2, "calls": [[]] * 2}, "row 2: the id '1' was used"),
     ],

@@ -102,7 +102,7 @@ def _print(costs: Sequence[Cost], runs: int) -> None:
         ("Way to show tools", "Tools", "Recall", "Any", "Searches", "Tokens", "Cold", "Warm"),
         [
             (
-                f"{cost.way.name} {cost.way.provider}".strip(),
+                cost.way.name,
                 f"{cost.shown:.1f}",
                 float(cost.recall),
                 float(cost.hit),

@@ -170,17 +170,12 @@ def _draw(
     """A sample of the demonstrations, and counts of all; None if there are no more than ``size``.
 
     Raises:
-        InputError: the data cannot be read, or a half-life counts demonstrations of a sample.
+        InputError: the data cannot be read.
     """
     counted = None if bad is None else BadRecords()
     sample = draw_sample(paths, size, failures=bool(model.failure_weight), bad=counted, **how)
     if sample.counts.total <= size:
         return None
-    if isinstance(model.get_params().get("half_life"), (int, float)):
-        raise InputError(
-            "half_life as a number needs demonstrations in the order of their time, and a sample "
-            "is not; give a time, such as half_life=30d, or --sample 0 to learn from all"
-        )
     if bad is not None and counted is not None:
         bad.update(counted)
     return sample

@@ -79,9 +79,7 @@ def plan_memory(
         lowest = (_BASE + 1_000 * _LEARNED) // 10**6
         raise InputError(f"memory must be {lowest:,}MB or more to learn anything")
     if sample == 0:
-        raise InputError(
-            "--sample 0 learns from all, however many; leave it or memory out"
-        )
+        raise InputError("--sample 0 learns from all, however many; leave it or memory out")
     if sample is not None and sample > most:
         raise InputError(
             f"a sample of {sample:,} takes about {_bytes_for(sample) / 1e9:.1f}GB; give more "

@@ -28,6 +28,7 @@ def leaves():
 
 LEAVES = dict(leaves())
 WITHOUT_JSON = {
+    "demo",
     *("mcp", "serve", "studio", "lab report", "keys create", "keys revoke"),
 }
 """They print no result, or a report, a log or a key alone."""

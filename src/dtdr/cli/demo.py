@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtdr.cli import options
-from dtdr.cli.output import console, print_json, print_table, say
+from dtdr.cli.output import console, print_table, say
 from dtdr.rankers import DEFAULT, NAMES
 
 if TYPE_CHECKING:
@@ -21,14 +20,13 @@ DEMONSTRATIONS = 1_000
 SHOWN_QUERIES = 3
 SHOWN_TOOLS = 3
 
-SHOWN_CALLS = (3, 5)
+SHOWN_CALLS = range(3, 6)
 """Calls of the plans that are shown: enough that the history matters, and short to read."""
 
 
 def demo(
     *,
     retriever: str = DEFAULT,
-    as_json: options.JSON = False,
 ) -> None:
     """Learn, rank and evaluate on bundled synthetic demonstrations, without download.
 
@@ -46,42 +44,25 @@ def demo(
     dataset = replace(bundled, demonstrations=bundled.demonstrations[:DEMONSTRATIONS])
     split = default_split(dataset)
     logs = {retriever: run(shown, dataset, split)}
-    # Drawn without a look at how they are ranked.
-    low, high = SHOWN_CALLS
     held_out = split.testing(dataset.demonstrations)
-    readable = [item for item in held_out if low <= len(item.plan) <= high]
+    # Drawn without a look at how they are ranked.
+    readable = [item for item in held_out if len(item.plan) in SHOWN_CALLS]
     chosen = random.Random(0).sample(readable, min(SHOWN_QUERIES, len(readable)))
-    walks = [(item, list(_walk(shown, item))) for item in chosen]
-    if not as_json:
-        say(f"Which tool does the agent need next?  {dataset.title}", "bold")
-        say(
-            f"{shown.name} learned from {len(split.train):,} synthetic demonstrations of "
-            f"{len(shown.tools_) - 1} tools. Below are {len(walks)} of the {len(split.test):,} "
-            "queries that it never saw, step by step: the tools that it ranks highest and their "
-            "probabilities; ✓ marks what the plan accepts next."
-        )
-        for number, (item, steps) in enumerate(walks, start=1):
-            say(f"\n{number}. {' '.join(item.query.split())}", "bold cyan")
-            _print_walk(steps)
+    say(f"Which tool does the agent need next?  {dataset.title}", "bold")
+    say(
+        f"{shown.name} learned from {len(split.train):,} synthetic demonstrations of "
+        f"{len(shown.tools_) - 1} tools. Below are {len(chosen)} of the {len(split.test):,} "
+        "queries that it never saw, step by step: the tools that it ranks highest and their "
+        "probabilities; ✓ marks what the plan accepts next."
+    )
+    for number, demonstration in enumerate(chosen, start=1):
+        say(f"\n{number}. {' '.join(demonstration.query.split())}", "bold cyan")
+        _print_steps(shown, demonstration)
     for name in NAMES:
         if name not in logs and not options.needs_llm(name):
             logs[name] = run(options.create_retriever(name, {}), dataset, split)
     order = sorted(logs, key=[*NAMES, retriever].index)
     results = [metrics.summary(logs[name]) for name in order]
-    if as_json:
-        print_json(
-            {
-                "dataset": dataset.name,
-                "synthetic": dataset.synthetic,
-                "split": split.name,
-                "retriever": retriever,
-                "queries": [
-                    {"id": item.id, "query": item.query, "steps": steps} for item, steps in walks
-                ],
-                "results": results,
-            }
-        )
-        return
     table = retrieval_table(
         results,
         metrics.DEFAULT,
@@ -92,43 +73,23 @@ def demo(
     )
     console().print("\n", table.to_rich())
     say(
-        "\nNext, on data of your own:\n"
+        "\nNext, on your own data:\n"
         "  dtdr fit demonstrations.jsonl -o model\n"
         '  dtdr rank model "what the user asks for" --history tool_a,tool_b\n'
         "  dtdr evaluate demonstrations.jsonl"
     )
 
 
-def _walk(model: Model, demonstration: Demonstration) -> Iterator[dict[str, Any]]:
-    """Each step of the demonstration's own plan, with the top tools."""
+def _print_steps(model: Model, demonstration: Demonstration) -> None:
+    """Print the top tools at each step of the demonstration's own plan."""
     session = model.session(demonstration.query)
-    for step, called in zip(
-        demonstration.plan.steps(), [*demonstration.plan.tools, None], strict=True
-    ):
-        ranking = session.rank()
-        yield {
-            "called_before": list(step.history),
-            "acceptable": sorted(step.acceptable),
-            "top": [
-                {
-                    "tool": tool,
-                    "probability": round(probability, 4),
-                    "acceptable": tool in step.acceptable,
-                }
-                for tool, probability in ranking.top(SHOWN_TOOLS)
-            ],
-            "called": called,
-        }
-        if called is not None:
-            session.call(called)
-
-
-def _print_walk(steps: Sequence[dict[str, Any]]) -> None:
     rows = []
-    for step in steps:
-        cells = [
-            f"{item['probability']:.3f} {'✓' if item['acceptable'] else ' '} {item['tool']}"
-            for item in step["top"]
-        ]
-        rows.append(((["(start)"] + step["called_before"])[-1], *cells))
+    for step in demonstration.plan.steps():
+        if step.history:
+            session.call(step.history[-1])
+        cells = (
+            f"{probability:.3f} {'✓' if tool in step.acceptable else ' '} {tool}"
+            for tool, probability in session.rank().top(SHOWN_TOOLS)
+        )
+        rows.append((step.history[-1] if step.history else "(start)", *cells))
     print_table(("After", "1st", "2nd", "3rd"), rows)

@@ -165,16 +165,9 @@ def run(
         means = [row for suite in summary.suites for row in method_means(results, suite)]
         print_json(
             {
-                "lab": summary.lab,
-                "suites": summary.suites,
-                "runs": summary.runs,
-                "cached": summary.cached,
-                "computed": summary.computed,
+                **vars(summary),
                 "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
-                "damaged": summary.damaged,
-                "left_out": summary.left_out,
-                "seconds": round(summary.seconds, 1),
-                "report": [str(path) for path in paths],
+                "report": list(map(str, paths)),
                 "results": means,
                 "below": below,
             }

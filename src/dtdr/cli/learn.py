@@ -17,6 +17,19 @@ from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableE
 _PAUSE_SECONDS = 1.0
 """Between two looks at the log."""
 
+_GAUGES = {
+    "waiting_demonstrations": "Read from the log and in no version yet.",
+    "lag_seconds": "Age of the oldest demonstration that waits.",
+    "held_out_demonstrations": "That versions are measured on.",
+    "unusable_demonstrations": "Entries that cannot be learned from.",
+    "mrr": "Of the version that is served, on what is held out.",
+    "published_timestamp_seconds": "When the last version was published.",
+}
+_COUNTERS = {
+    "versions": "Versions, published or refused.",
+    "demonstrations": "Demonstrations, learned or refused.",
+}
+
 
 def learn(
     model: Path,
@@ -164,21 +177,14 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
     except ImportError as error:
         raise MissingExtraError("metrics", "server", "prometheus_client") from error
     registry = CollectorRegistry()
-
-    def gauge(name: str, about: str) -> Any:
-        return Gauge(f"dtdr_learn_{name}", about, registry=registry)
-
-    def counter(name: str, about: str) -> Any:
-        return Counter(f"dtdr_learn_{name}", about, ["outcome"], registry=registry)
-
-    waiting = gauge("waiting_demonstrations", "Read from the log and in no version yet.")
-    lag = gauge("lag_seconds", "Age of the oldest demonstration that waits.")
-    held_out = gauge("held_out_demonstrations", "That versions are measured on.")
-    unusable = gauge("unusable_demonstrations", "Entries that cannot be learned from.")
-    mrr = gauge("mrr", "Of the version that is served, on what is held out.")
-    published = gauge("published_timestamp_seconds", "When the last version was published.")
-    changes = counter("versions", "Versions, published or refused.")
-    learned = counter("demonstrations", "Demonstrations, learned or refused.")
+    gauges = {
+        name: Gauge(f"dtdr_learn_{name}", about, registry=registry)
+        for name, about in _GAUGES.items()
+    }
+    versions, learned = (
+        Counter(f"dtdr_learn_{name}", about, ["outcome"], registry=registry)
+        for name, about in _COUNTERS.items()
+    )
     host, _, port = address.rpartition(":")
     try:
         server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
@@ -189,15 +195,16 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
     note(f"metrics on http://{server.server_name}:{server.server_port}/metrics")
 
     def count(outcome: Any) -> None:
-        waiting.set(outcome.waiting)
-        lag.set(outcome.oldest)
-        held_out.set(outcome.held_out)
-        unusable.set(outcome.unusable)
+        gauges["waiting_demonstrations"].set(outcome.waiting)
+        gauges["lag_seconds"].set(outcome.oldest)
+        gauges["held_out_demonstrations"].set(outcome.held_out)
+        gauges["unusable_demonstrations"].set(outcome.unusable)
         if (change := outcome.change) is not None:
-            changes.labels(change.outcome).inc()
+            is_published = change.outcome == "published"
+            versions.labels(change.outcome).inc()
             learned.labels(change.outcome).inc(change.demonstrations)
-            mrr.set(change.after if change.outcome == "published" else change.before)
-            if change.outcome == "published":
-                published.set_to_current_time()
+            gauges["mrr"].set(change.after if is_published else change.before)
+            if is_published:
+                gauges["published_timestamp_seconds"].set_to_current_time()
 
     return count

@@ -109,30 +109,18 @@ def test_the_llm_is_asked_for_unknown_parameters_alone_and_reads_the_known_ones(
     assert arguments["body"] == "See you there"
     assert arguments["folder"] == "Outbox"
     assert result.steps[1].filled.unknown == ()
-    assert result.steps[1].filled.saved_calls == 0
-    assert result.saved_calls == 1  # of find_user, which has a signature
 
 
-def test_a_sure_call_asks_nothing_and_says_what_that_saved(learned):
+def test_a_sure_call_asks_nothing(learned):
     llm = ScriptedLLM()
-    result = Planner(learned, llm, select="retriever").plan(QUERY)
+    Planner(learned, llm, select="retriever").plan(QUERY)
     assert llm.prompts == []
-    assert result.saved_tokens == 0  # without signatures nothing would have been asked either
-    named = fitted(Mails, arguments=True)
-    result = Planner(named, llm, select="retriever").plan("Look up Rosa")
-    first, second, _ = result.steps
-    prompts = FillingPrompts(named.tools_)
-    whole = prompts.prompt("Look up Rosa", (), whole_calls.TOOLS[0])
-    assert first.filled.saved_tokens == llm.count_tokens(whole.text)
+    result = Planner(fitted(Mails, arguments=True), llm, select="retriever").plan("Look up Rosa")
     # A tool without a signature is asked about for the one value that is not sure.
-    assert second.filled.arguments["to"] == {"$ref": "1", "path": "/mail"}
-    given = tuple(map(Parameter, ("folder", "to", "subject")))
-    whole = prompts.prompt("Look up Rosa", result.plan.calls[:1], Tool("send_mail", "", given))
+    assert result.steps[1].filled.arguments["to"] == {"$ref": "1", "path": "/mail"}
+    assert [step.filled.llm_calls for step in result.steps] == [0, 2, 0]
     asked = llm.prompts[0]
     assert asked.variable.endswith("Its other parameters:\n- subject (any type, required)")
-    saved = llm.count_tokens(whole.text) - llm.count_tokens(asked.text)
-    assert second.filled.saved_tokens == saved > 0
-    assert result.to_dict()["saved"] == {"llm_calls": 1, "prompt_tokens": result.saved_tokens}
 
 
 def test_values_below_the_bound_are_asked_for_and_stand_in_for_bad_answers(learned):

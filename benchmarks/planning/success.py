@@ -147,30 +147,18 @@ def _show(logs: list[tuple[Cell, PlanningLog]], given: argparse.Namespace) -> No
     for cell, log in logs:
         rates = [common.percent(success_rate(log, reading)) for reading in READINGS.values()]
         name = ":".join((cell.icl, cell.retriever, cell.select, cell.fill))
-        rows.append((name, str(len(log.records)), *rates, *_costs(log)))
+        requests = sum(step["llm_calls"] for record in log for step in record["steps"])
+        count = len(log.records)
+        rows.append((name, str(count), *rates, f"{requests / max(1, count):.1f}"))
     asked = "no LLM" if given.llm is None else _model(given)
     title = (
         f"Success rate in % (95 % interval), {given.dataset}, {asked},\n"
         f"{common.mask_text(given)}. Names: functions and what depends on what.\n"
         "Similar: arguments too, free text by similarity. Strict: every argument.\n"
-        "Asked: LLM requests a plan, and saved ones; tokens: saved ones a plan."
+        "Asked: LLM requests per plan."
     )
-    columns = common.columns(
-        ["ICL:retriever:select:fill"], ["Plans", *READINGS, "Asked", "Saved", "Tokens"]
-    )
+    columns = common.columns(["ICL:retriever:select:fill"], ["Plans", *READINGS, "Asked"])
     console().print(Table(columns, rows, title).to_rich())
-
-
-def _costs(log: PlanningLog) -> tuple[str, str, str]:
-    """Requests, saved requests and saved tokens a plan; logs from before have no saved ones."""
-    count = max(1, len(log.records))
-    steps = [step for record in log for step in record["steps"]]
-    saved = [step.get("fill", {}).get("saved", {}) for step in steps]
-    return (
-        f"{sum(step['llm_calls'] for step in steps) / count:.1f}",
-        f"{sum(item.get('llm_calls', 0) for item in saved) / count:.1f}",
-        f"{sum(item.get('prompt_tokens', 0) for item in saved) / count:.0f}",
-    )
 
 
 if __name__ == "__main__":

@@ -123,11 +123,6 @@ def plan(
         end = f"The plan is not complete, values to be written: {unknown}"
     calls, requests = plural(len(result.plan), "call"), plural(asked, "LLM request")
     say(f"{end}; {calls}, {requests}, {seconds:.1f} s")
-    if result.saved_calls or result.saved_tokens:
-        say(
-            f"Learned arguments saved {plural(result.saved_calls, 'LLM request')} and "
-            f"{plural(result.saved_tokens, 'prompt token')}"
-        )
 
 
 _ENDS = {

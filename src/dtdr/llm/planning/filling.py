@@ -14,7 +14,6 @@ from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import (
     FillingPrompts,
     PlanFillingPrompts,
-    Prompt,
     filling_form,
     plan_filling_form,
     read_plan_arguments,
@@ -46,8 +45,6 @@ class FilledParameters:
         prompt_tokens: of all prompts together, as the backend counts them; None where not told.
         unknown: parameters that somebody else has to write.
         sources: where learned values come from, by parameter.
-        saved_calls: LLM calls that learned values made unnecessary: 0 or 1.
-        saved_tokens: by how many tokens the prompt is shorter than one for all parameters.
     """
 
     arguments: Mapping[str, Any]
@@ -56,8 +53,6 @@ class FilledParameters:
     prompt_tokens: int | None = 0
     unknown: tuple[str, ...] = ()
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
-    saved_calls: int = 0
-    saved_tokens: int = 0
 
     @property
     def llm_calls(self) -> int:
@@ -74,7 +69,6 @@ class FilledParameters:
             },
             "llm_calls": self.llm_calls,
             "prompt_tokens": self.prompt_tokens,
-            "saved": {"llm_calls": self.saved_calls, "prompt_tokens": self.saved_tokens},
         }
 
 
@@ -191,7 +185,7 @@ class Filler:
         ]
         first = len(calls) + 1
         asked = {number: part.asked for number, part in enumerate(parts, start=first) if part.asked}
-        made, answers, tokens, spent = self._ask_for_plan(llm, query, whole, asked)
+        made, answers, tokens = self._ask_for_plan(llm, query, whole, asked)
         result: list[FilledParameters] = []
         for number, (prediction, part) in enumerate(zip(predictions, parts, strict=True), first):
             is_first = number == min(asked, default=0)
@@ -202,26 +196,16 @@ class Filler:
                 answers if is_first else (),
                 tokens if is_first else 0,
             )
-            alone = self._whole_prompt(query, whole[: number - 1], prediction.tool, part)
-            saved = 0 if alone is None else llm.count_tokens(alone.text)
-            result.append(
-                part.join(
-                    prediction,
-                    filled,
-                    saved_calls=int(alone is not None and not is_first),
-                    saved_tokens=saved - (spent if is_first else 0),
-                )
-            )
+            result.append(part.join(prediction, filled))
         return result
 
     def _ask_for_plan(
         self, llm: LLM, query: str, calls: Sequence[ToolCall], asked: Asked
-    ) -> tuple[dict[int, ReadArguments], tuple[str, ...], int | None, int]:
-        """What the LLM says of each call, its answers, and tokens as it and as we count them."""
+    ) -> tuple[dict[int, ReadArguments], tuple[str, ...], int | None]:
+        """What the LLM says of each call, its answers, and the tokens of the prompt."""
         if not asked:
-            return {}, (), 0, 0
+            return {}, (), 0
         prompt = self._plan_prompts.prompt(query, calls, asked)
-        spent = llm.count_tokens(prompt.text)
         form = plan_filling_form(asked, len(calls))
         try:
             answer = llm.complete(
@@ -229,10 +213,10 @@ class Filler:
             )
         except PromptTooLongError:
             problem = ReadArguments({}, ("prompt too long",))
-            return dict.fromkeys(asked, problem), (), 0, 0
+            return dict.fromkeys(asked, problem), (), 0
         read = read_plan_arguments(answer.text, calls, asked)
         made = {number: _without_nulls(item) for number, item in read.items()}
-        return made, (answer.text,), answer.prompt_tokens, spent
+        return made, (answer.text,), answer.prompt_tokens
 
     def _fill_both(
         self,
@@ -243,32 +227,11 @@ class Filler:
         prediction: CallPrediction,
     ) -> FilledParameters:
         part = self._divide(prediction)
-        alone = self._whole_prompt(query, calls, tool.name, part)
-        saved = 0 if alone is None else llm.count_tokens(alone.text)
         made = FilledParameters({})
         if part.asked:
             rest = replace(tool, parameters=part.asked)
             made = fill(llm, self._prompts, query, calls, rest, part.sure)
-            saved -= llm.count_tokens(self._prompts.prompt(query, calls, rest, part.sure).text)
-        return part.join(
-            prediction,
-            made,
-            saved_calls=int(not part.asked and alone is not None),
-            saved_tokens=saved,
-        )
-
-    def _whole_prompt(
-        self, query: str, calls: Sequence[ToolCall], name: str, part: _Division
-    ) -> Prompt | None:
-        """What would ask for all parameters; None where there are none to ask for.
-
-        A tool that declares none is asked about only where a demonstrated one is not sure, and then
-        those are meant that demonstrations gave.
-        """
-        tool = self._tools.get(name, Tool(name))
-        if not tool.parameters and part.asked:
-            tool = replace(tool, parameters=(*map(Parameter, part.sure), *part.asked))
-        return self._prompts.prompt(query, calls, tool) if tool.parameters else None
+        return part.join(prediction, made)
 
     def _divide(self, prediction: CallPrediction) -> _Division:
         sure = {
@@ -289,14 +252,7 @@ class _Division:
     sure: dict[str, Any]
     asked: tuple[Parameter, ...]
 
-    def join(
-        self,
-        prediction: CallPrediction,
-        made: FilledParameters,
-        *,
-        saved_calls: int,
-        saved_tokens: int,
-    ) -> FilledParameters:
+    def join(self, prediction: CallPrediction, made: FilledParameters) -> FilledParameters:
         """The whole call; a less probable value stands in where the LLM gave none."""
         given = {*self.sure, *made.arguments}
         left = {name: item for name, item in prediction.arguments.items() if name not in given}
@@ -310,8 +266,6 @@ class _Division:
                 for name, sources in prediction.sources.items()
                 if name in self.sure or name in left
             },
-            saved_calls=saved_calls,
-            saved_tokens=saved_tokens,
         )
 
 

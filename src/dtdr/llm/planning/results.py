@@ -69,16 +69,6 @@ class PlanResult:
     steps: tuple[PlannedStep, ...]
     stopped: Stopped
 
-    @property
-    def saved_calls(self) -> int:
-        """Requests to the LLM that learned arguments made unnecessary."""
-        return sum(step.filled.saved_calls for step in self.steps)
-
-    @property
-    def saved_tokens(self) -> int:
-        """Tokens by which learned arguments made the prompts for parameters shorter."""
-        return sum(step.filled.saved_tokens for step in self.steps)
-
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with the calls as ``demonstrations.jsonl`` writes them."""
         return {
@@ -88,6 +78,5 @@ class PlanResult:
                 for call in self.plan.calls
             ],
             "stopped": self.stopped,
-            "saved": {"llm_calls": self.saved_calls, "prompt_tokens": self.saved_tokens},
             "steps": [step.to_dict() for step in self.steps],
         }

@@ -10,13 +10,11 @@ from dtdr import Run, load
 from dtdr.cli import run
 from dtdr.cli.plan import Fill, Icl, Select
 from dtdr.data.demonstration_files import save_demonstrations
-from dtdr.llm.backends.replay import Recorder
-from dtdr.llm.planning import METHODS, Planner
+from dtdr.llm.planning import METHODS
 from dtdr.llm.planning.filling import METHODS as FILL_METHODS
 from dtdr.llm.prompting import METHODS as ICL_METHODS
-from dtdr.rankers.selection import Selection
 from tests import whole_calls
-from tests.scripted_llm import ScriptedLLM
+from tests.fake_llm_server import fake_server
 from tests.test_filling import with_body
 
 QUERY = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
@@ -116,18 +114,17 @@ def test_the_retriever_alone_plans_without_an_llm(model, cli):
     assert len(found["steps"]) >= len(found["calls"])
 
 
-def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path, cli):
-    path = tmp_path / "answers.jsonl"
-    names = ["get_contact", "get_contact", "end"]
-    with Recorder(ScriptedLLM(names), path) as llm:
-        planner = Planner(load(model), llm, mask=Selection(top_k=9), fill="none")
-        expected = planner.plan(QUERY)
-    options = ["--llm", f"replay:{path}", "--top", 9, "--fill", "none"]
-    out = cli("plan", model, QUERY, *options).table()
-    assert out.splitlines()[:2] == ["out_1 = get_contact()", "out_2 = get_contact()"]
-    assert "The plan is complete; 2 calls, 3 LLM requests" in out
-    found = cli("plan", model, QUERY, *options, "--json").json()
-    assert found["calls"] == expected.to_dict()["calls"]
+def test_an_llm_on_a_server_selects_the_functions(model, cli):
+    names = iter(["get_contact", "get_contact", "end"])
+    with fake_server() as server:
+        server.script, server.context = lambda body: next(names), 10_000
+        options = ["--llm", f"openai:m@{server.url}", "--select", "greedy", "--fill", "none"]
+        out = cli("plan", model, QUERY, *options).table()
+        assert out.splitlines()[:2] == ["out_1 = get_contact()", "out_2 = get_contact()"]
+        assert "The plan is complete; 2 calls, 3 LLM requests" in out
+        server.script = lambda body: "end"
+        found = cli("plan", model, QUERY, *options, "--json").json()
+    assert found["calls"] == []
     assert found["stopped"] == "end"
 
 

@@ -1,4 +1,3 @@
-import json
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +8,7 @@ import pytest
 from dtdr.errors import InputError, MissingExtraError
 from dtdr.llm import backends
 from dtdr.llm.backends import LLMError, PromptTooLongError
-from dtdr.llm.backends.replay import Recorder, Replay
 from dtdr.llm.backends.server import OpenAIServer, choice_schema, chosen_name
-from dtdr.llm.prompting import Prompt
 from tests import llm_battery
 from tests.fake_llm_server import fake_server
 from tests.llm_battery import PROMPT
@@ -31,96 +28,6 @@ def connect(server, **options) -> OpenAIServer:
 def test_an_openai_server_passes_the_battery(server):
     with connect(server) as llm:
         llm_battery.run(llm, context=server.context)
-
-
-def test_recording_and_replay_pass_the_battery(server, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    with Recorder(connect(server), path) as llm:
-        llm_battery.run(llm, context=server.context)
-    asked = len(server.requests)
-    with Recorder(connect(server), path) as llm:
-        llm_battery.run(llm, context=server.context)
-    assert len(server.requests) == asked
-
-
-def test_a_recording_is_replayed_without_asking_again(server, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    with Recorder(connect(server), path) as llm:
-        answer = llm.complete(PROMPT, max_tokens=6)
-        chosen = llm.complete(PROMPT, max_tokens=1, choices=("end", "send_mail"))
-        count = llm.count_tokens("send mail")
-        with pytest.raises(PromptTooLongError):
-            llm.complete(Prompt("", "x " * 500, ""), max_tokens=1)
-        asked = len(server.requests)
-        assert llm.complete(PROMPT, max_tokens=6) == answer
-        assert len(server.requests) == asked
-    with backends.create(f"replay:{path}") as replay:
-        assert replay.complete(PROMPT, max_tokens=6) == answer
-        assert replay.complete(PROMPT, max_tokens=1, choices=["end", "send_mail"]) == chosen
-        assert replay.count_tokens("send mail") == count
-        with pytest.raises(PromptTooLongError, match="too long"):
-            replay.complete(Prompt("", "x " * 500, ""), max_tokens=1)
-        with pytest.raises(LLMError, match="has no answer to this prompt"):
-            replay.complete(PROMPT, max_tokens=7)
-    assert len(server.requests) == asked
-
-
-def test_an_interrupted_recording_is_continued_without_losing_an_answer(server, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    with Recorder(connect(server), path) as llm:
-        llm.complete(PROMPT, max_tokens=6)
-    path.write_bytes(path.read_bytes() + b'{"key": "half a li')
-    with Recorder(connect(server), path) as llm:
-        asked = len(server.requests)
-        llm.complete(PROMPT, max_tokens=6)
-        assert len(server.requests) == asked
-        llm.complete(PROMPT, max_tokens=7)
-        assert len(server.requests) == asked + 1
-    replay = Replay(path)
-    assert replay.complete(PROMPT, max_tokens=6).text == "send_mail"
-    assert replay.complete(PROMPT, max_tokens=7).text == "send_mail"
-
-
-@pytest.mark.parametrize("lost", [1, 30])
-def test_a_recording_cut_at_its_end_loses_at_most_the_last_answer(server, tmp_path, lost):
-    path = tmp_path / "answers.jsonl"
-    with Recorder(connect(server), path) as llm:
-        llm.complete(PROMPT, max_tokens=6)
-        llm.complete(PROMPT, max_tokens=7)
-    path.write_bytes(path.read_bytes()[:-lost])
-    asked = len(server.requests)
-    with Recorder(connect(server), path) as llm:
-        llm.complete(PROMPT, max_tokens=6)
-        llm.complete(PROMPT, max_tokens=7)
-    assert len(server.requests) == asked + (lost > 1)
-    assert Replay(path).complete(PROMPT, max_tokens=7).text == "send_mail"
-    assert len(path.read_text().splitlines()) == 3
-
-
-def test_a_recording_cut_in_its_first_line_is_begun_again(server, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    path.write_text('{"format": "dtdr-rep')
-    with Recorder(connect(server), path) as llm:
-        llm.complete(PROMPT, max_tokens=6)
-    assert Replay(path).complete(PROMPT, max_tokens=6).text == "send_mail"
-    notes = tmp_path / "notes.txt"
-    notes.write_text("my notes\nwithout a last line break")
-    with pytest.raises(InputError, match="is not a recording"):
-        Recorder(connect(server), notes)
-    assert notes.read_text() == "my notes\nwithout a last line break"
-
-
-def test_a_recording_of_another_model_is_refused(server, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    Recorder(connect(server), path).close()
-    with pytest.raises(InputError, match="has answers of openai:m@"):
-        Recorder(OpenAIServer("other", server.url), path)
-    (tmp_path / "other.jsonl").write_text("{}\n")
-    with pytest.raises(InputError, match="is not a recording"):
-        Replay(tmp_path / "other.jsonl")
-    path.write_text(json.dumps({"format": "dtdr-replay", "format_version": 9}) + "\n")
-    with pytest.raises(InputError, match="recording version 9"):
-        Replay(path)
 
 
 @pytest.mark.parametrize("fault", ["drop", "half", "429", "500", "not json", "array"])
@@ -264,7 +171,7 @@ def test_nobody_listening_is_one_clear_error():
     [
         ("qwen", "names no LLM"),
         ("gguf:", "names no LLM"),
-        ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, hf, openai, replay"),
+        ("magic:x", "unknown kind of LLM 'magic'; choose one of gguf, hf, openai"),
         ("openai:model", "names no model and server"),
         ("openai:m@ftp://host", "is not a server address"),
         ("openai:m@http://user:pass@host/v1", "has a user name or password"),
@@ -274,7 +181,6 @@ def test_nobody_listening_is_one_clear_error():
         ("openai:m@http://host/ü/v1", "is not a server address"),
         ("openai:m@http://host/a b/v1", "is not a server address"),
         ("gguf:/does/not/exist.gguf", "cannot read the model .* no such file"),
-        ("replay:/does/not/exist", "cannot read"),
     ],
 )
 def test_names_that_lead_nowhere_say_what_to_write(name, said):

@@ -3,8 +3,7 @@
     python benchmarks/planning/filling.py --llm gguf:qwen2.5-coder-0.5b.gguf --calls 60
 
 First calls of a plan are left out: they have nothing to refer to. With --held-out the calls are of
-a fifth of the training side, for choices; else of the test side. Answers are kept under --runs, so
-that an interrupted run goes on where it stopped.
+a fifth of the training side, for choices; else of the test side.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import common
 
@@ -25,7 +23,6 @@ from dtdr.evaluate.planning import hold_out
 from dtdr.evaluate.planning.planning_metrics import similar_arguments
 from dtdr.evaluate.statistics import Proportion, proportion
 from dtdr.evaluate.tables import Table
-from dtdr.llm.backends.replay import Recorder
 from dtdr.llm.planning import fill
 from dtdr.llm.planning.filling import FilledParameters
 from dtdr.llm.prompting import Examples, FillingPrompts
@@ -41,8 +38,7 @@ def main() -> None:
     chosen = _calls(unseen, {tool.name: tool for tool in data.tools}, given.calls, given.seed)
     prompts = FillingPrompts(data.tools, examples=Examples(known, seed=given.seed))
     side = "held-out" if given.held_out else "test"
-    path = given.runs / f"{common.short_name(given.llm)}-{given.dataset}-filling.jsonl"
-    with Recorder(common.create_llm(given), path) as llm:
+    with common.create_llm(given) as llm:
         filled = [
             fill(llm, prompts, item.query, item.plan.calls[:step], tool)
             for item, step, tool in track(chosen, "Filling", len(chosen))
@@ -59,7 +55,6 @@ def _arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
     parser.add_argument("--calls", type=int, default=60)
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--runs", type=Path, default=Path("runs/planning"))
     return parser.parse_args()
 
 

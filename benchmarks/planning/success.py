@@ -30,7 +30,6 @@ from dtdr.evaluate.planning import (
 )
 from dtdr.evaluate.tables import Table
 from dtdr.llm.backends import LLM
-from dtdr.llm.backends.replay import Recorder
 from dtdr.llm.planning import Planner
 from dtdr.llm.planning.filling import MIN_PROBABILITY
 from dtdr.predict import create
@@ -107,7 +106,6 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     if given.held_out:
         known, unseen = hold_out(data.train, seed=given.seed)
     plans = choose_plans(unseen, given.plans, seed=given.seed)
-    answers = given.runs / f"{_model(given)}-{given.dataset}-plans-answers.jsonl"
     learned = {
         "arguments": any(cell.fill != "llm" for cell in cells),
         "plans": any(cell.select == "plan" for cell in cells),
@@ -118,7 +116,7 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
     }
     opened: AbstractContextManager[LLM | None] = nullcontext()
     if given.llm is not None:
-        opened = Recorder(common.create_llm(given), answers)
+        opened = common.create_llm(given)
     with opened as llm:
         for cell in cells:
             planner = Planner(

@@ -6,7 +6,6 @@ import pytest
 
 from dtdr.llm import backends
 from dtdr.llm.backends import LLMError
-from dtdr.llm.backends.replay import Recorder
 from dtdr.llm.backends.server import OpenAIServer
 from dtdr.llm.prompting import Prompt
 from tests import llm_battery
@@ -43,13 +42,6 @@ def connect(url: str, **options) -> OpenAIServer:
 
 def test_llama_cpp_in_process_passes_the_battery(embedded):
     llm_battery.run(embedded, context=CONTEXT)
-
-
-def test_its_recording_and_the_replay_of_it_pass_the_battery(embedded, tmp_path):
-    path = tmp_path / "answers.jsonl"
-    llm_battery.run(Recorder(embedded, path), context=CONTEXT)
-    with backends.create(f"replay:{path}") as replay:
-        llm_battery.run(replay, context=CONTEXT)
 
 
 def test_a_llama_cpp_server_passes_the_battery(served):

@@ -48,7 +48,6 @@ def plan(
     threshold: float | None = None,
     coverage: float | None = None,
     max_steps: Annotated[int, typer.Option(min=1)] = 20,
-    record: Path | None = None,
     as_json: options.JSON = False,
 ) -> None:
     """Plan an answer to a query: rank, select the next function, fill its parameters.
@@ -60,8 +59,8 @@ def plan(
     Args:
         model (MODEL): A model folder.
         query (QUERY): The user's request.
-        llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL, hf:NAME, or replay:FILE. The
-            environment variable DTDR_LLM_API_KEY has the key for openai.
+        llm (NAME): Ask this LLM: gguf:PATH, openai:NAME@URL or hf:NAME. The environment variable
+            DTDR_LLM_API_KEY has the key for openai.
         icl: How the prompt shows the ranking; see docs/planning.md.
         layout: exchange writes the prompt as a conversation, paper as one message.
         select: Who selects the next function: the LLM freely (greedy) or among the listed functions
@@ -74,7 +73,6 @@ def plan(
         threshold (P): Show only tools above this probability.
         coverage (P): Show the fewest tools that include a right one with probability P.
         max_steps (N): Maximum number of calls.
-        record (FILE): Record the LLM's answers, for replay:FILE.
     """
     if llm is None and select not in (None, "retriever", "plan"):
         raise InputError(f"--select {select} asks an LLM; name one with --llm")
@@ -93,7 +91,7 @@ def plan(
         raise InputError(f"--{error}") from None  # it names a field, as the option is named
     retriever = load(model)
     shown = [] if examples is None else list(read_demonstrations(examples))
-    with nullcontext() if llm is None else backends.create(llm, record=record) as backend:
+    with nullcontext() if llm is None else backends.create(llm) as backend:
         planner = Planner(
             retriever,
             backend,

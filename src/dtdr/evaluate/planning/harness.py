@@ -193,7 +193,7 @@ def _header(
     name = "" if planner.llm is None else planner.llm.name
     kind_of_llm, _, model = name.partition(":")
     # A folder says nothing about the model, and is different on another machine.
-    llm = f"{kind_of_llm}:{Path(model).name}" if kind_of_llm in ("gguf", "replay") else name
+    llm = f"{kind_of_llm}:{Path(model).name}" if kind_of_llm == "gguf" else name
     return PlanningHeader(
         kind=kind,
         dataset=dataset,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,23 +22,21 @@ _REGISTRY: Registry[LLM] = Registry(
         "gguf": ("dtdr.llm.backends.llama_cpp", "LlamaCpp"),
         "hf": ("dtdr.llm.backends.transformers", "TransformersLLM"),
         "openai": ("dtdr.llm.backends.server", "OpenAIServer"),
-        "replay": ("dtdr.llm.backends.replay", "Replay"),
     },
 )
 
 KINDS = _REGISTRY.names
 """Every kind of backend."""
 
-NAMES_HELP = "gguf:PATH, openai:NAME@URL, hf:NAME or replay:FILE"
+NAMES_HELP = "gguf:PATH, openai:NAME@URL or hf:NAME"
 """How a model is named, for help texts."""
 
 
-def create(name: str, *, record: str | Path | None = None, **parameters: Any) -> LLM:
-    """A backend from its name: ``gguf:``, ``openai:``, ``hf:`` or ``replay:`` and the rest.
+def create(name: str, **parameters: Any) -> LLM:
+    """A backend from its name: ``gguf:``, ``openai:`` or ``hf:`` and the rest.
 
     Args:
         name: kind and model; of ``hf:``, ``?dtype=float16`` or ``?device=cpu`` may follow.
-        record: a file that keeps the answers, for ``replay:`` later.
         parameters: the backend's own, such as ``context`` or ``timeout``.
 
     Raises:
@@ -69,12 +66,7 @@ def create(name: str, *, record: str | Path | None = None, **parameters: Any) ->
                     "hf:Qwen/Qwen3-0.6B?dtype=float16"
                 )
         parameters = {**options, **parameters}
-    llm = _REGISTRY.create(kind, *arguments, **parameters)
-    if record is None:
-        return llm
-    from dtdr.llm.backends.replay import Recorder
-
-    return Recorder(llm, record)
+    return _REGISTRY.create(kind, *arguments, **parameters)
 
 
 __all__ = [

@@ -46,7 +46,7 @@ class Context:
 def short_name(llm: str) -> str:
     """What runs call a model: a folder or an address says nothing about it."""
     kind, _, rest = llm.partition(":")
-    if kind in ("gguf", "replay"):
+    if kind == "gguf":
         return f"{kind}:{Path(rest).name}"
     if kind == "hf" and rest.startswith(("/", ".", "~")):
         path, mark, options = rest.partition("?")

@@ -1,15 +1,12 @@
-"""Plans that are made as a whole: followed, filled with one request, and left where they fail."""
+"""Plans that are made as a whole: followed, filled, and left where they fail."""
 
 import pytest
 
 from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import Demonstration
-from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError
 from dtdr.llm.planning import Filler, Planner
-from dtdr.llm.prompting import Examples, PlanFillingPrompts, plan_filling_form, read_plan_arguments
 from dtdr.predict import create
 from dtdr.predict.arguments.prediction import CallPrediction
 from tests import whole_calls
@@ -66,80 +63,40 @@ def test_a_model_that_learned_no_plans_says_so():
 
 NOTE = Tool("note", "Writes a note", (Parameter("title", "string"), Parameter("text", "string")))
 MAIL = Tool("mail", "Sends a mail", (Parameter("to", "string"), Parameter("text", "string")))
-TOOLS = (NOTE, MAIL, Tool("find", "Finds", (Parameter("name", "string"),)))
-PLANNED = [
-    ("1", CallPrediction("find", {"name": "Ann"}, {"name": ()}, 0.9, (), {"name": 0.9})),
-    ("2", CallPrediction("note", {"title": "A"}, {"title": ()}, 0.0, ("text",), {"title": 0.9})),
-    (
-        "3",
-        CallPrediction(
-            "mail", {"to": {"$ref": "1"}, "text": "x"}, {"to": (), "text": ()}, 0.1, (),
-            {"to": 0.9, "text": 0.2},
-        ),
-    ),
-]  # fmt: skip
-SHOWN = Demonstration(
-    "d",
-    "Note B for Bo",
-    Plan(
-        (
-            ToolCall("a", "note", {"title": "B", "text": "Hello"}),
-            ToolCall("b", "mail", {"to": "Bo", "text": {"$ref": "a"}}),
-        )
-    ),
-)
+SURE = CallPrediction("note", {"title": "A"}, {"title": ()}, 0.0, ("text",), {"title": 0.9})
+DOUBTFUL = CallPrediction(
+    "mail", {"to": {"$ref": "1"}, "text": "x"}, {"to": (), "text": ()}, 0.1, (),
+    {"to": 0.9, "text": 0.2},
+)  # fmt: skip
 
 
-def fill(llm):
-    prompts = PlanFillingPrompts(TOOLS, examples=Examples([SHOWN]))
-    filler = Filler(TOOLS, llm=llm, plan_prompts=prompts, is_learned=True)
-    return filler.fill_plan("Note A for Ann", [], PLANNED)
+def fill(prediction, *answers, **options):
+    llm = ScriptedLLM(arguments=list(answers), **options)
+    calls = [ToolCall("1", "find", {"name": "Ann"})]
+    filler = Filler((NOTE, MAIL), llm=llm, is_learned=True)
+    return filler.fill("Note A for Ann", calls, prediction.tool, prediction)
 
 
-def test_the_llm_is_asked_once_for_all_that_is_unknown_in_a_plan():
-    llm = ScriptedLLM(arguments=["out_2: text='Hi'\nout_3: text=out_2"])
-    find, note, mail = fill(llm)
-    (prompt,) = llm.prompts
-    assert "out_2 = note(title='A', text=?)\nout_3 = mail(to=out_1, text=?)" in prompt.variable
-    assert 'Missing in out_3 (mail, "Sends a mail"):\n- text (string, required)' in prompt.variable
-    assert prompt.example is not None
-    assert prompt.example[1] == "out_1: text='Hello'\nout_2: text=out_1"
-    assert find.arguments == {"name": "Ann"}
+def test_the_llm_is_asked_for_what_is_unknown_and_what_is_doubtful():
+    note = fill(SURE, "text='Hi'")
     assert note.arguments == {"title": "A", "text": "Hi"}
-    assert mail.arguments == {"to": {"$ref": "1"}, "text": {"$ref": "2"}}
-    assert [item.llm_calls for item in (find, note, mail)] == [0, 1, 0]
-    assert all(item.unknown == () for item in (find, note, mail))
+    assert (note.llm_calls, note.unknown) == (1, ())
+    assert fill(DOUBTFUL, "text=out_1").arguments == {"to": {"$ref": "1"}, "text": {"$ref": "1"}}
 
 
 def test_what_the_answer_lacks_stays_unknown_or_as_it_was_learned():
-    _, note, mail = fill(ScriptedLLM(arguments=["out_3: text=out_9"]))
+    note = fill(SURE, "?", "?")
     assert note.unknown == ("text",)
     assert note.problems
+    mail = fill(DOUBTFUL, "text=out_9", "text=out_9")
     assert mail.arguments["text"] == "x"
     assert "out_9 does not exist" in mail.problems[0]
-    find, note, mail = fill(ScriptedLLM(arguments=["?"], context=5))
-    assert note.problems == ("prompt too long",)
-    assert find.problems == ()
+    assert fill(SURE, "?", context=5).problems == ("prompt too long",)
 
 
-def test_a_json_answer_is_read_by_output_variables():
-    calls = [ToolCall(id, prediction.tool) for id, prediction in PLANNED]
-    asked = {2: (Parameter("text", "string"),), 3: (Parameter("text", "string"),)}
-    found = read_plan_arguments(
-        '{"out_2": {"text": "Hi"}, "out_3": {"text": "out_2"}, "x": 1}', calls, asked
-    )
-    assert {number: dict(item.arguments) for number, item in found.items()} == {
-        2: {"text": "Hi"},
-        3: {"text": {"$ref": "2"}},
-    }
-
-
-def test_a_plan_s_grammar_has_a_line_for_each_call_that_is_asked_about():
-    asked = {2: (Parameter("text", "string"),), 3: (Parameter("n", "integer", "", False),)}
-    form = plan_filling_form(asked, 3)
-    rules = dict(line.split(" ::= ", 1) for line in form.grammar.splitlines())
-    assert rules["root"] == '"out_2: " first-2-0 "\\n" "out_3: " first-3-0'
-    assert rules["pair-3-0"] == '"n=" (integer | output)'
-    assert rules["first-3-0"] == "pair-3-0 later-3-1 | first-3-1"
-    assert form.schema["required"] == ["out_2", "out_3"]
-    assert form.schema["properties"]["out_3"]["required"] == ["n"]
+def test_a_plan_is_filled_call_by_call_with_references_to_earlier_calls(retriever):
+    llm = ScriptedLLM()
+    result = Planner(retriever, llm, select="plan").plan(QUERY)
+    assert [step.selected.outcome for step in result.steps] == ["plan"] * len(result.steps)
+    assert result.plan == Planner(retriever).plan(QUERY).plan
+    assert len(list(result.plan.edges())) == 2

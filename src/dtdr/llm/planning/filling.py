@@ -13,13 +13,9 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.llm.backends import LLM, PromptTooLongError
 from dtdr.llm.prompting import (
     FillingPrompts,
-    PlanFillingPrompts,
     filling_form,
-    plan_filling_form,
-    read_plan_arguments,
 )
 from dtdr.llm.prompting.arguments import ReadArguments, read_arguments
-from dtdr.llm.prompting.plan_filling import Asked
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.session import NO_ARGUMENTS
 
@@ -86,8 +82,7 @@ class Filler:
         tools: every tool, with its parameters.
         method: its name; None for the fullest that the LLM and the model allow.
         llm: asked for what has to be written.
-        prompts: writes the questions about a call.
-        plan_prompts: writes those about a whole plan.
+        prompts: writes the questions.
         is_learned: whether the model learned arguments.
         min_probability: of a value that is taken over without asking; in [0, 1].
 
@@ -102,7 +97,6 @@ class Filler:
         *,
         llm: LLM | None = None,
         prompts: FillingPrompts | None = None,
-        plan_prompts: PlanFillingPrompts | None = None,
         is_learned: bool = False,
         min_probability: float = MIN_PROBABILITY,
     ) -> None:
@@ -121,7 +115,6 @@ class Filler:
         self._tools = {tool.name: tool for tool in tools}
         self._llm = llm
         self._prompts = prompts or FillingPrompts(tools)
-        self._plan_prompts = plan_prompts or PlanFillingPrompts(tools)
 
     @property
     def uses_learned(self) -> bool:
@@ -156,67 +149,6 @@ class Filler:
                 return FilledParameters({})
             return fill(self._llm, self._prompts, query, calls, definition)
         return self._fill_both(self._llm, query, calls, definition, prediction)
-
-    def fill_plan(
-        self, query: str, calls: Sequence[ToolCall], planned: Sequence[tuple[str, CallPrediction]]
-    ) -> list[FilledParameters]:
-        """Arguments of all calls of a plan; the LLM is asked once, for what is not known of them.
-
-        Args:
-            query: what the user asked for.
-            calls: those before the plan.
-            planned: the plan's calls with their ids, where ``uses_learned``.
-
-        Returns:
-            One item a call; what asking cost stands in the first one that was asked about.
-
-        Raises:
-            LLMError: the LLM gave no answer.
-        """
-        predictions = [prediction for _, prediction in planned]
-        llm = self._llm
-        if llm is None or self.method != "both":
-            return [_take_over(prediction) for prediction in predictions]
-        parts = [self._divide(prediction) for prediction in predictions]
-        whole = [*calls]
-        whole += [
-            ToolCall(id, prediction.tool, part.sure)
-            for (id, prediction), part in zip(planned, parts, strict=True)
-        ]
-        first = len(calls) + 1
-        asked = {number: part.asked for number, part in enumerate(parts, start=first) if part.asked}
-        made, answers, tokens = self._ask_for_plan(llm, query, whole, asked)
-        result: list[FilledParameters] = []
-        for number, (prediction, part) in enumerate(zip(predictions, parts, strict=True), first):
-            is_first = number == min(asked, default=0)
-            answered = made.get(number, ReadArguments({}, ()))
-            filled = FilledParameters(
-                answered.arguments,
-                answered.problems,
-                answers if is_first else (),
-                tokens if is_first else 0,
-            )
-            result.append(part.join(prediction, filled))
-        return result
-
-    def _ask_for_plan(
-        self, llm: LLM, query: str, calls: Sequence[ToolCall], asked: Asked
-    ) -> tuple[dict[int, ReadArguments], tuple[str, ...], int | None]:
-        """What the LLM says of each call, its answers, and the tokens of the prompt."""
-        if not asked:
-            return {}, (), 0
-        prompt = self._plan_prompts.prompt(query, calls, asked)
-        form = plan_filling_form(asked, len(calls))
-        try:
-            answer = llm.complete(
-                prompt, max_tokens=MAX_TOKENS, stop=["\n\n", "\nRequest:"], form=form
-            )
-        except PromptTooLongError:
-            problem = ReadArguments({}, ("prompt too long",))
-            return dict.fromkeys(asked, problem), (), 0
-        read = read_plan_arguments(answer.text, calls, asked)
-        made = {number: _without_nulls(item) for number, item in read.items()}
-        return made, (answer.text,), answer.prompt_tokens
 
     def _fill_both(
         self,

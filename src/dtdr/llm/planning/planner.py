@@ -24,7 +24,6 @@ from dtdr.llm.prompting import (
     LAYOUTS,
     Examples,
     FillingPrompts,
-    PlanFillingPrompts,
     SelectionPrompts,
 )
 from dtdr.predict.model import Model
@@ -107,7 +106,6 @@ class Planner:
             fill,
             llm=llm,
             prompts=FillingPrompts(tools, examples=self.examples, layout=layout),
-            plan_prompts=PlanFillingPrompts(tools, examples=self.examples),
             is_learned=retriever.arguments_ is not None,
             min_probability=min_probability,
         )
@@ -250,20 +248,14 @@ class Planner:
         if plan is None:
             run.goes_by_steps = True
             return []
-        if self.filler.uses_learned:
-            made = self.filler.fill_plan(
-                run.query, run.calls, list(zip(plan.ids, plan.calls, strict=True))
-            )
-        else:
-            made = []
-            calls = list(run.calls)
-            for id, call in zip(plan.ids, plan.calls, strict=True):
-                made.append(self.filler.fill(run.query, calls, call.tool))
-                calls.append(ToolCall(id, call.tool, made[-1].arguments))
-        return [
-            (ToolCall(id, call.tool, filled.arguments), filled)
-            for id, call, filled in zip(plan.ids, plan.calls, made, strict=True)
-        ]
+        calls = list(run.calls)
+        made = []
+        for id, call in zip(plan.ids, plan.calls, strict=True):
+            prediction = call if self.filler.uses_learned else None
+            filled = self.filler.fill(run.query, calls, call.tool, prediction)
+            calls.append(ToolCall(id, call.tool, filled.arguments))
+            made.append((calls[-1], filled))
+        return made
 
     def _find_plan(self, run: _Run) -> PlanPrediction | None:
         """The most probable plan; None if the last call contradicts it."""

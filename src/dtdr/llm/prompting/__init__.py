@@ -1,9 +1,8 @@
 """Prompts: how a ranking is written for an LLM, and how its answers are read."""
 
-from dtdr.llm.prompting.answer_forms import AnswerForm, filling_form, plan_filling_form
+from dtdr.llm.prompting.answer_forms import AnswerForm, filling_form
 from dtdr.llm.prompting.examples import Examples
 from dtdr.llm.prompting.filling import FillingPrompts
-from dtdr.llm.prompting.plan_filling import PlanFillingPrompts, read_plan_arguments
 from dtdr.llm.prompting.prompt import Prompt
 from dtdr.llm.prompting.selection import (
     DEFAULT,
@@ -22,11 +21,8 @@ __all__ = [
     "Examples",
     "FillingPrompts",
     "IclMethod",
-    "PlanFillingPrompts",
     "Prompt",
     "SelectionPrompts",
     "filling_form",
     "icl_method",
-    "plan_filling_form",
-    "read_plan_arguments",
 ]

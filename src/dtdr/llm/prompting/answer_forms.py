@@ -52,25 +52,8 @@ def filling_form(parameters: Sequence[Parameter], outputs: int) -> AnswerForm:
         parameters: those that are asked for, at least one.
         outputs: how many calls there are to refer to.
     """
-    rules = [*_value_rules(outputs), *_pair_rules("", parameters, outputs), "root ::= first-0"]
+    rules = [*_value_rules(outputs), *_pair_rules(parameters, outputs), "root ::= first-0"]
     return AnswerForm("\n".join(rules), _schema(parameters))
-
-
-def plan_filling_form(asked: Mapping[int, Sequence[Parameter]], outputs: int) -> AnswerForm:
-    """The same for several calls: a line ``out_2: name='value'`` for each.
-
-    Args:
-        asked: parameters by the number of their call, in the order of the calls.
-        outputs: how many calls there are to refer to.
-    """
-    rules = _value_rules(outputs)
-    lines: list[str] = []
-    for number, parameters in asked.items():
-        rules += _pair_rules(f"{number}-", parameters, outputs)
-        lines.append(f'"out_{number}: " first-{number}-0')
-    root = ' "\\n" '.join(lines)
-    schemas = {f"out_{number}": _schema(parameters) for number, parameters in asked.items()}
-    return AnswerForm("\n".join([*rules, f"root ::= {root}"]), _object(schemas))
 
 
 def _value_rules(outputs: int) -> list[str]:
@@ -83,33 +66,30 @@ def _value_rules(outputs: int) -> list[str]:
     return [f"{_VALUES} | output", f'{part} | "{{" output "}}"', output]
 
 
-def _pair_rules(prefix: str, parameters: Sequence[Parameter], outputs: int) -> list[str]:
-    """Rules of one call's pairs, which begin with ``first-0``, the prefix before the number."""
+def _pair_rules(parameters: Sequence[Parameter], outputs: int) -> list[str]:
+    """Rules of the pairs, which begin with ``first-0``."""
     rules: list[str] = []
     for number, parameter in enumerate(parameters):
         name = json.dumps(f"{safe(parameter.name)}=", ensure_ascii=False)
         kind = kind_of_type(parameter.type)
         value = f"({kind}{' | output' if outputs else ''})" if kind else "item"
-        pair, following = f"pair-{prefix}{number}", f"later-{prefix}{number + 1}"
+        pair, following = f"pair-{number}", f"later-{number + 1}"
         rules.append(f"{pair} ::= {name} {value}")
         # What may follow where nothing stands before, and where something does.
         first, later = f"{pair} {following}", f'", " {pair} {following}'
         if not parameter.required:
-            first, later = f"{first} | first-{prefix}{number + 1}", f"{later} | {following}"
-        rules += [f"first-{prefix}{number} ::= {first}", f"later-{prefix}{number} ::= {later}"]
+            first, later = f"{first} | first-{number + 1}", f"{later} | {following}"
+        rules += [f"first-{number} ::= {first}", f"later-{number} ::= {later}"]
     count = len(parameters)
-    return [*rules, f'first-{prefix}{count} ::= ""', f'later-{prefix}{count} ::= ""']
+    return [*rules, f'first-{count} ::= ""', f'later-{count} ::= ""']
 
 
 def _schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
-    return _object({safe(item.name): _value_schema(item) for item in parameters})
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """One that a strict server takes: it wants every key, so what is left out is null."""
+    """An object that a strict server takes: it wants every key, so what is left out is null."""
+    properties = {safe(item.name): _value_schema(item) for item in parameters}
     return {
         "type": "object",
-        "properties": dict(properties),
+        "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
     }

@@ -14,8 +14,6 @@ from dtdr.cli.output import note, print_json, print_table, printable, say
 from dtdr.data.jsonl import BadRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dtdr.agents.advice import Cost
 
 _UNUSED = 8
@@ -116,30 +114,15 @@ def _print(costs: Sequence[Cost], runs: int) -> None:
         "Recall: acceptable next tools that are shown. Any: steps that show at least one of them.\n"
         "Searches: round trips an agent makes for tools that are not shown, if it can search.",
     )
-    for sentence in _conclusions(costs):
-        say(sentence)
-
-
-def _conclusions(costs: Sequence[Cost]) -> list[str]:
-    """What the table says, in words."""
-    deferred, growing = (
-        next(cost for cost in costs if cost.way.name == name)
-        for name in ("deferred, searched", "filtered, growing")
-    )
-    return [
-        _conclusion("Cold", costs, lambda cost: cost.cold_paid),
-        _conclusion("Warm", costs, lambda cost: cost.warm_paid),
-        f"Searches: {deferred.searches:.1f} a run if every tool is deferred, "
-        f"{growing.searches:.1f} with a growing list.",
-    ]
-
-
-def _conclusion(label: str, costs: Sequence[Cost], paid: Callable[[Cost], float]) -> str:
-    every, best = costs[0], min(costs, key=paid)
-    if paid(best) >= paid(every):
-        return f"{label}: nothing is cheaper than all tools, always the same."
-    saved = 1 - paid(best) / paid(every)
-    return (
-        f"{label}: {best.way.name} is cheapest, {saved:.0%} below all tools; "
-        f"{1 - best.hit:.1%} of the steps show no right tool."
-    )
+    for label, paid in (
+        ("Cold", [cost.cold_paid for cost in costs]),
+        ("Warm", [cost.warm_paid for cost in costs]),
+    ):
+        place = paid.index(min(paid))
+        saved, hidden = 1 - paid[place] / paid[0], 1 - costs[place].hit
+        say(
+            f"{label}: {costs[place].way.name} is cheapest, {saved:.0%} below all tools; "
+            f"{hidden:.1%} of the steps show no right tool."
+            if place
+            else f"{label}: nothing is cheaper than all tools, always the same."
+        )

@@ -184,9 +184,9 @@ def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
     columns = [
         Column("Query"),
         Column("Calls", numeric=True),
-        *(Column(title, is_whole=True) for title in ("The last", "Predicted")),
-        *numeric("P", "Sure"),
-        Column("Came", is_whole=True),
+        *(Column(title, is_whole=True) for title in ("Last call", "Predicted")),
+        *numeric("P", "Conf."),
+        Column("Called", is_whole=True),
     ]
-    caption = "P: probability of the predicted tool; Sure: confidence; --json has all in full."
+    caption = "P: probability of the predicted tool; Conf.: confidence; --json has the whole texts."
     return Table(columns, rows, "The most confident mistakes", caption)

@@ -172,7 +172,7 @@ def load_with_run(
     check_query(query)
     if run_file is not None:
         if query is not None or history:
-            raise InputError("a run has its query and its calls; give --run alone, or a query")
+            raise InputError("--run has a query and its calls; give --run alone, or a query")
         run = read_run(run_file)
         return load(folder), run
     if query is None:
@@ -188,7 +188,7 @@ def find_unknown(run: Run, model: Model) -> list[str]:
     """Tools of a run's calls that the model does not know, each once; a note names them."""
     unknown = list(dict.fromkeys(name for name in run.history if model.index(name) < 0))
     if unknown:
-        note(f"the model never saw {name_some(unknown)}; it does what it can without them")
+        note(f"the model never saw {name_some(unknown)}, so its answer may be worse")
     return unknown
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -29,12 +28,6 @@ _WEIGHTS = "dtdr:sessions:3:"
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
-
-_SHORT_BYTES = 1_000
-"""Of compressed entries that are read in the event loop: they unpack to 1 MB at most."""
-
-_SHORT_ENTRY = 8_000
-"""Bytes of an entry that is written in the event loop: 0.1 ms."""
 
 _COMPRESS = 200
 """Bytes from which an entry is compressed, which takes 6 µs."""
@@ -124,7 +117,7 @@ class RedisSessions:
     async def open(self, session: Session) -> None:
         """Keep a new session; see ``Sessions``."""
         start = {"model": session.model.name, "run": session.run.to_dict()}
-        await self._append(session, 0, start, session.bytes)
+        await self._append(session, 0, start)
 
     async def find(self, identifier: str, owner: str) -> Session:
         """An open session, whose time to live starts again; see ``Sessions``."""
@@ -139,10 +132,8 @@ class RedisSessions:
             raise
         if not is_open:
             raise missing(self._limits)
-        decode = partial(self._decode, identifier, owner, entries)
-        is_short = sum(map(len, entries)) <= _SHORT_BYTES
         try:
-            return decode() if is_short else await to_thread.run_sync(decode)
+            return await to_thread.run_sync(self._decode, identifier, owner, entries)
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise _unreadable() from error
 
@@ -176,7 +167,7 @@ class RedisSessions:
         (key,) = told.keys - session.keys
         calls = [call.to_dict() for call in told.run.calls[len(session.run.calls) :]]
         entry = {"key": key, "calls": calls}
-        done = await self._append(told, 1 + len(session.keys), entry, told.bytes - session.bytes)
+        done = await self._append(told, 1 + len(session.keys), entry)
         if done < 0:
             raise missing(self._limits)
         return bool(done)
@@ -186,16 +177,14 @@ class RedisSessions:
         with self._explain_errors():
             await self._close(keys=_keys(session), args=[session.id])
 
-    async def _append(self, session: Session, length: int, entry: dict[str, Any], more: int) -> int:
+    async def _append(self, session: Session, length: int, entry: dict[str, Any]) -> int:
         """Add an entry to the list of a session, which has this length; what ``_ADD`` says.
 
         Raises:
             HTTPException: the sessions of its key would be too large together; nothing was added.
             UnavailableError: Redis cannot be used.
         """
-        content = (
-            _encode(entry) if more <= _SHORT_ENTRY else await to_thread.run_sync(_encode, entry)
-        )
+        content = await to_thread.run_sync(_encode, entry)
         arguments = [length, content, self._milliseconds, session.id, session.bytes]
         arguments += [self._limits.key_session_bytes, _name(session.owner, "")]
         keys = _keys(session)

@@ -85,6 +85,11 @@ def names_of(calls: Sequence[CallMade | str]) -> list[str]:
     return [item if isinstance(item, str) else item.tool for item in calls]
 
 
+def record_of(call: CallMade) -> Object:
+    """What is known of a call, as the library takes it."""
+    return {name: value for name, value in asdict(call).items() if value is not None}
+
+
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
     """Names in a history that the model never saw, each once."""
     index = snapshot.retriever.index
@@ -107,9 +112,7 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
         InputError: something is not a call, or two calls share an id.
     """
     records = [
-        {"tool": item}
-        if isinstance(item, str)
-        else {name: value for name, value in asdict(item).items() if value is not None}
+        {"tool": item} if isinstance(item, str) else record_of(item)
         for item in calls
         if item not in NO_CALLS
     ]

@@ -429,7 +429,7 @@ def test_saving_never_overwrites_what_somebody_else_wrote(model):
 
 def test_a_dtdr_f_learns_a_new_tool_from_feedback_and_keeps_it(tmp_path):
     """From the first request to a saved folder, with the retriever that learns on."""
-    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f", width=16)
+    folder = serving.fit(tmp_path / "mail", size=24, retriever="dtdr-f")
     demonstration: Any = {
         "query": "Print the summary of q3.pdf for Ann",
         "calls": ["read_file", "summarize", "print_pages"],

@@ -45,6 +45,8 @@ def create_app(
         ModelError: a model folder cannot be used.
         OutputError: the log of feedback cannot be written.
     """
+    if not settings.models and not more:
+        raise InputError("there is no model to serve; name at least one model folder")
     service = _service(settings, tracer_provider)
     replaced = {(item.method, item.path) for item in more}
     kept = (item for item in ENDPOINTS if (item.method, item.path) not in replaced)

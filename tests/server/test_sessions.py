@@ -158,20 +158,6 @@ def test_a_replaced_model_is_kept_by_no_session(model):
         assert served.post(f"/v1/sessions/{session}/rank", {}).status_code == 200
 
 
-@pytest.mark.slow
-def test_a_thousand_sessions_stay_open_and_apart(served):
-    identifiers = []
-    for number in range(1_000):
-        body = {"query": f"{QUERY} number {number}", "history": ["read_file"] * (number % 3)}
-        identifiers.append(served.post("/v1/sessions", body).json()["session"])
-    assert len(set(identifiers)) == 1_000
-    assert served.metric("dtdr_sessions_open") >= 1_000
-    for number in (0, 1, 500, 999):
-        found = served.get(f"/v1/sessions/{identifiers[number]}").json()
-        assert len(found["history"]) == number % 3
-        assert served.post(f"/v1/sessions/{identifiers[number]}/rank", {}).status_code == 200
-
-
 def test_expiring_takes_the_least_recently_used_only():
     now = [0.0]
     store = Sessions(Limits(session_seconds=10), clock=lambda: now[0])

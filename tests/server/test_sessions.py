@@ -9,15 +9,15 @@ from starlette.exceptions import HTTPException
 import dtdr
 from dtdr.data.run import Run
 from dtdr.net.limits import Limits
-from dtdr.serve.server.sessions import Session, Sessions
+from dtdr.serve.server.sessions import OpenSession, Sessions
 from tests.server import serving
 from tests.server.serving import QUERY
 
 MODEL: Any = None
 
 
-def open_session(store: Sessions, query: str, owner: str) -> Session:
-    session = Session.of(MODEL, Run(query), owner)
+def open_session(store: Sessions, query: str, owner: str) -> OpenSession:
+    session = OpenSession.of(MODEL, Run(query), owner)
     asyncio.run(store.open(session))
     return session
 

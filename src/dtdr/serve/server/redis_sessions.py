@@ -17,7 +17,7 @@ from dtdr.errors import UnavailableError
 from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.server.models import ModelRegistry
-from dtdr.serve.server.sessions import Session, key_full, missing
+from dtdr.serve.server.sessions import OpenSession, key_full, missing
 
 _PREFIX = "dtdr:session:3:"
 """Of the names of all lists, before the API key's id and the session's, so that no key reaches the
@@ -114,12 +114,12 @@ class RedisSessions:
         self._read_entries = self._client.register_script(_READ)
         self._close = self._client.register_script(_CLOSE)
 
-    async def open(self, session: Session) -> None:
+    async def open(self, session: OpenSession) -> None:
         """Keep a new session; see ``Sessions``."""
         start = {"model": session.model.name, "run": session.run.to_dict()}
         await self._append(session, 0, start)
 
-    async def find(self, identifier: str, owner: str) -> Session:
+    async def find(self, identifier: str, owner: str) -> OpenSession:
         """An open session, whose time to live starts again; see ``Sessions``."""
         try:
             with self._explain_errors():
@@ -137,7 +137,7 @@ class RedisSessions:
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise _unreadable() from error
 
-    def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> Session:
+    def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> OpenSession:
         room = _SESSION_BYTES
         records = []
         for entry in entries:
@@ -154,11 +154,11 @@ class RedisSessions:
         for record in told:
             start["run"]["calls"] += record["calls"]
         run = Run.from_dict(start["run"])
-        return Session.of(
+        return OpenSession.of(
             model, run, owner, frozenset(record["key"] for record in told), identifier
         )
 
-    async def add(self, session: Session, told: Session) -> bool:
+    async def add(self, session: OpenSession, told: OpenSession) -> bool:
         """Put a session in the place of one that was found; see ``Sessions``."""
         if told.bytes > _SESSION_BYTES:
             raise HTTPException(
@@ -172,12 +172,12 @@ class RedisSessions:
             raise missing(self._limits)
         return bool(done)
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: OpenSession) -> None:
         """Drop a session, for all servers."""
         with self._explain_errors():
             await self._close(keys=_keys(session), args=[session.id])
 
-    async def _append(self, session: Session, length: int, entry: dict[str, Any]) -> int:
+    async def _append(self, session: OpenSession, length: int, entry: dict[str, Any]) -> int:
         """Add an entry to the list of a session, which has this length; what ``_ADD`` says.
 
         Raises:
@@ -230,7 +230,7 @@ def _name(owner: str, identifier: str) -> str:
     return f"{_PREFIX}{owner}:{identifier}"
 
 
-def _keys(session: Session) -> list[str]:
+def _keys(session: OpenSession) -> list[str]:
     """The names of a session's list, and of the weights of its key's sessions."""
     name = _name(session.owner, session.id)
     return [name, f"{_WEIGHTS}{session.owner}"] if session.owner else [name]

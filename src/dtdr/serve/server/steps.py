@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Step:
+class AskedStep:
     """A run up to now, and the model that is asked about it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Step:
         return await snapshot.run(answer, snapshot, size=size)
 
 
-def read_step(call: Call, body: StepRequest | SearchRequest) -> Step:
+def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
     """The step that a request tells; that of a search may be its text alone.
 
     Raises:
@@ -72,7 +72,7 @@ def read_step(call: Call, body: StepRequest | SearchRequest) -> Step:
     call.log(model.name, query, calls=len(body.history))
     has_details = bool(body.before) or not are_names(body.history)
     read = partial(read_run, query, body.history, body.before)
-    return Step(model, query, names_of(body.history), has_details, read)
+    return AskedStep(model, query, names_of(body.history), has_details, read)
 
 
 def are_names(calls: Sequence[CallMade | str]) -> bool:

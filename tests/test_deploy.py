@@ -46,6 +46,9 @@ def test_the_compose_file_is_valid(compose):
     service = {**compose["services"]["dtdr"], "prots": []}
     with pytest.raises(jsonschema.ValidationError, match="prots"):
         jsonschema.validate({"services": {"dtdr": service}}, schema)
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert (DEPLOY / service["build"]["context"] / "pyproject.toml").exists()
+    assert (PROJECT / service["build"]["dockerfile"]).exists()
 
 
 def test_containers_call_commands_that_there_are(compose):

@@ -243,9 +243,9 @@ class Counting(Ranker):
     def fit(self, demonstrations: Any, tools: Any) -> None:
         self.names = [tool.name for tool in tools]
         self.counts: Any = dict.fromkeys(self.names, 1)
-        self.update(demonstrations, None, None)
+        self.update(demonstrations)
 
-    def update(self, demonstrations: Any, learned: Any, update: Any) -> None:
+    def update(self, demonstrations: Any) -> None:
         counts = self.counts.copy()
         for item in demonstrations:
             for name in item.plan.tools:

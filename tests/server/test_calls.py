@@ -147,9 +147,9 @@ def test_plans_are_those_of_the_library_in_every_form(filling, retriever):
     assert filling.post("/v1/plans", {"query": QUERY, "top_k": 21}).status_code == 422
 
 
-def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path):
-    fitted = dtdr.fit(whole_calls.DEMONSTRATIONS[:40], retriever="dtdr-l", arguments=False)
-    fitted.save(tmp_path / "mail")
+def test_plans_of_a_model_that_knows_no_arguments_are_names(tmp_path, retriever):
+    retriever.arguments_ = None
+    retriever.save(tmp_path / "mail")
     with serving.serve(serving.settings(tmp_path / "mail")) as found:
         (plan,) = found.post("/v1/plans", {"query": QUERY, "top_k": 1}).json()["plans"]
         assert [set(call) for call in plan["calls"]] == [{"id", "tool"}] * len(plan["calls"])

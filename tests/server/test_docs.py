@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from dtdr.serve.server.keys import create_key
 from tests.conftest import PROJECT
 from tests.server.serving import QUERY
 
@@ -66,28 +65,3 @@ def test_the_metrics_of_the_page_are_there(served):
     text = served.get("/metrics").text
     for name in set(re.findall(r"`(dtdr_[a-z_]+)`", PAGE)):
         assert f"# TYPE {name}" in text or f"# TYPE {name.removesuffix('_total')}" in text, name
-
-
-def test_the_command_line_of_the_container_is_one(dtdr, fitted, tmp_path):
-    yaml = pytest.importorskip("yaml")
-    create_key(tmp_path / "keys.json")
-    containerfile = (PROJECT / "deploy" / "Containerfile").read_text(encoding="utf-8")
-    entry = re.search(r"^ENTRYPOINT (.*)$", containerfile, re.MULTILINE)
-    default = re.search(r"^CMD (.*)$", containerfile, re.MULTILINE)
-    assert entry is not None
-    assert default is not None
-    compose = yaml.safe_load((PROJECT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
-    service = compose["services"]["dtdr"]
-    for command in (json.loads(default.group(1)), service["command"]):
-        arguments = [
-            item.replace("/models/model", str(fitted))
-            .replace("/models/", f"{tmp_path}/")
-            .replace("/run/dtdr/keys.json", str(tmp_path / "keys.json"))
-            for item in [*json.loads(entry.group(1))[1:], *command]
-        ]
-        code, _, said = dtdr(*arguments, "--check")
-        assert code == 0, said
-        assert "ready to serve model on 0.0.0.0 port 8756" in said
-    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-    assert (PROJECT / "deploy" / service["build"]["context"] / "pyproject.toml").exists()
-    assert (PROJECT / service["build"]["dockerfile"]).exists()

@@ -136,18 +136,6 @@ def test_demonstrations_are_taken_as_import_writes_them(logging, tmp_path):
     assert "the time 'noon' is not one" in refused.text
 
 
-def test_a_batch_with_one_bad_demonstration_is_not_learned_in_part(learning):
-    before = probability(learning, "weather")
-    model = learning.service.models["mail"]
-    generation = model.current.generation
-    bad = {**DEMONSTRATION, "links": [["1", "9"]]}
-    answer = learning.post("/v1/feedback", {"demonstrations": [DEMONSTRATION, bad]})
-    assert answer.status_code == 422
-    assert "demonstrations.1" in answer.text
-    assert probability(learning, "weather") == before
-    assert model.current.generation == generation
-
-
 SECRET_FEEDBACK = {
     "id": "ann.lee@mail.example.org",
     "query": "Mail ann.lee@mail.example.org the weather",
@@ -294,15 +282,19 @@ def test_a_write_that_fails_leaves_no_half_of_it(tmp_path, monkeypatch):
             {"query": "q", "calls": [{"id": "1", "tool": "a", "arguments": {"x": {"$ref": "9"}}}]},
             "9",
         ),
-        ({"query": "q", "calls": ["a"], "links": [["1", "7"]]}, "7"),
+        ({"query": "q", "calls": ["a"], "links": [["1", "7"]]}, "demonstrations.1"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_and_changes_nothing(learning, demonstration, reason):
+    """Not even with a good one before it."""
     generation = learning.service.models["mail"].current.generation
-    refused = learning.post("/v1/feedback", {"demonstrations": [demonstration]})
+    before = probability(learning, "weather")
+    bodies = [DEMONSTRATION, demonstration]
+    refused = learning.post("/v1/feedback", {"demonstrations": bodies})
     assert refused.status_code == 422
     assert reason in refused.json()["error"]["message"]
     assert learning.service.models["mail"].current.generation == generation
+    assert probability(learning, "weather") == before
 
 
 @pytest.mark.parametrize(("number", "status"), [(28, 507), (5, 503)])
@@ -393,20 +385,6 @@ def test_feedback_that_arrives_at_once_is_all_learned_exactly_once(learning):
     model = learning.service.models["mail"]
     assert model.current.retriever.counts_.sum() == before + 40 * 3
     assert model.unsaved == 40
-
-
-def test_one_bad_lesson_spoils_no_other_that_is_sent_with_it(learning):
-    before = learning.service.models["mail"].current.retriever.counts_.sum()
-    lessons = [DEMONSTRATION, {"query": "q", "calls": ["no_such_tool"]}, DEMONSTRATION] * 3
-    with concurrent.futures.ThreadPoolExecutor(9) as pool:
-        answers = list(
-            pool.map(
-                lambda lesson: learning.post("/v1/feedback", {"demonstrations": [lesson]}), lessons
-            )
-        )
-    assert [answer.status_code for answer in answers] == [200, 422, 200] * 3
-    assert "no tool is named 'no_such_tool'" in answers[1].json()["error"]["message"]
-    assert learning.service.models["mail"].current.retriever.counts_.sum() == before + 6 * 3
 
 
 def test_what_was_learned_is_saved_when_asked(model):

@@ -91,7 +91,7 @@ def test_a_model_lists_its_vocabulary(served, fitted):
 
 def test_many_connections_at_once_get_each_its_own_answer(served, fitted):
     retriever = dtdr.load(fitted)
-    queries = [item.query for item in small_data.dataset().demonstrations] * 20
+    queries = [item.query for item in small_data.dataset().demonstrations] * 5
 
     async def ask() -> list[str]:
         async with httpx2.AsyncClient(base_url=served.url, timeout=30) as http:

@@ -542,10 +542,6 @@ def check_failures(fitted, folder, sessions, steps):
         server.stop()
 
 
-def test_no_step_is_lost_when_a_replica_is_killed_and_redis_restarted(fitted, tmp_path):
-    check_failures(fitted, tmp_path, sessions=28, steps=6)
-
-
 @pytest.mark.slow
 def test_two_thousand_sessions_survive_a_killed_replica_and_a_restarted_redis(fitted, tmp_path):
     assert check_failures(fitted, tmp_path, sessions=2_000, steps=10) > 0

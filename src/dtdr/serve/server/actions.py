@@ -17,15 +17,22 @@ from dtdr.rankers.selection import Selection
 from dtdr.serve.server import schemas
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.sessions import Session, find_session
+from dtdr.serve.server.sessions import OpenSession, find_session
 from dtdr.serve.server.snapshots import Snapshot
-from dtdr.serve.server.steps import Step, add_calls, are_names, names_of, read_run, unknown_names
+from dtdr.serve.server.steps import (
+    AskedStep,
+    add_calls,
+    are_names,
+    names_of,
+    read_run,
+    unknown_names,
+)
 
 _ATTEMPTS = 8
 """To add calls to a session, where others add some at the same moment."""
 
 
-async def rank(call: Call, step: Step, body: schemas.Selection) -> schemas.RankResponse:
+async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
     service, model = call.service, step.model
 
@@ -70,7 +77,9 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
     return schemas.BatchResponse(rankings=responses)
 
 
-async def explain(call: Call, step: Step, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
+async def explain(
+    call: Call, step: AskedStep, body: schemas.ExplainRequest
+) -> schemas.ExplainResponse:
     """Say why a tool has its probability: what sets it apart from the next best."""
 
     def answer(snapshot: Snapshot) -> schemas.ExplainResponse:
@@ -83,7 +92,7 @@ async def explain(call: Call, step: Step, body: schemas.ExplainRequest) -> schem
     return await step.ask(answer)
 
 
-async def search(call: Call, step: Step, body: schemas.SearchBounds) -> schemas.SearchResponse:
+async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> schemas.SearchResponse:
     """Answer an agent's search for tools: by its words, and by what comes next in its run."""
     call.service.check_step(body.text, ())
     has_run = not isinstance(body, schemas.SearchRequest) or body.query is not None
@@ -102,7 +111,9 @@ async def search(call: Call, step: Step, body: schemas.SearchBounds) -> schemas.
         return await step.ask(answer)
 
 
-async def predict_calls(call: Call, step: Step, body: schemas.CallBounds) -> schemas.CallsResponse:
+async def predict_calls(
+    call: Call, step: AskedStep, body: schemas.CallBounds
+) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
     model, tool = step.model, body.tool
     retriever = model.current.retriever
@@ -134,7 +145,9 @@ async def predict_calls(call: Call, step: Step, body: schemas.CallBounds) -> sch
     return response
 
 
-async def predict_plans(call: Call, step: Step, body: schemas.PlanBounds) -> schemas.PlansResponse:
+async def predict_plans(
+    call: Call, step: AskedStep, body: schemas.PlanBounds
+) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
     model = step.model
     _require(model, model.current.retriever.plans_, "knows no whole plans", "plans")
@@ -156,31 +169,31 @@ async def predict_plans(call: Call, step: Step, body: schemas.PlanBounds) -> sch
 
 
 async def create_session(
-    call: Call, step: Step, body: schemas.SessionRequest
+    call: Call, step: AskedStep, body: schemas.SessionRequest
 ) -> schemas.SessionResponse:
     """Open a session."""
 
-    def begin() -> Session:
-        return Session.of(step.model, step.read(), call.owner)
+    def begin() -> OpenSession:
+        return OpenSession.of(step.model, step.read(), call.owner)
 
     session = await step.model.current.run(begin) if step.has_details else begin()
     await call.service.sessions.open(session)
     return await _session_response(call, session, body.rank)
 
 
-async def show_session(call: Call, session: Session) -> schemas.SessionResponse:
+async def show_session(call: Call, session: OpenSession) -> schemas.SessionResponse:
     """What a session knows."""
     return await _session_response(call, session, None)
 
 
 async def call_in_session(
-    call: Call, session: Session, body: schemas.CallRequest
+    call: Call, session: OpenSession, body: schemas.CallRequest
 ) -> schemas.SessionResponse:
     """Tell a session that tools were called."""
     key = body.idempotency_key or secrets.token_hex(8)
     limit = call.service.settings.limits.history
 
-    def tell(session: Session) -> Session:
+    def tell(session: OpenSession) -> OpenSession:
         return session.with_run(add_calls(session.run, body.tools), key)
 
     for _ in range(_ATTEMPTS):
@@ -205,13 +218,13 @@ async def call_in_session(
     return await _session_response(call, session, body.rank)
 
 
-async def delete_session(call: Call, session: Session) -> None:
+async def delete_session(call: Call, session: OpenSession) -> None:
     """Close a session."""
     await call.service.sessions.close(session)
 
 
 async def _session_response(
-    call: Call, session: Session, selection: schemas.Selection | None
+    call: Call, session: OpenSession, selection: schemas.Selection | None
 ) -> schemas.SessionResponse:
     return schemas.SessionResponse(
         session=session.id,

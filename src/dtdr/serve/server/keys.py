@@ -55,9 +55,7 @@ class KeyFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._stamp: tuple[int, int] | None = None
-        self.keys: tuple[ApiKey, ...] = ()
-        self.refresh()
+        self.keys = read_keys(path)
 
     def find(self, presented: str) -> ApiKey | None:
         """The key that was presented, or None; takes as long whichever it is."""
@@ -69,23 +67,13 @@ class KeyFile:
         return match
 
     def refresh(self) -> bool:
-        """Read the file again if it changed; one that cannot be read is tried again each time.
-
-        Returns:
-            Whether the file was read.
+        """Read the file again; returns whether its keys are others.
 
         Raises:
             InputError: it is missing, or no key file any more; the keys stay as they were.
         """
-        stamp = None
-        with contextlib.suppress(OSError):
-            status = self.path.stat()
-            stamp = status.st_mtime_ns, status.st_ino
-        if stamp is not None and stamp == self._stamp:
-            return False
-        self.keys = read_keys(self.path)
-        self._stamp = stamp
-        return True
+        former, self.keys = self.keys, read_keys(self.path)
+        return self.keys != former
 
 
 def read_keys(path: str | Path) -> tuple[ApiKey, ...]:

@@ -98,19 +98,19 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     service = call.service
     model = service.models.find(body.model)
     request = body.request
-    messages = request.get("messages") or request.get("input") or []
-    messages = messages if isinstance(messages, list) else [messages]
-    tools = request.get("tools") or []
-    if not isinstance(tools, list):
-        raise HTTPException(422, "request.tools: expected a list")
+    messages, tools = request.get("messages") or [], request.get("tools") or []
+    if not messages and isinstance(request.get("input"), list):
+        messages = request["input"]
     limits = service.settings.limits
-    for count, limit, what in (
-        (len(tools), limits.tools, "tools"),
+    for items, limit, what in (
+        (tools, limits.tools, "tools"),
         # An answer and its tool results are two messages and more.
-        (len(messages), 4 * limits.history, "messages"),
+        (messages, 4 * limits.history, "messages"),
     ):
-        if count > limit:
-            raise HTTPException(422, f"{count} {what} were sent; the limit is {limit}")
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise HTTPException(422, f"request.{what}: expected a list of objects")
+        if len(items) > limit:
+            raise HTTPException(422, f"{len(items)} {what} were sent; the limit is {limit}")
     call.log(model.name, tools=len(tools), messages=len(messages))
     snapshot = model.current
 

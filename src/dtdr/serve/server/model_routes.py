@@ -23,6 +23,7 @@ from dtdr.serve.server.schemas import (
     ModelsResponse,
 )
 from dtdr.serve.server.service import Call
+from dtdr.serve.server.steps import record_of
 
 
 async def list_models(call: Call) -> ModelsResponse:
@@ -122,8 +123,7 @@ def _demonstration(item: FeedbackDemonstration) -> Demonstration:
     record["time"] = datetime.now(UTC) if item.time is None else item.time
     record["before"] = list(map(_bound_record, item.before))
     record["calls"] = [
-        call if isinstance(call, str) else _bound_record(msgspec.structs.asdict(call))
-        for call in item.calls
+        call if isinstance(call, str) else _bound_record(record_of(call)) for call in item.calls
     ]
     if item.parent is None:
         del record["parent"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -18,7 +17,7 @@ from dtdr.errors import UnavailableError
 from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.server.models import ModelRegistry
-from dtdr.serve.server.sessions import Session, key_full, missing
+from dtdr.serve.server.sessions import OpenSession, key_full, missing
 
 _PREFIX = "dtdr:session:3:"
 """Of the names of all lists, before the API key's id and the session's, so that no key reaches the
@@ -29,12 +28,6 @@ _WEIGHTS = "dtdr:sessions:3:"
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
-
-_SHORT_BYTES = 1_000
-"""Of compressed entries that are read in the event loop: they unpack to 1 MB at most."""
-
-_SHORT_ENTRY = 8_000
-"""Bytes of an entry that is written in the event loop: 0.1 ms."""
 
 _COMPRESS = 200
 """Bytes from which an entry is compressed, which takes 6 µs."""
@@ -121,12 +114,12 @@ class RedisSessions:
         self._read_entries = self._client.register_script(_READ)
         self._close = self._client.register_script(_CLOSE)
 
-    async def open(self, session: Session) -> None:
+    async def open(self, session: OpenSession) -> None:
         """Keep a new session; see ``Sessions``."""
         start = {"model": session.model.name, "run": session.run.to_dict()}
-        await self._append(session, 0, start, session.bytes)
+        await self._append(session, 0, start)
 
-    async def find(self, identifier: str, owner: str) -> Session:
+    async def find(self, identifier: str, owner: str) -> OpenSession:
         """An open session, whose time to live starts again; see ``Sessions``."""
         try:
             with self._explain_errors():
@@ -139,14 +132,12 @@ class RedisSessions:
             raise
         if not is_open:
             raise missing(self._limits)
-        decode = partial(self._decode, identifier, owner, entries)
-        is_short = sum(map(len, entries)) <= _SHORT_BYTES
         try:
-            return decode() if is_short else await to_thread.run_sync(decode)
+            return await to_thread.run_sync(self._decode, identifier, owner, entries)
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise _unreadable() from error
 
-    def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> Session:
+    def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> OpenSession:
         room = _SESSION_BYTES
         records = []
         for entry in entries:
@@ -163,11 +154,11 @@ class RedisSessions:
         for record in told:
             start["run"]["calls"] += record["calls"]
         run = Run.from_dict(start["run"])
-        return Session.of(
+        return OpenSession.of(
             model, run, owner, frozenset(record["key"] for record in told), identifier
         )
 
-    async def add(self, session: Session, told: Session) -> bool:
+    async def add(self, session: OpenSession, told: OpenSession) -> bool:
         """Put a session in the place of one that was found; see ``Sessions``."""
         if told.bytes > _SESSION_BYTES:
             raise HTTPException(
@@ -176,26 +167,24 @@ class RedisSessions:
         (key,) = told.keys - session.keys
         calls = [call.to_dict() for call in told.run.calls[len(session.run.calls) :]]
         entry = {"key": key, "calls": calls}
-        done = await self._append(told, 1 + len(session.keys), entry, told.bytes - session.bytes)
+        done = await self._append(told, 1 + len(session.keys), entry)
         if done < 0:
             raise missing(self._limits)
         return bool(done)
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: OpenSession) -> None:
         """Drop a session, for all servers."""
         with self._explain_errors():
             await self._close(keys=_keys(session), args=[session.id])
 
-    async def _append(self, session: Session, length: int, entry: dict[str, Any], more: int) -> int:
+    async def _append(self, session: OpenSession, length: int, entry: dict[str, Any]) -> int:
         """Add an entry to the list of a session, which has this length; what ``_ADD`` says.
 
         Raises:
             HTTPException: the sessions of its key would be too large together; nothing was added.
             UnavailableError: Redis cannot be used.
         """
-        content = (
-            _encode(entry) if more <= _SHORT_ENTRY else await to_thread.run_sync(_encode, entry)
-        )
+        content = await to_thread.run_sync(_encode, entry)
         arguments = [length, content, self._milliseconds, session.id, session.bytes]
         arguments += [self._limits.key_session_bytes, _name(session.owner, "")]
         keys = _keys(session)
@@ -241,7 +230,7 @@ def _name(owner: str, identifier: str) -> str:
     return f"{_PREFIX}{owner}:{identifier}"
 
 
-def _keys(session: Session) -> list[str]:
+def _keys(session: OpenSession) -> list[str]:
     """The names of a session's list, and of the weights of its key's sessions."""
     name = _name(session.owner, session.id)
     return [name, f"{_WEIGHTS}{session.owner}"] if session.owner else [name]

@@ -329,16 +329,11 @@ class SessionResponse(Response, kw_only=True):
     ranking: RankResponse | None = None
 
 
-class CallOfPlan(Request, kw_only=True):
+class CallOfPlan(CallMade, kw_only=True):
     """One call of a demonstration."""
 
     id: CallId
-    tool: ToolName
-    arguments: Object = {}
-    output: Any = None
     output_length: Annotated[int, Meta(ge=0)] | None = None
-    status: Status = "unknown"
-    step: Annotated[int, Meta(ge=0)] | None = None
 
 
 class FeedbackDemonstration(Request, kw_only=True):

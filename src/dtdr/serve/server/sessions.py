@@ -18,7 +18,7 @@ from dtdr.data.run import Run
 from dtdr.net.limits import Limits
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.steps import Step
+from dtdr.serve.server.steps import AskedStep
 
 _ID_LENGTH = 64
 
@@ -29,7 +29,7 @@ _REQUEST_BYTES = 150
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class OpenSession:
     """A run on one model, which requests add calls to; it is replaced, never changed.
 
     Attributes:
@@ -53,24 +53,24 @@ class Session:
         owner: str,
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
-    ) -> Session:
+    ) -> OpenSession:
         """A session with its weight."""
         identifier = identifier or secrets.token_urlsafe(16)
         items = weigh((*run.before, *run.calls)) + len(keys) * _REQUEST_BYTES
         size = _SESSION_BYTES + getsizeof(run.query) + items
         return cls(identifier, model, run, owner, keys, size)
 
-    def with_run(self, run: Run, key: str) -> Session:
+    def with_run(self, run: Run, key: str) -> OpenSession:
         """The session after a request that added calls to its run."""
         more = weigh(run.calls[len(self.run.calls) :]) + _REQUEST_BYTES
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> AskedStep:
         """Where the run is now."""
         run = self.run
         has_details = bool(run.before) or not all(map(_is_name, run.calls))
-        return Step(self.model, run.query, run.history, has_details, lambda: run)
+        return AskedStep(self.model, run.query, run.history, has_details, lambda: run)
 
 
 class Sessions:
@@ -84,13 +84,13 @@ class Sessions:
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._open: OrderedDict[str, tuple[Session, float]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[OpenSession, float]] = OrderedDict()
         self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def open(self, session: Session) -> None:
+    async def open(self, session: OpenSession) -> None:
         """Keep a new session.
 
         Raises:
@@ -101,7 +101,7 @@ class Sessions:
             raise full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
         self._keep(session, session.bytes)
 
-    async def find(self, identifier: str, owner: str) -> Session:
+    async def find(self, identifier: str, owner: str) -> OpenSession:
         """An open session, whose time to live starts again.
 
         Raises:
@@ -114,7 +114,7 @@ class Sessions:
         self._keep(session, 0)
         return session
 
-    async def add(self, session: Session, told: Session) -> bool:
+    async def add(self, session: OpenSession, told: OpenSession) -> bool:
         """Put a session in the place of one that was found; False where that has changed since.
 
         Raises:
@@ -125,7 +125,7 @@ class Sessions:
         self._keep(told, told.bytes - session.bytes)
         return True
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: OpenSession) -> None:
         """Drop a session."""
         if session.id in self._open:
             self._drop(session.id)
@@ -137,7 +137,7 @@ class Sessions:
     async def shut_down(self) -> None:
         """Close what connects this process with others: nothing."""
 
-    def _keep(self, session: Session, more: int) -> None:
+    def _keep(self, session: OpenSession, more: int) -> None:
         """Keep a session as the one used last, with this many bytes more than before.
 
         Raises:
@@ -172,7 +172,7 @@ class Sessions:
         return self._limits.session_seconds - (now - used)
 
 
-async def find_session(call: Call) -> Session:
+async def find_session(call: Call) -> OpenSession:
     """The session that a request's path names.
 
     Raises:

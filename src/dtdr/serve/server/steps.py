@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Step:
+class AskedStep:
     """A run up to now, and the model that is asked about it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Step:
         return await snapshot.run(answer, snapshot, size=size)
 
 
-def read_step(call: Call, body: StepRequest | SearchRequest) -> Step:
+def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
     """The step that a request tells; that of a search may be its text alone.
 
     Raises:
@@ -72,7 +72,7 @@ def read_step(call: Call, body: StepRequest | SearchRequest) -> Step:
     call.log(model.name, query, calls=len(body.history))
     has_details = bool(body.before) or not are_names(body.history)
     read = partial(read_run, query, body.history, body.before)
-    return Step(model, query, names_of(body.history), has_details, read)
+    return AskedStep(model, query, names_of(body.history), has_details, read)
 
 
 def are_names(calls: Sequence[CallMade | str]) -> bool:
@@ -83,6 +83,11 @@ def are_names(calls: Sequence[CallMade | str]) -> bool:
 def names_of(calls: Sequence[CallMade | str]) -> list[str]:
     """The names of the tools that were called."""
     return [item if isinstance(item, str) else item.tool for item in calls]
+
+
+def record_of(call: CallMade) -> Object:
+    """What is known of a call, as the library takes it."""
+    return {name: value for name, value in asdict(call).items() if value is not None}
 
 
 def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
@@ -107,9 +112,7 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
         InputError: something is not a call, or two calls share an id.
     """
     records = [
-        {"tool": item}
-        if isinstance(item, str)
-        else {name: value for name, value in asdict(item).items() if value is not None}
+        {"tool": item} if isinstance(item, str) else record_of(item)
         for item in calls
         if item not in NO_CALLS
     ]

@@ -2,8 +2,10 @@ import contextlib
 import json
 import random
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from examples.hotel.log_formats import START
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,11 +106,14 @@ def test_shuffled_events_of_a_trace_are_put_in_order_by_their_times(
     assert shape(found) == expected(turns)
 
 
+WITHOUT_DEFINITIONS = ("openai-responses", "mcp", "claude-code")
+WITHOUT_TIMES = ("openai-chat", "openai-responses", "anthropic")
+
+
 @pytest.mark.parametrize("rendering", RENDERINGS)
-def test_parallel_calls_do_not_depend_on_each_other_and_outputs_are_referred_to(
-    rendering, tmp_path
-):
-    found, _ = read(tmp_path, rendering, RENDERINGS[rendering](sample()), ImportOptions())
+def test_every_format_tells_the_same_of_a_conversation(rendering, tmp_path):
+    fmt, records = format_of(rendering), RENDERINGS[rendering](sample())
+    found, importer = read(tmp_path, rendering, records, ImportOptions())
 
     plan = found[0].plan
     assert plan.tools == ("find_user", "get_mail", "get_time", "send_mail")
@@ -124,6 +129,26 @@ def test_parallel_calls_do_not_depend_on_each_other_and_outputs_are_referred_to(
     assert {call.status for call in plan.calls} == {"ok"}
     assert plan.acceptable_next([0]) == {"get_mail", "get_time"}
 
+    assert len({item.id for item in found}) == 2
+    assert len({item.group for item in found}) == 1
+    assert found[0].group
+
+    if fmt not in WITHOUT_DEFINITIONS:
+        (tool,) = importer.tools()
+        assert (tool.name, tool.description) == ("find_user", TOOLS[0]["function"]["description"])
+        assert [parameter.name for parameter in tool.parameters] == ["name"]
+    if fmt not in WITHOUT_TIMES:
+        first, second = (item.time for item in found)
+        assert START <= first <= second < START + timedelta(hours=1)
+
+    log, whole = tmp_path / "log.jsonl", tmp_path / "log.json"
+    whole.write_text(json.dumps(records), encoding="utf-8")
+    assert detect_format(open_logs([log])).name == detect_format(open_logs([whole])).name == fmt
+
+    if fmt != "mcp":  # its messages carry no id that tells a repetition from a second session
+        twice, _ = read(tmp_path, rendering, records + records)
+        assert shape(twice) == expected(sample())
+
 
 def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
     turns = number(
@@ -132,19 +157,6 @@ def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
     for rendering, render in RENDERINGS.items():
         found, _ = read(tmp_path, rendering, render(turns), ImportOptions())
         assert list(found[0].plan.edges()) == [], rendering
-
-
-@pytest.mark.parametrize("rendering", [name for name in RENDERINGS if name != "mcp"])
-def test_tool_definitions_are_collected(rendering, tmp_path):
-    without = ("claude-code",)
-    if rendering.startswith("openai-responses") or rendering in without:
-        pytest.skip("this rendering logs no definitions")
-    _, importer = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
-
-    (tool,) = importer.tools()
-    assert tool.name == "find_user"
-    assert tool.description == TOOLS[0]["function"]["description"]
-    assert [parameter.name for parameter in tool.parameters] == ["name"]
 
 
 @pytest.mark.parametrize(
@@ -167,26 +179,6 @@ def test_marked_failures_are_seen(rendering, tmp_path):
     assert found[0].plan.calls[0].status == "error"
     assert found[0].outcome == "success"  # a call that failed is part of a run to learn from
     assert importer.summary()["failed_calls"] == 1
-
-
-@pytest.mark.parametrize("rendering", RENDERINGS)
-def test_turns_of_one_conversation_share_a_group_and_have_ids_of_their_own(rendering, tmp_path):
-    found, _ = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
-
-    assert len({demonstration.id for demonstration in found}) == 2
-    assert len({demonstration.group for demonstration in found}) == 1
-    assert found[0].group
-
-
-@pytest.mark.parametrize("rendering", RENDERINGS)
-def test_a_log_that_is_read_twice_gives_each_run_once(rendering, tmp_path):
-    records = RENDERINGS[rendering](sample())
-    once, _ = read(tmp_path, rendering, records)
-    if rendering == "mcp":
-        pytest.skip("MCP messages carry no id that tells a repetition from a second session")
-    twice, _ = read(tmp_path, rendering, records + records)
-
-    assert shape(twice) == shape(once)
 
 
 def test_interleaved_conversations_are_told_apart(tmp_path):
@@ -517,17 +509,6 @@ def test_damaged_records_are_left_out_and_never_crash(rendering, data, tmp_path_
         assert Demonstration.from_dict(json.loads(written)) == item
     with contextlib.suppress(InputError):
         assert detect_format(open_logs([path])).name in FORMATS
-
-
-@pytest.mark.parametrize("rendering", RENDERINGS)
-def test_the_format_is_found_by_the_first_records(rendering, tmp_path):
-    path = write_lines(tmp_path / "log.jsonl", RENDERINGS[rendering](sample()))
-    expected_format = format_of(rendering)
-    assert detect_format(open_logs([path])).name == expected_format
-
-    whole = tmp_path / "log.json"
-    whole.write_text(json.dumps(RENDERINGS[rendering](sample())), encoding="utf-8")
-    assert detect_format(open_logs([whole])).name == expected_format
 
 
 def test_a_log_of_no_known_format_is_told(tmp_path):

@@ -257,6 +257,15 @@ def test_along_the_gold_plan_outputs_are_those_of_the_gold_calls(tmp_path):
     assert (made.stopped, made.plan.tools) == ("step limit", ("read", "write", "write"))
 
 
+def test_without_filled_parameters_functions_alone_are_compared(tmp_path, retriever):
+    item = DATASET.demonstrations[0]
+    assert any(item.plan.dependencies)
+    llm = ScriptedLLM([*item.plan.tools, "end"])
+    log = run_plans(planner(retriever, llm, fill="none"), [item], tmp_path / "run.jsonl")
+    assert success_rate(log, "names").value == 1
+    assert success_rate(log, "strict").value == 0
+
+
 def test_a_plan_that_did_not_end_is_no_success(tmp_path, retriever):
     item = DATASET.demonstrations[2]
     llm = ScriptedLLM([*item.plan.tools, "fly"])

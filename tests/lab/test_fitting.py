@@ -24,8 +24,10 @@ def test_a_share_of_the_demonstrations_becomes_a_number():
     assert make_retriever(spec, 4).parameters()["clusters"] == 1
 
 
-def test_the_seed_of_the_split_is_the_retrievers():
+def test_the_seed_of_the_split_is_the_retrievers_unless_it_is_a_parameter():
     assert make_retriever({**SPEC, "retriever": "dtdr-l"}, 9).seed == 3
+    own = {**SPEC, "retriever": "dtdr-l", "parameters": {"seed": 5}}
+    assert make_retriever(own, 9).seed == 5
 
 
 def test_a_parameter_that_the_retriever_does_not_take_is_explained():

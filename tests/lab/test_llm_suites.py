@@ -8,6 +8,7 @@ from dtdr.evaluate.lab.report.page import to_markdown
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store
 from tests.fake_llm_server import fake_server
+from tests.lab.hub_copy import scripted
 from tests.lab.labs import in_this_process, run, write_data
 
 SUITES = ("downstream", "prompts", "paper-icl", "paper-weights")
@@ -103,3 +104,24 @@ def test_a_report_of_few_plans_says_so(tmp_path):
         text = to_markdown(build_report(store, "own")[0])
         assert ("Only the first 30 plans of each set were used" in text) == expected
         assert ("p against best" in text) != expected
+
+
+def test_with_gold_tools_every_plan_calls_the_right_functions(tmp_path):
+    suite = tmp_path / "one.toml"
+    suite.write_text(
+        'section = "downstream"\n[[runs]]\nkind = "plans"\ndataset = "bundled"\nsplit = "paper"\n'
+        'seed = 0\nplans = 30\nretriever = "dtdr.evaluate.lab.oracle:Oracle"\nicl = "hard"\n'
+        'size = 3\nselect = ["retriever", "greedy"]\nloop = ["own", "gold"]\n'
+    )
+    store = Store(tmp_path)
+    with fake_server() as server, in_this_process():
+        server.context, server.script = 1_000_000, scripted
+        options = Options(llms=[f"openai:m@{server.url}"])
+        assert run_lab([str(suite)], options, lab="l", store=store, command="x").failed == []
+    page, results = build_report(store, "l")
+    for one in results.runs("one"):
+        tools = [record["stopped"] == "end" for record in results.value(one)["records"]]
+        assert all(tools), one.spec
+    text = to_markdown(page)
+    assert "| openai:m | perfect ranking | - |" in text
+    assert "| openai:m | gold tools | - |" in text

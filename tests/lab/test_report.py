@@ -228,17 +228,30 @@ def test_a_suite_of_the_users_own_is_shown_as_a_retrieval_table(tmp_path):
     assert "| dr |" in text.replace("**", "")
 
 
-def test_a_suite_of_histories_shows_what_it_varies(tmp_path):
+@pytest.mark.parametrize(
+    ("retriever", "varied", "title", "columns"),
+    [
+        ("dr", "history = [0, 1]", "history length", ["0", "1"]),
+        ("dtdr-l", "parameters = [{batch_size = 1}, {batch_size = 8}]", "batch size", ["1", "8"]),
+        ("dtdr-c", "parameters = [{seed = 3}, {seed = 4}]", "seed", ["3", "4"]),
+        ("dtdr-c", "parameters = [{clusters = 2}, {clusters = 5}]", "number of clusters",
+         ["2", "5"]),
+    ],
+)  # fmt: skip
+def test_a_suite_shows_what_it_varies(tmp_path, retriever, varied, title, columns):
     path = tmp_path / "mine.toml"
     path.write_text(
-        '[[runs]]\ndataset = "bundled"\nsplit = "paper"\nseed = 0\nretriever = "dr"\nplans = 30\n'
-        "history = [0, 1]\n"
+        '[[runs]]\ndataset = "bundled"\nsplit = "paper"\nseed = 0\nplans = 30\n'
+        f'retriever = "{retriever}"\n{varied}\n'
     )
     store = Store(tmp_path / "cache")
     with in_this_process():
         run_lab([str(path)], Options(), lab="mine", store=store, command="x")
     text = to_markdown(build_report(store)[0])
-    assert "### MRR by history length" in text
+    assert f"### MRR by {title}, " in text
+    head = text.partition(f"### MRR by {title}, ")[2].splitlines()[2]
+    assert head.split(" | ")[1:] == [*columns[:-1], f"{columns[-1]} |"]
+    assert f"\n| {retriever} | 0." in text
 
 
 def test_a_quick_lab_gives_no_verdict(quick):

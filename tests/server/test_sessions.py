@@ -121,22 +121,6 @@ def test_one_key_cannot_take_the_memory_of_all(fitted):
     open_session(store, "q" * 4_000, "greedy")
 
 
-def test_queries_of_runs_are_kept_prepared_up_to_a_limit_in_bytes(fitted):
-    from dtdr.serve.server.snapshots import PreparedQueries, prepared_bytes
-
-    retriever = dtdr.load(fitted)
-    size = prepared_bytes(retriever, "query 1")
-    keep = PreparedQueries(retriever, 20 * size)
-    first = keep("query 1")
-    assert keep("query 1") is first
-    for number in range(10, 40):
-        assert keep(f"query {number}").rank().best == retriever.rank(f"query {number}").best
-    assert keep("query 1") is not first
-    assert 0 < keep._bytes <= 20 * size
-    long = "long " * 1_000
-    assert keep(long) is not keep(long), "one query takes most of the room"
-
-
 def test_a_history_that_would_grow_too_long_is_refused_and_stays(fitted):
     with serving.serve(serving.settings(fitted, history=3)) as served:
         session = served.post("/v1/sessions", {"query": QUERY, "history": ["a", "b"]}).json()[

@@ -119,10 +119,10 @@ class EarlyCalls:
 
     @property
     def candidates(self) -> int:
-        """How many predictions ``start`` can make use of."""
+        """How many predictions ``prepare`` can make use of."""
         return 2 * self.bounds.concurrency
 
-    def start(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
+    def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
         """Make the probable calls, and throw away those that are no longer predicted.
 
         Args:

@@ -79,11 +79,7 @@ class Names:
     def assign(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """``(name, upstream, definition)`` of everything that is offered, each once.
-
-        Args:
-            offers: definitions by upstream, with the upstream's own ``name`` in each.
-        """
+        """``(name, upstream, definition)`` of everything that upstreams offer, each once."""
         for upstream, definitions in offers.items():
             for definition in definitions:
                 self._offers.setdefault(str(definition.get("name", "")), set()).add(upstream)

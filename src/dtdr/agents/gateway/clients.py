@@ -115,12 +115,7 @@ class ClientState:
         del self.searches[:-MAX_SEARCHES]
 
     def add_matches(self, names: Iterable[str], most: int) -> None:
-        """Show the tools that a search brought up, and only the latest of all searches.
-
-        Args:
-            names: of the tools, best first.
-            most: how many found tools are shown; those that are called stay besides.
-        """
+        """Show the tools that a search brought up, and only the latest of all searches."""
         self.searched = tuple(dict.fromkeys((*names, *self.searched)))[:most]
 
     def keep(self, value: Any) -> Any:
@@ -165,11 +160,8 @@ class ClientState:
     def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
         """What was kept at the step before, to which ranking a step again does not add.
 
-        A step is ranked again when a server comes or goes.
-
-        Args:
-            lasts: what was kept for one query is kept for the next one; otherwise another query
-                begins another set.
+        A step is ranked again when a server comes or goes. Another query begins another set,
+        unless what was kept ``lasts``.
         """
         step = self.query, self.history
         if step != self._step:

@@ -53,12 +53,8 @@ async def forward(context: Context, upstream: Upstream, changed: Mapping[str, An
     """The upstream's result of a client's request, as it stands on the wire.
 
     Progress, log messages and questions of the upstream reach the client while it waits; when the
-    client cancels, the upstream is told.
-
-    Args:
-        context: the client's request.
-        upstream: who is to answer it.
-        changed: parameters that differ from the client's, such as the tool's own name.
+    client cancels, the upstream is told. Of the parameters, ``changed`` are others than the
+    client's, such as the tool's own name.
 
     Raises:
         MCPError: the upstream's own error.
@@ -91,9 +87,6 @@ class OpenCall:
     Such a server sends its own requests while it works on the call. Such a client is asked
     by the answer to its call, and calls again with what it answers; the server's call stays open
     meanwhile.
-
-    Args:
-        result: the server's answer to the call, once it is there.
     """
 
     def __init__(self, result: Coroutine[Any, Any, RawResult]) -> None:
@@ -110,13 +103,7 @@ class OpenCall:
 
     @staticmethod
     def resume(upstream: Upstream, context: Context, sent: Mapping[str, Any]) -> OpenCall | None:
-        """The call that a request answers a question of; None where it answers none.
-
-        Args:
-            upstream: the server of the call.
-            context: the client's request.
-            sent: its parameters.
-        """
+        """The call that a request answers a question of; None where it answers none."""
         key = client_key(context), sent.get("requestState")
         call: OpenCall | None = upstream.open_calls.pop(key, None)
         if call is not None and call._given_up is not None:
@@ -308,15 +295,8 @@ async def _answer_inputs(
 ) -> RawResult:
     """The final result where a 2026-07-28 server answers a call with questions.
 
-    For clients of the handshake era, which know questions only as requests of their own.
-
-    Args:
-        context: the client's request.
-        result: the server's first answer.
-        again: sends the request again with the given parameters added.
-
-    Raises:
-        MCPError: the client refused, or the server never stops asking.
+    For clients of the handshake era, which know questions only as requests of their own. ``again``
+    sends the request once more, with parameters added.
     """
     for _ in range(MAX_ROUNDS):
         if result.get("resultType") != "input_required":

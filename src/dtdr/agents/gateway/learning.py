@@ -120,13 +120,7 @@ class RunQueue:
         self.recorded = 0
 
     def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
-        """Take a run that has ended.
-
-        Args:
-            texts: what the user wanted, as far as the client said.
-            calls: in the order they were made.
-            characters: that are kept of them.
-        """
+        """Take a run that has ended; see ``Recorder.record``."""
         is_full = self._characters + characters > MAX_WAITING_CHARACTERS
         if len(self._waiting) < MAX_WAITING and not is_full:
             self._waiting.append((texts, calls, characters))

@@ -31,11 +31,7 @@ _NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NO
 
 
 class PassThrough:
-    """Answers requests that are not about tools from the upstreams.
-
-    Args:
-        gateway: what stands behind.
-    """
+    """Answers requests that are not about tools from the upstreams."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -247,11 +243,7 @@ class PassThrough:
 
 
 def _require_room(state: ClientState, uris: Sequence[str]) -> None:
-    """Bound what one client can have remembered.
-
-    Raises:
-        MCPError: it would subscribe to too much.
-    """
+    """Bound what one client can have remembered."""
     if len(state.subscriptions) + len(uris) > MAX_SUBSCRIPTIONS:
         raise MCPError(types.INVALID_PARAMS, f"more than {MAX_SUBSCRIPTIONS} subscriptions")
     if any(len(uri) > MAX_TEXT for uri in uris):

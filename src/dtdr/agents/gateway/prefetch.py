@@ -82,7 +82,7 @@ class Prefetcher:
             if len(names := self._catalog.of_model_name(call.tool)) == 1
         ]
         earlier = state.read_calls()
-        run.start([call for call in listed if self._may_get(call, earlier)], earlier)
+        run.prepare([call for call in listed if self._may_get(call, earlier)], earlier)
 
     def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
         """Whether the server of a call may get its arguments before the client sends them."""
@@ -104,12 +104,6 @@ class Prefetcher:
 
         Where something may change, every client's early calls to the server are thrown away before
         the answer is handed over: whoever has it may expect that later reads see the change.
-
-        Args:
-            state: the client that asks.
-            owner: the tool's server and its name there.
-            params: of the client's call.
-            send: makes the call.
         """
         name = self._catalog.name_of(*owner)
         arguments = params.get("arguments") or {}

@@ -44,11 +44,7 @@ SEARCH_DEFINITION: dict[str, Any] = {
 
 
 class ToolHandlers:
-    """Answers clients' requests about tools.
-
-    Args:
-        gateway: what stands behind.
-    """
+    """Answers clients' requests about tools."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -77,7 +77,7 @@ def make_retriever(
     train: int,
     ask: Callable[[str], str] | None = None,
 ) -> Model:
-    """The run's retriever, not fitted yet; its seed is that of the split.
+    """The run's retriever, not fitted yet; its seed is that of the split or a parameter.
 
     A text ``"n/10"`` among the parameters stands for that share of the training side. A history
     that is cut is the order of chains; dtdr-l learns from cut histories, and any other retriever
@@ -88,14 +88,14 @@ def make_retriever(
     """
     chosen = retriever_class(str(spec["retriever"]))
     accepted = inspect.signature(chosen).parameters
-    keywords = {key: _number(value, train) for key, value in spec.get("parameters", {}).items()}
     given = {
         "order": spec.get("history"),
         "encoder": spec.get("encoder"),
         "llm": ask,
         "seed": int(spec.get("seed", 0)),
     }
-    keywords |= {k: v for k, v in given.items() if k in accepted and v is not None}
+    keywords = {key: v for key, v in given.items() if key in accepted and v is not None}
+    keywords |= {key: _number(value, train) for key, value in spec.get("parameters", {}).items()}
     if spec.get("history") is not None and _writes_history(chosen):
         chosen = _make_truncated_linear(chosen, spec["history"])
     try:

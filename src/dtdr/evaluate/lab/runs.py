@@ -73,7 +73,7 @@ class Run:
             details.append(str(value) if key == "recipe" else key if value is True else shown)
         if "encoder" in self.spec:
             details.append(str(self.spec["encoder"]))
-        if asks_llm(self.spec):
+        if "llm" in self.spec and asks_llm(self.spec):
             details.append(str(self.spec["llm"]))
         name = str(self.spec["retriever"])
         return f"{name} ({', '.join(details)})" if details else name

@@ -150,8 +150,7 @@ class Endpoint:
             raise HTTPException(422, _NO_OBJECT)
         try:
             if self.takes_any_text:
-                call.sent = decode_any(content)
-                return msgspec.convert(call.sent, self.body, strict=False)
+                return msgspec.convert(decode_any(content), self.body, strict=False)
             return self._decode(content)
         except msgspec.ValidationError as error:
             raise HTTPException(422, validation_message(str(error))) from error

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from dtdr.data.calls import find_references
 from dtdr.data.demonstrations import Demonstration, Outcome
 from dtdr.errors import InputError
-from dtdr.predict.arguments.origins import iter_sources
+from dtdr.predict.arguments.prediction import iter_sources
 from dtdr.serve.studio.graph import ToolGraph
 
 _FILTERS = 16

@@ -12,6 +12,7 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.kinds import Context
+from dtdr.evaluate.lab.oracle import Oracle
 from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.train_test import TrainTest, train_test
 from dtdr.evaluate.planning import (
@@ -125,6 +126,8 @@ def _prepare(
     seed = int(spec.get("seed", 0))
     ask = asker(context, spec)
     retriever = fit_retriever(spec, data, ask)[0]
+    if isinstance(retriever.ranker, Oracle):
+        retriever.ranker.plans = {item.query: item.plan for item in data.test}
     mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     chosen: dict[str, Any] = {}
     if spec.get("mask") == "paper" and retriever.cut is None:

@@ -34,8 +34,9 @@ def rank(spec: Mapping[str, Any], context: Context) -> RunLog:
         fit_seconds=fit_seconds,
         history=None if learns_truncated(spec) else spec.get("history"),
     )
-    if spec.get("split") != "group":
-        return log
-    other = agreement(log, dataset.demonstrations)
-    details = {} if other is None else {"another_run": other.to_dict()}
+    arrays = retriever.ranker.arrays().values()
+    details: dict[str, Any] = {"numbers": sum(int(array.size) for array in arrays)}
+    other = agreement(log, dataset.demonstrations) if spec.get("split") == "group" else None
+    if other is not None:
+        details["another_run"] = other.to_dict()
     return replace(log, header=replace(log.header, details=details))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from dtdr.evaluate.lab.oracle import NAME as ORACLE
 from dtdr.evaluate.lab.report.page import Block, method_table
 from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
 from dtdr.evaluate.lab.runs import Run
@@ -50,6 +51,12 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
                 " Own history: each step goes on after the calls made so far (paper, Section 4); "
                 "gold history: after those of the gold plan (paper, Algorithm 1)."
             )
+        if any(run.spec["retriever"] == ORACLE for run in runs):
+            caption += (
+                " Perfect ranking: only the acceptable tools of the gold plan are retrieved; gold "
+                "tools: these are called without asking, and the LLM fills the parameters. With "
+                "gold arguments, strict would be what names is."
+            )
         if has_alpha:
             caption += " α: chosen on held-out training plans; dtdr-c needs none."
         columns = [Column("Model"), Column("Method"), *numeric(*titles)]
@@ -64,6 +71,8 @@ def _loop(run: Run) -> str:
 def _shown_method(run: Run) -> str:
     """The retriever, or how the prompt is written without one."""
     icl = str(run.spec.get("icl"))
+    if run.spec["retriever"] == ORACLE:
+        return "gold tools" if run.spec.get("select") == "retriever" else "perfect ranking"
     return icl if icl in ("none", "raw") else str(run.spec["retriever"])
 
 

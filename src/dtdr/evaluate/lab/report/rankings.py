@@ -97,6 +97,8 @@ def _retrieval_table(
         )
     for model, chosen in accuracies.items():
         columns[f"FSA %, {model}"] = lambda name, chosen=chosen: percent(chosen.get(name))  # type: ignore[misc]
+    if published:
+        columns["Numbers"] = lambda name: number(runs[name][0].header.details.get("numbers"))
     if accuracies and published:
         columns["FSA %, paper"] = partial(printed, "fsa", 1)
     if best:
@@ -118,7 +120,10 @@ def _retrieval_table(
     )
     notes += [FSA_NOTE] if accuracies else []
     if published:
-        notes.append("The paper's figures are in italics; what differs from it is said above.")
+        notes.append(
+            "Numbers: all that the retriever keeps of what it learned. The paper's figures are in "
+            "italics; what differs from it is said above."
+        )
     rows = {name: name for name in runs}
     title = results.place_title(place)
     return method_table(rows, columns, title, "\n".join(notes), best=bool(best))

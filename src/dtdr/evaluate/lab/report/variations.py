@@ -37,9 +37,21 @@ class Ablation:
     name: Callable[[Run], str] = lambda run: run.method
 
 
-def _without_clusters(run: Run) -> str:
-    recipe = run.spec["parameters"].get("recipe")
-    return f"{run.spec['retriever']} ({recipe})" if recipe else str(run.spec["retriever"])
+def _vary(parameter: str, title: str, axis: Axis, text: str) -> Ablation:
+    """An ablation of one of the retriever's parameters."""
+
+    def name(run: Run) -> str:
+        others = {k: v for k, v in run.spec["parameters"].items() if k != parameter}
+        return Run({**run.spec, "parameters": others}, run.key).method
+
+    return Ablation(
+        title,
+        axis,
+        text,
+        lambda run: run.spec.get("parameters", {}).get(parameter),
+        lambda results, run: results.header(run)["parameters"][parameter],
+        name,
+    )
 
 
 def _demonstrations(run: Run) -> Any:
@@ -56,16 +68,14 @@ ABLATIONS = (
         lambda run: run.spec.get("history"),
         lambda results, run: run.spec["history"],
     ),
-    Ablation(
+    _vary(
+        "clusters",
         "Number of clusters",
         Axis("clusters (logarithmic)", lambda value: f"{value:,.0f}", log=True),
         "dtdr-c only: dtdr-l and dtdr-f have no clusters. The paper finds the best number near a "
         "tenth of the demonstrations. With the paper's recipe a history that the cluster never saw "
         "leaves all tools equal; the default backs off to shorter histories and to all "
         "demonstrations.",
-        lambda run: run.spec.get("parameters", {}).get("clusters"),
-        lambda results, run: results.header(run)["parameters"]["clusters"],
-        _without_clusters,
     ),
     Ablation(
         "Number of demonstrations",
@@ -74,6 +84,18 @@ ABLATIONS = (
         "1,000.",
         _demonstrations,
         lambda results, run: results.header(run)["train"],
+    ),
+    _vary(
+        "batch_size",
+        "Batch size",
+        Axis("examples of a batch (logarithmic)", lambda value: f"{value:.0f}", log=True),
+        "The paper names no batch size; its Algorithm 5 trains example by example.",
+    ),
+    _vary(
+        "seed",
+        "Seed",
+        Axis("seed of the retriever, on one split", lambda value: f"{value:.0f}"),
+        "What another seed of the retriever changes, to compare with what another split changes.",
     ),
 )
 

@@ -125,3 +125,30 @@ def edit_bytes(folder: Path, draw: Any) -> None:
     path.write_bytes(content)
     if path.suffix == ".safetensors" and draw(st.booleans()):
         change_config(folder, tensors_sha256=sha256_of(path))
+
+
+def change(value: Any, draw: Any) -> Any:
+    """A copy of a JSON value with something else, or nothing, in up to three places."""
+    value = copy.deepcopy(value)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(places(value)))
+        if not path:
+            continue
+        *outer, last = path
+        inner = value
+        for key in outer:
+            inner = inner[key]
+        match draw(st.integers(0, 3)):
+            case 0:
+                del inner[last]
+            case 1 if isinstance(inner, list):
+                inner.insert(last, copy.deepcopy(inner[last]))
+            case 2:
+                other = draw(st.sampled_from(places(value)))
+                found = value
+                for key in other:
+                    found = found[key]
+                inner[last] = copy.deepcopy(found)
+            case _:
+                inner[last] = draw(VALUES)
+    return value

@@ -5,7 +5,6 @@ examples there are of each; model folders have tests of their own (``test_model_
 """
 
 import contextlib
-import copy
 import json
 import os
 import subprocess
@@ -20,52 +19,12 @@ from hypothesis import strategies as st
 
 import dtdr
 from dtdr.data.demonstration_files import read_demonstrations, read_tools
-from dtdr.data.jsonl import BadRecords
 from dtdr.errors import DtdrError
-from dtdr.logs import FORMATS, Importer, Redactor, find_format
-from tests import crafted, small_data
-from tests.trace_logs import RENDERINGS, Call, Turn, format_of, number
+from tests import small_data
+from tests.crafted import change
 
 pytestmark = pytest.mark.slow
 fuzz = settings(max_examples=int(os.environ.get("DTDR_TEST_FUZZ", "100")))
-
-TURNS = number(
-    [
-        Turn(
-            "Mail Ann",
-            [[Call("find", {"name": "Ann"}, {"id": "a-1"})], [Call("mail", {"to": "a-1"})]],
-        ),
-        Turn("Thanks", []),
-    ],
-    "c1",
-)  # fmt: skip
-
-
-def change(value: Any, draw: Any) -> Any:
-    """A copy of a JSON value with something else, or nothing, in up to three places."""
-    value = copy.deepcopy(value)
-    for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(crafted.places(value)))
-        if not path:
-            continue
-        *outer, last = path
-        inner = value
-        for key in outer:
-            inner = inner[key]
-        match draw(st.integers(0, 3)):
-            case 0:
-                del inner[last]
-            case 1 if isinstance(inner, list):
-                inner.insert(last, copy.deepcopy(inner[last]))
-            case 2:
-                other = draw(st.sampled_from(crafted.places(value)))
-                found = value
-                for key in other:
-                    found = found[key]
-                inner[last] = copy.deepcopy(found)
-            case _:
-                inner[last] = draw(crafted.VALUES)
-    return value
 
 
 def text_of(value: Any) -> bytes:
@@ -73,29 +32,6 @@ def text_of(value: Any) -> bytes:
 
 
 # -- files -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rendering", RENDERINGS)
-@fuzz
-@given(data=st.data())
-def test_a_log_of_any_format_is_read_or_refused(rendering, data):
-    records = RENDERINGS[rendering](TURNS)
-    lines = [text_of(change(record, data.draw)) for record in records]
-    content = b"\n".join(lines)
-    if data.draw(st.booleans()):
-        place = data.draw(st.integers(0, len(content)))
-        content = content[:place] + data.draw(st.binary(max_size=5)) + content[place:]
-    name = format_of(rendering)
-    if not data.draw(st.integers(0, 5)):
-        name = data.draw(st.sampled_from(sorted(FORMATS)))
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "log.jsonl"
-        path.write_bytes(content)
-        bad = BadRecords() if data.draw(st.booleans()) else None
-        with contextlib.suppress(DtdrError):
-            importer = Importer(find_format(name), [path], redactor=Redactor(), bad=bad)
-            for item in importer.demonstrations():
-                text_of(item.to_dict())
 
 
 @fuzz

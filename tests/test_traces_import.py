@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dtdr.data import shards
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, read_tools, save_demonstrations
 from dtdr.data.demonstrations import Demonstration
@@ -25,7 +26,6 @@ from dtdr.logs import (
     find_format,
     import_traces,
     read_traces,
-    streams,
 )
 from tests.trace_logs import (
     Call,
@@ -364,7 +364,7 @@ def write_compressed(path, *parts):
 
 @pytest.mark.parametrize(("text", "times"), [(b"\n", 3_000_000), (b" " * 99 + b"\n", 500_000)])
 def test_a_small_file_that_unfolds_to_much_is_refused(text, times, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "ROOM", 4_000_000)
+    monkeypatch.setattr(shards, "ROOM", 4_000_000)
     path = write_compressed(tmp_path / "log.jsonl.gz", (text, times))
     assert path.stat().st_size < 1_000_000
     tracemalloc.start()
@@ -383,4 +383,4 @@ def test_a_log_that_repeats_itself_may_be_compressed_well(tmp_path):
     path.write_bytes(gzip.compress(line * 5000 + b"\n" * 1000))
     importer = importer_of(path)
     assert list(importer.demonstrations()) == []
-    assert importer.records == 5000
+    assert importer.reader.records == 5000

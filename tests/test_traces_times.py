@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from examples.hotel.log_formats import START
 
 from dtdr.logs import Importer, find_format
 from dtdr.logs.log_format import as_moment, find_time, nanoseconds
@@ -21,29 +20,6 @@ def times(tmp_path, rendering, records):
     path = write_lines(tmp_path / "log.jsonl", records)
     importer = Importer(find_format(format_of(rendering)), [path], PLAIN)
     return [(item.query, item.time) for item in importer.demonstrations()]
-
-
-@pytest.mark.parametrize(
-    "rendering",
-    [
-        "otel",
-        "otel, model spans only",
-        "openinference",
-        "openinference, Phoenix",
-        "langsmith",
-        "langfuse",
-        "mcp",
-        "claude-code",
-    ],
-)
-def test_each_turn_has_the_time_of_its_query(tmp_path, rendering):
-    found = times(tmp_path, rendering, RENDERINGS[rendering](sample()))
-    moments = [moment for _, moment in found]
-    assert len(moments) >= 1
-    assert all(START <= moment < START + WITHIN for moment in moments)
-    assert moments == sorted(moments)
-    if len(moments) > 1:
-        assert moments[0] < moments[-1]
 
 
 @pytest.mark.parametrize("rendering", ["openai-chat", "anthropic", "openai-responses, repeated"])

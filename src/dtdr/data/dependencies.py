@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import heapq
 from collections.abc import Iterable, Sequence
 
@@ -81,28 +82,10 @@ def sort_calls(parents: Sequence[set[int]]) -> list[int]:
 
 def describe_cycle(calls: Sequence[ToolCall], parents: Sequence[set[int]]) -> str:
     """A sentence about calls that depend on each other; empty where there are none."""
-    cycle = _find_cycle(parents)
-    names = " needs ".join(repr(calls[index].id) for index in cycle)
-    return f"the calls depend on each other in a cycle: {names}" if cycle else ""
-
-
-def _find_cycle(parents: Sequence[set[int]]) -> list[int]:
-    state = [0] * len(parents)  # 0 unseen, 1 on the path, 2 finished
-    for start in range(len(parents)):
-        if state[start]:
-            continue
-        path: list[int] = [start]
-        pending = [iter(sorted(parents[start]))]
-        state[start] = 1
-        while path:
-            step = next(pending[-1], None)
-            if step is None:
-                state[path.pop()] = 2
-                pending.pop()
-            elif state[step] == 1:
-                return [*path[path.index(step) :], step]
-            elif state[step] == 0:
-                state[step] = 1
-                path.append(step)
-                pending.append(iter(sorted(parents[step])))
-    return []
+    try:
+        graphlib.TopologicalSorter(dict(enumerate(map(sorted, parents)))).prepare()
+    except graphlib.CycleError as error:
+        cycle = reversed(error.args[1])  # each call there is needed by the next
+        names = " needs ".join(repr(calls[index].id) for index in cycle)
+        return f"the calls depend on each other in a cycle: {names}"
+    return ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import gzip
 import io
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +18,13 @@ from dtdr.errors import DtdrError, InputError, MissingExtraError
 
 SUFFIXES = (".jsonl", ".parquet")
 """Files of a folder that hold demonstrations."""
+
+UNFOLDS = 200
+"""Times its size that a compressed file may have. Chat logs that repeat themselves have 100."""
+ROOM = 64_000_000
+"""Bytes that a compressed file may have besides."""
+SHORT_LINE = 100
+"""Bytes of that budget that a line takes at least, since a blank one takes as long to read."""
 
 _BUFFER_BYTES = 1 << 16
 
@@ -90,18 +99,56 @@ def _require_some(paths: list[str], text: str) -> list[str]:
     return paths
 
 
-def local_shard(name: str) -> Shard:
-    """A file on this machine; opening it raises an InputError where it cannot be read."""
+def local_shard(name: str, path: Path | None = None) -> Shard:
+    """A file on this machine, plain or gzipped; reading raises an InputError where it fails.
 
-    def open_file() -> IO[bytes]:
+    Args:
+        name: how errors name it.
+        path: of the file, if that is not its name.
+    """
+
+    @contextlib.contextmanager
+    def open_file() -> Iterator[IO[bytes]]:
         try:
-            return Path(name).open("rb")
-        except OSError as error:
+            with Path(path or name).open("rb") as disk:
+                is_packed = disk.read(2) == b"\x1f\x8b"
+                disk.seek(0)
+                # A larger buffer than gzip's own: line by line it would decompress 8 kB at a time.
+                yield io.BufferedReader(_Unpacked(disk, name), 1 << 18) if is_packed else disk
+        except (EOFError, zlib.error) as error:
             raise InputError(
-                f"cannot read {name}: {(error.strerror or str(error)).lower()}"
+                f"cannot read {name}: the compressed data is damaged or cut off"
             ) from error
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(f"cannot read {name}: {reason}") from error
 
     return Shard(name, open_file)
+
+
+class _Unpacked(gzip.GzipFile):
+    """A compressed file, which may unfold to ``UNFOLDS`` times its size, and ``ROOM`` besides."""
+
+    def __init__(self, disk: IO[bytes], name: str) -> None:
+        self._packed = disk
+        self._path = name
+        self._lines = 0
+        super().__init__(fileobj=disk)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """At most this many bytes.
+
+        Raises:
+            InputError: the file unfolds to too much.
+        """
+        data = super().read(size)
+        self._lines += data.count(b"\n")
+        if max(self.tell(), self._lines * SHORT_LINE) > ROOM + UNFOLDS * self._packed.tell():
+            raise InputError(
+                f"{self._path} unfolds to more than {UNFOLDS} times its size and {ROOM:,} bytes; "
+                "unpack it first if it is meant to"
+            )
+        return data
 
 
 def _remote_shards(url: str) -> list[Shard]:

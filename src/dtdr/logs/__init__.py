@@ -26,7 +26,7 @@ from dtdr.logs.otel import OpenInference, OpenTelemetry
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.redaction_rules import read_rules
 from dtdr.logs.references import ReferenceRules
-from dtdr.logs.streams import BadRecord, LogReader
+from dtdr.logs.streams import LogReader
 from dtdr.logs.writing import import_traces
 
 # One line a format: adding a format is adding a class and a line here. A format that is not named
@@ -119,7 +119,7 @@ def open_demonstrations(
     reader = open_logs(paths)
     known = detect_format(reader, otherwise=Canonical) if fmt is None else find_format(fmt)
     if known is Canonical:
-        reader.format = Canonical(Window())
+        reader.format, reader.bad = Canonical(Window()), bad
         name = str(paths[0]) if len(paths) == 1 else ""
         records = ((reader.where(place).removeprefix(name), item) for item, _, place in reader)
         return DemonstrationFile(
@@ -132,8 +132,6 @@ def open_demonstrations(
 
 
 def _demonstration(record: Any) -> Demonstration:
-    if isinstance(record, BadRecord):
-        raise InputError(record.reason)
     if isinstance(record, Demonstration):
         return record
     return Demonstration.from_dict(record)

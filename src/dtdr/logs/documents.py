@@ -41,11 +41,11 @@ def is_json(text: bytes | str) -> bool:
         return False
 
 
-def iter_items(path: Path, stream: IO[bytes], wrappers: Mapping[str, str]) -> Iterator[Any]:
+def iter_items(name: str, stream: IO[bytes], wrappers: Mapping[str, str]) -> Iterator[Any]:
     """The records of a JSON document, in constant memory.
 
     Args:
-        path: names the document in errors.
+        name: of the document, for errors.
         stream: the document, at its beginning.
         wrappers: keys under which an object may have its list of records, with the path of the
             records from the root. An object with none of these keys is one record.
@@ -53,7 +53,7 @@ def iter_items(path: Path, stream: IO[bytes], wrappers: Mapping[str, str]) -> It
     Raises:
         InputError: the document is not JSON, or a record is larger than a line may be.
     """
-    document = _Document(path, stream)
+    document = _Document(name, stream)
     if document.peek() == "[":
         yield from document.walk(("item",))
     else:
@@ -77,7 +77,7 @@ def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
     Raises:
         InputError: the document is not one JSON object, or a value is larger than a line may be.
     """
-    document = _Document(path, stream)
+    document = _Document(str(path), stream)
     if document.peek() != "{":
         document.value()  # not JSON at all, or another value
         raise InputError(f"{path} must contain one JSON object, id to record")
@@ -89,8 +89,8 @@ def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
 class _Document:
     """Reads a JSON document from left to right, and keeps only the text of the current record."""
 
-    def __init__(self, path: Path, stream: IO[bytes]) -> None:
-        self._path = path
+    def __init__(self, name: str, stream: IO[bytes]) -> None:
+        self._name = name
         self._stream = stream
         self._limit = longest_line()
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
@@ -175,7 +175,7 @@ class _Document:
         size = len(self._text) - self._record
         if size > self._limit:
             raise InputError(
-                f"{self._path}: a record is too large: {too_long(self._limit)}, or export the log "
+                f"{self._name}: a record is too large: {too_long(self._limit)}, or export the log "
                 "as JSON lines"
             )
         data = self._stream.read(max(CHUNK, size))  # twice as much each time, for linear cost
@@ -189,4 +189,4 @@ class _Document:
         self._record = 0
 
     def _fail(self, reason: str) -> NoReturn:
-        raise InputError(f"{self._path} is not JSON ({reason})")
+        raise InputError(f"{self._name} is not JSON ({reason})")

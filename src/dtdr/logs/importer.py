@@ -19,7 +19,7 @@ from dtdr.logs.cut_options import CutOptions
 from dtdr.logs.left_out import blame
 from dtdr.logs.log_format import DEFAULT_BYTES, Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import STANDARD_INPUT, BadRecord, LogReader, is_pipe
+from dtdr.logs.streams import STANDARD_INPUT, LogReader, is_pipe
 from dtdr.logs.turns import Cutter
 
 # Logs hold whatever a program wrote: where a list is expected, a number may stand. The
@@ -94,8 +94,7 @@ class Importer:
         self.cutter = Cutter(cut, redactor, fmt.name)
         self.redactor = redactor
         self.bad = bad
-        self.reader.format = self.format
-        self.records = 0
+        self.reader.format, self.reader.bad = self.format, bad
         self.failures: Counter[str] = Counter()
 
     def demonstrations(self) -> Iterator[Demonstration]:
@@ -116,10 +115,6 @@ class Importer:
     def _conversations(self) -> Iterator[tuple[str, Group]]:
         """The records of each conversation, when it has ended."""
         for record, raw, place in self.reader:
-            self.records += 1
-            if isinstance(record, BadRecord):
-                self._leave_out(place, record.reason)
-                continue
             try:
                 self.format.add(record, raw, place)
             except UNUSABLE as error:
@@ -169,18 +164,18 @@ class Importer:
         return {
             "format": self.format.name,
             "files": len(self.paths),
-            "records": self.records,
+            "records": self.reader.records,
             "bad_records": 0 if self.bad is None else self.bad.count,
             **{key: numbers.get(key.replace("_", " "), 0) for key in _NUMBERS},
             **{name: dict(sorted(counts.items())) for name, counts in by_name.items()},
             "tools": len(self.format.tools.by_name),
         }
 
-    def _leave_out(self, place: tuple[int, int], error: Exception | str) -> None:
+    def _leave_out(self, place: tuple[int, int], error: Exception) -> None:
         reason = str(error)
         if isinstance(error, RecursionError):
             reason = "nested too deeply"
-        elif not isinstance(error, InputError | str):
+        elif not isinstance(error, InputError):
             reason = f"not of the shape of {self.format.name} records ({error})"
         leave_out(f"{self.reader.where(place)}: {reason}", self.bad)
 

@@ -68,16 +68,12 @@ class Redactor:
 
     def _search(self, text: str, field: str) -> str:
         before, small = text, text.lower()
-        hinted = any(map(small.__contains__, HINTS))
+        hinted = HINTS.search(small) is not None
         if hinted and self._by_field and _IS_JSON.match(text) and _has_secret_name(text):
             text = self._decoded(text)
         for rule in self.rules:
-            if rule.hints is HINTS:
-                if not hinted:
-                    continue
-            elif rule.hints and not any(map(small.__contains__, rule.hints)):
-                continue
-            text = self._apply(rule, text, field)
+            if hinted if rule.hints is HINTS else rule.hints.search(small):
+                text = self._apply(rule, text, field)
         is_short = text == before and len(text) <= 40 and len(self._clean) < 50_000
         # Keys and words come again and again. What digits mean depends on the field.
         if is_short and not any(map(str.isdigit, text)):

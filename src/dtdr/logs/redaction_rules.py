@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +28,14 @@ class Rule:
     Attributes:
         name: written in its place, in brackets.
         pattern: the group ``secret`` is replaced, or the whole match where there is none.
-        hints: parts one of which a text in small letters must have; spares most texts the search.
+        hints: what a text in small letters must have; spares most texts the search.
         check: gets a match and the name of the field, and says whether it is a secret, or where
             the secret begins and ends.
     """
 
     name: str
     pattern: re.Pattern[str]
-    hints: tuple[str, ...] = ()
+    hints: re.Pattern[str] = re.compile("")
     check: Callable[[Match, str], bool | Span | None] | None = None
 
     def find(self, match: Match, name: str = "") -> Span | None:
@@ -49,6 +49,10 @@ class Rule:
         if found is True:
             return match.span("secret" if "secret" in match.re.groupindex else 0)
         return found or None
+
+
+def _any_of(parts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, parts)))
 
 
 def _is_card(match: Match, _name: str) -> bool:
@@ -250,7 +254,7 @@ def _is_token(match: Match, _name: str) -> bool:
     )
 
 
-HINTS = tuple(KNOWN["hints"].split())
+HINTS = _any_of(KNOWN["hints"].split())
 _SPOKEN = (
     r"passw(?:or)?ds?|passwort|kennwort|passphrase|passcode|pin|secret|token"
     r"|credentials?|api[ -]?key|mot de passe|contraseña|senha|wachtwoord"
@@ -268,7 +272,7 @@ COMMAND = re.compile(
 )
 
 
-_DIGITS = tuple("0123456789")
+_DIGIT = re.compile("[0-9]")
 _CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
     "url-credentials": _is_userinfo,
     "token": _is_token,
@@ -283,7 +287,7 @@ _CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
 def _known(name: str) -> Rule:
     """A rule of the file; without hints it needs a digit."""
     rule = KNOWN["rules"][name]
-    hints = tuple(rule.get("hints", _DIGITS))
+    hints = _any_of(rule["hints"]) if "hints" in rule else _DIGIT
     return Rule(name, re.compile(rule["pattern"], re.VERBOSE), hints, _CHECKS.get(name))
 
 
@@ -295,7 +299,7 @@ BUILT_IN: tuple[Rule, ...] = (
             rf"(?<![\w-])(?=[\w~.$:/+=-]{{11}})(?:{'|'.join(KNOWN['shapes'])}"
             rf"|(?:{'|'.join(map(re.escape, KNOWN['prefixes'].split()))})[\w.=+/-]{{8,}})"
         ),
-        (*_DIGITS, "-", "_"),
+        re.compile("[0-9_-]"),
         _is_key,
     ),
     _known("token"),
@@ -320,7 +324,7 @@ BUILT_IN: tuple[Rule, ...] = (
     Rule(
         "secret",
         re.compile(r"(?:<|&lt;)(?:\w{1,20}:)?(?P<tag>[\w.-]{1,80})[^<>&]{0,300}(?:>|&gt;)"),
-        ("</", "&lt;/"),
+        _any_of(("</", "&lt;/")),
         _element,
     ),
     Rule(
@@ -344,7 +348,7 @@ BUILT_IN: tuple[Rule, ...] = (
     Rule(
         "secret",
         COMMAND,
-        (" -p", " -u", " -a", " -w", "--", "pass", "identified", "securestring", "@tcp(", "oracle"),
+        re.compile(r" -[puaw]|--|pass|identified|securestring|@tcp\(|oracle"),
         _told,
     ),
     *map(_known, ("email", "iban", "card", "ip", "phone")),

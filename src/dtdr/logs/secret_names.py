@@ -74,6 +74,8 @@ TELLING: dict[str, str] = KNOWN["names"]["telling"]
 _HARMLESS: dict[str, str] = KNOWN["names"]["harmless"]
 _SPLIT = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
 _PARTS = {*" ".join(TELLING.values()).split(), *TELLING, *_SURE, *_MIXED}
+_TELLS = re.compile("|".join(map(re.escape, {*_SURE, *_MIXED, *_RANDOM, *TELLING})))
+"""Names without one of these have no word that tells; it spares most the splitting."""
 _ENDING = re.compile(r"(.{1,30}?)(passw(?:or)?ds?|passwort|kennwort|passphrase)")
 
 
@@ -109,6 +111,8 @@ def secrecy(name: str) -> Secrecy:
 
 @lru_cache(maxsize=50_000)
 def _secrecy(name: str) -> Secrecy:
+    if not _TELLS.search(name.lower()):
+        return Secrecy.NONE
     words = words_of(name)
     for last in reversed(range(len(words))):
         word, before, after = words[last], words[:last], words[last + 1 :]

@@ -294,6 +294,7 @@ def _turns(events: list[Event], leave_out: Sequence[str]) -> Iterator[_Turn]:
             continue  # a program's message, which begins no turn
         if event.joins and not turn.events:
             turn.texts.append(text)
+            turn.at = turn.at or event.at
         else:
             if turn.texts or turn.events:
                 yield turn

@@ -49,7 +49,8 @@ def import_traces(
 
 
 def _with_progress(importer: Importer) -> Iterator[Demonstration]:
-    size = sum(map(file_size, importer.paths))
+    is_packed = any(path.suffix == ".gz" for path in importer.paths)
+    size = 0 if is_packed else sum(map(file_size, importer.paths))
     megabytes = 0
     with progress_bar("Importing", size // _MEGABYTE + 1 if size else None) as advance:
         for demonstration in importer.demonstrations():
@@ -67,7 +68,7 @@ def _explain_nothing(importer: Importer) -> str:
         return f"nothing was kept: {explain_dropped(dropped, importer.cutter.counts['runs'])}"
     left_out = importer.bad.count if importer.bad is not None else 0
     return (
-        f"no run was found in {importer.records:,} records ({left_out:,} bad); "
+        f"no run was found in {importer.reader.records:,} records ({left_out:,} bad); "
         f"is this {importer.format.title}?"
     )
 

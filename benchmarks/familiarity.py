@@ -37,8 +37,9 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, default_split, fixed_split
 from dtdr.evaluate.tables import Column, Table, share
 from dtdr.predict import create
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders import create as create_encoder
@@ -98,11 +99,11 @@ def judge_of(
     """
     if method == "dtdr-f":
         beside = None if encoder == "lexical" else create_encoder(encoder)
-        queries = EncodedQueries.of([item.query for item in train], beside)
+        queries = encode_texts([item.query for item in train], beside)
         featurizer = QueryFeaturizer.fit(queries, [])
         known = None if beside is None else featurizer.further_vectors
         groups = [item.group if grouped else "" for item in train]
-        limit = fit_threshold(queries.rows["words"], groups, beside, known)
+        limit = fit_threshold(queries["words"], groups, beside, known)
 
         def judge(query: str) -> float:
             value = featurizer.read(QueryText.of(query)).familiar

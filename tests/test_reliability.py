@@ -332,7 +332,9 @@ def evaluate(tmp_path, capsys):
 
 
 def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
-    code, out, err = evaluate("--retriever", "dtdr-c", "--retriever", "random", "--calibration")
+    code, out, err = evaluate(
+        "--retriever", "dtdr-c", "--retriever", "random", "--show", "calibration"
+    )
     assert (code, err) == (0, "")
     assert "Calibration" in out
     assert [
@@ -343,7 +345,7 @@ def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
 
 def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
     runs = tmp_path / "runs"
-    arguments = ["--retriever", "dtdr-c", "--calibration", "--runs", runs, "--json"]
+    arguments = ["--retriever", "dtdr-c", "--show", "calibration", "--runs", runs, "--json"]
     code, out, _ = evaluate(*arguments)
     (result,) = json.loads(out)["results"]
     assert code == 0
@@ -356,9 +358,11 @@ def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
 def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
     runs = tmp_path / "runs"
     names = ["--retriever", "dtdr-c", "--retriever", "random"]
-    _, first, _ = evaluate(*names, "--calibration", "--by", "step", "--runs", runs, "--json")
+    _, first, _ = evaluate(
+        *names, "--show", "calibration", "--show", "step", "--runs", runs, "--json"
+    )
     logs = [runs / "dtdr-c.npz", runs / "random.npz"]
-    code, again, _ = evaluate(*logs, "--calibration", "--by", "step", "--json", data=None)
+    code, again, _ = evaluate(*logs, "--show", "calibration", "--show", "step", "--json", data=None)
     assert code == 0
     assert json.loads(again) == json.loads(first)
 

@@ -15,7 +15,7 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluate.statistics import PERMUTATIONS, holm
-from dtdr.predict.arguments.origins import iter_sources
+from dtdr.predict.arguments.prediction import iter_sources
 from dtdr.rankers.selection import count_tokens
 
 Floats = npt.NDArray[np.float64]

@@ -26,7 +26,7 @@ from dtdr.evaluate.datasets.source import Dataset
 from dtdr.evaluate.datasets.synthetic import words
 
 BUNDLED_DEMONSTRATIONS = 3200
-SOURCE = "synthetic (dtdr data generate)"
+SOURCE = "synthetic (dtdr.evaluate.datasets.synthetic)"
 BASE = tuple(
     map(Tool.from_dict, json.loads((files(__package__) / "bundled_tools.json").read_bytes()))
 )

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from random import Random
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.tools import Tool
+from dtdr.data.tools import Parameter, Tool
 from dtdr.evaluate.datasets.source import Dataset
 from dtdr.evaluate.datasets.synthetic import words
-from dtdr.evaluate.datasets.synthetic.scene import Scene
-from dtdr.evaluate.datasets.synthetic.services import parameters
-from phrasing import Clause, compose, say
+from phrasing import Clause, Scene, compose, person, say
 
 SOURCE = "synthetic (benchmarks/mcp_catalogue.py)"
 TOOLS = 527
@@ -189,6 +187,16 @@ def catalogue(demonstrations: int, seed: int = 0) -> Dataset:
     )
 
 
+def parameters(specification: str) -> tuple[Parameter, ...]:
+    """Parameters from ``"to* subject body?"``: ``*`` marks a list, ``?`` an optional one."""
+    return tuple(
+        Parameter(
+            item.rstrip("*?"), "array" if "*" in item else "string", "", not item.endswith("?")
+        )
+        for item in specification.split()
+    )
+
+
 def _demonstrations(rng: Random, offered: Sequence[Server], count: int) -> Iterator[Demonstration]:
     for number in range(count):
         scene = Scene(rng)
@@ -206,7 +214,7 @@ def _errand(scene: Scene, server: Server) -> Clause:
     calls, asked = scene.pick(server.flows)
     topic = f"{scene.pick(words.TOPICS)} {scene.pick(words.KINDS)}"
     if scene.chance(0.4):
-        topic += f" of {words.person(scene.rng)}"
+        topic += f" of {person(scene.rng)}"
     value: object = topic
     for verb in calls:
         tool = server.tools[verb]

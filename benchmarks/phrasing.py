@@ -1,12 +1,14 @@
-"""How clauses become a query: order, politeness, and remarks that need no tool."""
+"""A demonstration in the making, and how clauses become its query: order, politeness, remarks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from random import Random
+from typing import Any, NamedTuple, TypeVar
 
+from dtdr.data.calls import ToolCall, find_references
+from dtdr.data.plan import Plan
 from dtdr.evaluate.datasets.synthetic import words
-from dtdr.evaluate.datasets.synthetic.scene import Scene
 
 _OPENERS = (
     ("", "."),
@@ -63,6 +65,100 @@ _REMARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Sorry for asking so late.", ()),
     ("This is about the {topic} {kind}.", ()),
 )
+
+
+Item = TypeVar("Item")
+Output = dict[str, Any]
+"""``{"$ref": id}``; the id is set when the calls are put in order."""
+
+SHUFFLED = 0.3
+"""Share of plans whose independent calls are made in random order rather than clause by clause."""
+
+
+class Scene:
+    """Collects calls; every random choice comes from one generator."""
+
+    __slots__ = ("_calls", "labels", "rng")
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.labels: list[str] = []
+        self._calls: list[tuple[str, dict[str, Any], Output]] = []
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def pick(self, items: Sequence[Item]) -> Item:
+        """One of the items."""
+        return items[int(self.rng.random() * len(items))]
+
+    def chance(self, probability: float) -> bool:
+        """True with that probability."""
+        return self.rng.random() < probability
+
+    def call(self, tool: str, **arguments: Any) -> Output:
+        """Add a call; its output can be an argument of a later one."""
+        output: Output = {"$ref": len(self._calls)}
+        self._calls.append((tool, arguments, output))
+        return output
+
+    def tools(self) -> set[str]:
+        """Names of the tools called so far."""
+        return {tool for tool, _, _ in self._calls}
+
+    def plan(self, *, is_shuffled: bool = True) -> Plan:
+        """The calls in order: clause by clause, or any other order that dependencies allow."""
+        calls = self._calls
+        if is_shuffled and len(calls) > 2 and self.chance(SHUFFLED):
+            calls = self._shuffle()
+        for number, (_, _, output) in enumerate(calls, start=1):
+            output["$ref"] = str(number)
+        return Plan(
+            tuple(ToolCall(output["$ref"], tool, arguments) for tool, arguments, output in calls)
+        )
+
+    def _shuffle(self) -> list[tuple[str, dict[str, Any], Output]]:
+        needs = [
+            {int(one.call) for one in find_references(arguments)} for _, arguments, _ in self._calls
+        ]
+        done: set[int] = set()
+        order: list[tuple[str, dict[str, Any], Output]] = []
+        while len(order) < len(self._calls):
+            ready = [i for i, need in enumerate(needs) if i not in done and need <= done]
+            chosen = self.pick(ready)
+            done.add(chosen)
+            order.append(self._calls[chosen])
+        return order
+
+
+def person(rng: Random) -> str:
+    """A name, with a surname more often than not."""
+    first = words.FIRST[int(rng.random() * len(words.FIRST))]
+    if rng.random() < 0.35:
+        return first
+    return f"{first} {words.LAST[int(rng.random() * len(words.LAST))]}"
+
+
+def day(rng: Random) -> str:
+    """A day, as people say it."""
+    draw = rng.random()
+    if draw < 0.2:
+        return "tomorrow"
+    if draw < 0.5:
+        return words.WEEKDAYS[int(rng.random() * 7)]
+    if draw < 0.65:
+        return f"next {words.WEEKDAYS[int(rng.random() * 7)]}"
+    return f"{int(rng.random() * 28) + 1} {words.MONTHS[int(rng.random() * 12)]}"
+
+
+def clock(rng: Random) -> str:
+    """A time of day."""
+    hour, quarter = int(rng.random() * 12) + 7, int(rng.random() * 12) * 5
+    if rng.random() < 0.5:
+        return f"{hour}:{quarter:02d}"
+    return (
+        f"{(hour - 1) % 12 + 1}{f':{quarter:02d}' if quarter else ''} {'am' if hour < 12 else 'pm'}"
+    )
 
 
 class Clause(NamedTuple):
@@ -132,9 +228,9 @@ def _remark(scene: Scene) -> str:
     if "{" not in text:
         return text
     return text.format(
-        name=words.person(scene.rng),
+        name=person(scene.rng),
         city=scene.pick(words.CITIES),
         topic=scene.pick(words.TOPICS),
         kind=scene.pick(words.KINDS),
-        day=words.day(scene.rng),
+        day=day(scene.rng),
     )

@@ -34,7 +34,7 @@ def named(drift, *kinds):
 
 
 def test_p_values_agree_with_scipy():
-    before, after = runs(1, 60), list(shortened(runs(2, 50)))
+    before, after = runs(1, 60), list(shortened(runs(5, 50)))
     drift = compare_runs(before, after, permutations=4_000)
     lengths = [[len(item.plan) for item in side] for side in (before, after)]
     expected = stats.permutation_test(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.data.calls import END
-from dtdr.errors import InputError, OutputError
+from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import (
     Split,
@@ -21,7 +21,6 @@ from dtdr.evaluate.datasets.splits import (
     group_split,
     paper_split,
     read_split,
-    save_split,
     time_order,
     time_split,
 )
@@ -191,14 +190,6 @@ def test_default_split_of_a_users_file_is_not_the_fixed_one_of_its_name(data_dir
     assert default_split(dataset, data_dir) == paper_split(dataset.demonstrations)
 
 
-def test_saved_split_reads_back(tmp_path):
-    split = Split("mine", (0, 2), (1,))
-    save_split(tmp_path / "mine.json", split, records=3, dataset="x")
-    assert read_split(tmp_path / "mine.json", records=3) == split
-    with pytest.raises(OutputError, match="--force"):
-        save_split(tmp_path / "mine.json", split, records=3)
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -227,9 +218,7 @@ def test_bad_split_file_says_what_is_wrong(content, reason, tmp_path):
 def test_missing_split_files_are_named(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_split(tmp_path / "none.json")
-    with pytest.raises(
-        InputError, match=r"no fixed split t_eval_by_moon.json in .*dtdr data split"
-    ):
+    with pytest.raises(InputError, match=r"no fixed split t_eval_by_moon.json in .*choose another"):
         fixed_split("t_eval", tmp_path, "by-moon")
 
 

@@ -108,10 +108,6 @@ class Axis:
         return place, ticks
 
 
-SHARE = Axis("", lambda value: f"{value:.1f}", low=0.0, high=1.0, ticks=(0, 0.2, 0.4, 0.6, 0.8, 1))
-"""From 0 to 1, without a title."""
-
-
 def line_chart(series: Sequence[Series], x: Axis, y: Axis, *, label: str) -> str:
     """Lines with markers and error bars."""
     points = [point for one in series for point in one.points]

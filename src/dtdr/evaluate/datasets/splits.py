@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.data.files import replace_file
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets.source import Dataset, canonical_name, data_folders, member
 
@@ -74,34 +73,6 @@ def read_split(path: str | Path, *, records: int | None = None) -> Split:
     return Split(path.stem, *(tuple(sorted(side)) for side in sides))
 
 
-def save_split(
-    path: str | Path,
-    split: Split,
-    *,
-    records: int,
-    dataset: str = "",
-    force: bool = False,
-) -> None:
-    """Write a split file that ``read_split`` reads.
-
-    Raises:
-        OutputError: the file exists and ``force`` is False, or it cannot be written.
-    """
-    with replace_file(path, force=force) as stream:
-        json.dump(
-            {
-                "dataset": dataset,
-                "records": records,
-                "order": "record order in the source file, from 0",
-                "split": split.name,
-                "train": split.train,
-                "test": split.test,
-            },
-            stream,
-        )
-        stream.write("\n")
-
-
 def fixed_split(
     dataset: str,
     data_dir: str | Path | None = None,
@@ -128,7 +99,7 @@ def fixed_split(
             return read_split(path, records=records)
     looked = ", ".join(str(folder / "splits") for folder in folders)
     raise InputError(
-        f"there is no fixed split {stem}.json in {looked}; make one with 'dtdr data split'"
+        f"there is no fixed split {stem}.json in {looked}; choose another, such as paper or group"
     )
 
 

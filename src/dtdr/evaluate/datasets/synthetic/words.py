@@ -12,36 +12,6 @@ FIRST, LAST, CITIES, TOPICS, KINDS, WEEKDAYS, MONTHS = (
 )
 
 
-def person(rng: Random) -> str:
-    """A name, with a surname more often than not."""
-    first = FIRST[int(rng.random() * len(FIRST))]
-    if rng.random() < 0.35:
-        return first
-    return f"{first} {LAST[int(rng.random() * len(LAST))]}"
-
-
-def day(rng: Random) -> str:
-    """A day, as people say it."""
-    draw = rng.random()
-    if draw < 0.2:
-        return "tomorrow"
-    if draw < 0.5:
-        return WEEKDAYS[int(rng.random() * 7)]
-    if draw < 0.65:
-        return f"next {WEEKDAYS[int(rng.random() * 7)]}"
-    return f"{int(rng.random() * 28) + 1} {MONTHS[int(rng.random() * 12)]}"
-
-
-def clock(rng: Random) -> str:
-    """A time of day."""
-    hour, quarter = int(rng.random() * 12) + 7, int(rng.random() * 12) * 5
-    if rng.random() < 0.5:
-        return f"{hour}:{quarter:02d}"
-    return (
-        f"{(hour - 1) % 12 + 1}{f':{quarter:02d}' if quarter else ''} {'am' if hour < 12 else 'pm'}"
-    )
-
-
 _POOLS = [
     {name.lower(): (place, names) for place, name in enumerate(names)}
     for names in (FIRST, LAST, CITIES, TOPICS, WEEKDAYS)

@@ -24,7 +24,6 @@ from dtdr.predict.arguments.filling import (
     assemble,
     iter_examples,
 )
-from dtdr.predict.arguments.hashing import BUCKETS
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
@@ -323,8 +322,9 @@ class ArgumentModel:
             ModelError: they are damaged, or do not belong together.
         """
         try:
-            buckets = arrays["buckets"].astype(np.int32)
-            weights = arrays["weights"].astype(np.float32)
+            ranker = CandidateRanker(
+                arrays["buckets"].astype(np.int32), arrays["weights"].astype(np.float32)
+            )
             sure = {str(name): float(one) for name, one in config["confidence"].items()}
             confidence = Confidence(sure, arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
@@ -339,12 +339,4 @@ class ArgumentModel:
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelError(_DAMAGED) from error
-        fits = (
-            weights.ndim == 1
-            and weights.shape == buckets.shape
-            and (not len(buckets) or 0 <= buckets.min() <= buckets.max() < BUCKETS)
-            and np.isfinite(weights).all()
-        )
-        if not fits:
-            raise ModelError(_DAMAGED)
-        return cls(constants, CandidateRanker(buckets, weights), tools, confidence, learned)
+        return cls(constants, ranker, tools, confidence, learned)

@@ -19,9 +19,9 @@ from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import (
-    CallFiller,
     Choice,
     assemble,
+    fill_slots,
     iter_examples,
 )
 from dtdr.predict.arguments.prediction import CallPrediction, Source
@@ -260,9 +260,9 @@ class ArgumentModel:
         unknown: list[str] = []
         shares: dict[str, float] = {}
         constants = self.constants
-        filler = CallFiller(self.ranker, CallCandidates(state, tool, constants), constants)
-        decided = filler.fill(self._parameters(tool))
-        for parameter, choice in assemble(constants, tool, decided):
+        candidates = CallCandidates(state, tool, constants)
+        choices = fill_slots(self.ranker, candidates, constants, self._parameters(tool))
+        for parameter, choice in assemble(constants, tool, choices):
             if choice.form == OMITTED and self._must_be_given(tool, parameter):
                 choice = Choice(UNKNOWN, choice.probability)
             if choice.is_unknown:
@@ -275,7 +275,8 @@ class ArgumentModel:
                 shares[parameter] = choice.probability
         described = None
         if not unknown:
-            described = describe_call(tool, math.exp(decided.score), shares, sources, state)
+            joint = math.prod(choice.probability for _, choice in choices)
+            described = describe_call(tool, joint, shares, sources, state)
         probability = 0.0 if described is None else self.confidence.probability(described)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains

@@ -50,7 +50,7 @@ class TokenizedText:
         lower: the tokens in lower case.
         is_quoted: whether each token is between quotation marks; shape (n,).
         rows: features of tokens as the first of a span, as the last of one, and of types of spans.
-        codes: rows of each of the m spans: its first token, its last one, its type; shape (3, m).
+        first, last, span_type: of each of the m spans the rows there; shape (m,).
         values: the spans as written.
         canonical: the spans as they are compared.
         starts, ends: first and last (exclusive) character of each token.
@@ -62,24 +62,16 @@ class TokenizedText:
     tokens: tuple[str, ...]
     lower: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
-    rows: tuple[Rows, Rows, Rows]
-    codes: npt.NDArray[np.int64]
+    rows: tuple[Rows, ...]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    span_type: npt.NDArray[np.int64]
     values: tuple[str, ...]
     canonical: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     stands_out: npt.NDArray[np.bool_]
     is_named: npt.NDArray[np.bool_]
-
-    @property
-    def first(self) -> npt.NDArray[np.int64]:
-        """The first token of each span."""
-        return self.codes[0]
-
-    @property
-    def last(self) -> npt.NDArray[np.int64]:
-        """The last token of each span."""
-        return self.codes[1]
 
     def word(self, index: int) -> str:
         """The token there in lower case; ``^`` before the first and ``$`` after the last."""
@@ -101,6 +93,7 @@ def tokenize(text: str) -> TokenizedText:
     spans = list(_iter_spans(tokens, lower, quotation, quotations))
     kinds = list(dict.fromkeys(span.kind for span in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
+    columns = [(span.first, span.last, row_of[span.kind]) for span in spans]
     values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
     start_features, end_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
@@ -110,9 +103,7 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         np.array([number >= 0 for number in quotation], np.bool_),
         tuple(map(Rows.of_table, (start_features, end_features, of_types.reshape(-1, 3)))),
-        np.array([(span.first, span.last, row_of[span.kind]) for span in spans], np.int64)
-        .reshape(-1, 3)
-        .T,
+        *np.array(columns, np.int64).reshape(-1, 3).T,
         values,
         tuple(map(canonical, values)),
         tuple(starts),
@@ -386,12 +377,13 @@ def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
             keep = np.flatnonzero((part.last - part.first < MAX_EARLIER_SPAN) & part.is_named)
         at, name = len(values), f"{role} {min(number, 3)}" if number else "query"
         # Most tokens of earlier messages neither begin nor end a span that is kept.
-        for rows, codes in zip(part.rows, part.codes, strict=True):
+        columns = part.first, part.last, part.span_type
+        for rows, codes in zip(part.rows, columns, strict=True):
             used, renumbered = rows.take(codes[keep])
             blocks.append(Block(used, at, renumbered))
         of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
         blocks.append(Block(of_role, at, np.zeros(len(keep), np.int64)))
-        tokens.append(part.codes[:2, keep] + offsets[number])
+        tokens.append(np.stack(columns[:2])[:, keep] + offsets[number])
         values += [part.values[place] for place in keep.tolist()]
         compared += [part.canonical[place] for place in keep.tolist()]
         span_part += [number] * len(keep)

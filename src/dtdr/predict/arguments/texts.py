@@ -94,6 +94,7 @@ def tokenize(text: str) -> TokenizedText:
     kinds = list(dict.fromkeys(span.kind for span in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
     columns = [(span.first, span.last, row_of[span.kind]) for span in spans]
+    first, last, span_type = np.array(columns, np.int64).reshape(-1, 3).T
     values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
     start_features, end_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
     of_types = features([name for kind in kinds for name in _kind_features(*kind)])
@@ -103,7 +104,9 @@ def tokenize(text: str) -> TokenizedText:
         lower,
         np.array([number >= 0 for number in quotation], np.bool_),
         tuple(map(Rows.of_table, (start_features, end_features, of_types.reshape(-1, 3)))),
-        *np.array(columns, np.int64).reshape(-1, 3).T,
+        first,
+        last,
+        span_type,
         values,
         tuple(map(canonical, values)),
         tuple(starts),

@@ -207,7 +207,6 @@ class Counts:
             digest.hexdigest(),
             self.empty,
             learned.demonstrations,
-            learned.newest,
         )
 
     def to_bytes(self) -> bytes:

@@ -106,6 +106,54 @@ def test_a_record_is_found_by_what_the_query_says_of_it():
     assert model.fill("cancel_table", run).arguments == {"table": "K177"}
 
 
+def test_a_record_is_found_by_what_the_texts_say_of_records_in_it():
+    def orders(number):
+        names = [NAMES[(number + 3 * at) % 20] for at in range(9)]
+        return [
+            {"id": f"W{700 + 9 * number + at}", "items": [{"for": name} for name in names[at::3]]}
+            for at in range(3)
+        ]
+
+    def send_back(number):
+        held = orders(number)
+        wanted = held[number * 7 % 3]
+        calls = [ToolCall(str(at), "get_order", {}, order) for at, order in enumerate(held)]
+        calls.append(ToolCall("9", "return", {"order": wanted["id"]}))
+        query = f"Return what is for {wanted['items'][number % 3]['for']}"
+        return Demonstration(str(number), query, Plan(tuple(calls)), group=f"g{number}")
+
+    model = ArgumentModel.fit([send_back(number) for number in range(60)])
+    run = Run("Return what is for Wanda")
+    for at, name in enumerate(("Xenia", "Wanda", "Yves")):
+        run.call("get_order", output={"id": f"W{at}", "items": [{"for": "Zoe"}, {"for": name}]})
+    assert model.fill("return", run).arguments == {"order": "W1"}
+
+
+def test_a_call_that_failed_is_made_again_with_parts_of_its_arguments():
+    def retry(number):
+        guests = [
+            {"name": NAMES[(number + 3 * at) % 20], "age": 20 + number + at} for at in range(2)
+        ]
+        given = {"guests": guests, "room": f"R{number}"}
+        failed = ToolCall("1", "book", given, "Error: no room", "error")
+        again = {"guests": guests, "room": f"R{number + 1}"}
+        calls = (
+            failed,
+            ToolCall("2", "list_rooms", {}, {"free": f"R{number + 1}"}),
+            ToolCall("3", "book", again),
+        )
+        return Demonstration(str(number), "Book a room for us", Plan(calls), group=f"g{number}")
+
+    model = ArgumentModel.fit([retry(number) for number in range(60)])
+    run = Run("Book a room for us")
+    guests = [{"name": "Wanda", "age": 91}, {"name": "Yves", "age": 92}]
+    run.call("book", {"guests": guests, "room": "R8"}, output="Error: no room", status="error")
+    run.call("list_rooms", output={"free": "R9"})
+    call = model.fill("book", run)
+    assert call.arguments == {"guests": guests, "room": "R9"}
+    assert {source.kind for source in call.sources["guests"]} == {"argument"}
+
+
 # -- nothing invented ----------------------------------------------------------------------------
 
 

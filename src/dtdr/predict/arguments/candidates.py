@@ -323,11 +323,7 @@ class CallCandidates:
             _dates_of(texts) if spans and about.type == "date" else {},
         )
         if spans:
-            result.blocks += [
-                Block(texts.starts, 0, texts.start_row),
-                Block(texts.ends, 0, texts.end_row),
-                Block(texts.types, 0, texts.span_type),
-            ]
+            result.blocks += texts.blocks
         self._add_plain(result)
         self._add_constants(result)
         if self.state.calls:

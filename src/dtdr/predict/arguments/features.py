@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -128,24 +129,27 @@ POOLED = Rows.of(
 """Of a part of an earlier call, by the mentions of all records with its value."""
 
 
-def _flag_features(code: int) -> Hashes:
-    given, first, follows, mentions = code & 1, code & 2, code & 4, code >> 3
-    late, all_texts = mentions % 3, mentions // 3
+def _flag_features(given: bool, first: bool, follows: bool, late: int, every: int) -> Hashes:
     return features(
         [
             f"f0 {given}",
             f"f1 {given} {first}",
             f"f2 {follows}",
             f"f3 {late}",
-            f"f4 {mentions} {given}",
+            f"f4 {late} {every} {given}",
             f"f5 {given} {first} {follows}",
-            f"f6 {all_texts} {late}",
+            f"f6 {every} {late}",
         ]
     )
 
 
-FLAGS = Rows.of([_flag_features(code) for code in range(8 * 9)])
-"""Features of a part of an output in its list and record.
+FLAGS = Rows.of(
+    [
+        _flag_features(bool(code & 1), bool(code & 2), bool(code & 4), code // 8 % 3, code // 24)
+        for code in range(8 * 9)
+    ]
+)
+"""Features of a part of an earlier call in its list and record.
 
 By a code: 1 where the slot took it, plus 2 where it is the first of its list that the slot did not
 take, plus 4 where it follows the one taken last, plus 8 times its mentions: how much the query and
@@ -165,22 +169,10 @@ def relation_rows(names: tuple[str, ...]) -> Rows:
         A row for each code, which has a digit to the base 3 for each slot, the last one first: 0
         where its value comes from another call, 1 from the same one, 2 from the same record.
     """
-    codes = range(3 ** len(names)) if names else ()
-    return Rows.of([_relation_features(names, code) for code in codes])
-
-
-def _relation_features(names: tuple[str, ...], code: int) -> Hashes:
-    digits = []
-    for _ in names:
-        code, digit = divmod(code, 3)
-        digits.append(digit)
-    digits.reverse()
-    pairs = zip(names, digits, strict=True)
-    return features(
-        [
-            f"t0 {max(digits)} {min(digits)}",
-            f"t1 {digits[0]}",
-            f"t2 {max(digits)}",
-            *(f"t3 {name} {digit}" for name, digit in pairs),
-        ]
-    )
+    rows = []
+    for digits in product(range(3), repeat=len(names)) if names else ():
+        pairs = [f"t3 {name} {digit}" for name, digit in zip(names, digits, strict=True)]
+        highest = max(digits)
+        whole = [f"t0 {highest} {min(digits)}", f"t1 {digits[0]}", f"t2 {highest}"]
+        rows.append(features([*whole, *pairs]))
+    return Rows.of(rows)

@@ -1,14 +1,9 @@
-"""Fills whole calls: a search over what their slots may take, decision by decision.
-
-Each decision sees the ones before it: which records, outputs and spans these took. The probability
-of a call is the product of those of its decisions; the search keeps several calls at a time.
-"""
+"""Fills whole calls, slot by slot: each decision sees which records and spans those before took."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +19,6 @@ from dtdr.predict.arguments.candidates import (
     UNKNOWN,
     CallCandidates,
     Candidates,
-    Decided,
 )
 from dtdr.predict.arguments.constants import Constants, is_filled_object
 from dtdr.predict.arguments.prediction import Source
@@ -41,12 +35,6 @@ MAX_ITEMS = 20
 """Items of a list that is put together; a longer one is unknown."""
 _MAX_DEPTH = 4
 """Of objects and lists that are put together."""
-_BEAM = 2
-"""Calls that the search keeps."""
-_BRANCHES = 2
-"""Values of one slot that it goes on with."""
-_LEAST_BRANCH = 0.2
-"""Of a value other than the most probable one."""
 _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
@@ -99,23 +87,6 @@ class Choice(NamedTuple):
         return self.form == UNKNOWN or self.form.startswith(AROUND)
 
 
-@dataclass(frozen=True, slots=True)
-class PartialCall:
-    """A call as far as it is decided.
-
-    Attributes:
-        score: the logarithm of the product of the probabilities.
-        pending: slots to be decided, the next one first.
-        decided: what further decisions see.
-        choices: by slot, in their order.
-    """
-
-    score: float
-    pending: tuple[Slot, ...]
-    decided: Decided = NOTHING_DECIDED
-    choices: tuple[tuple[Slot, Choice], ...] = ()
-
-
 def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> list[Slot]:
     """The slots that a decision adds: parts of what is put together, and a list's next item."""
     name, path, number, depth = slot
@@ -133,45 +104,32 @@ def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> l
     return inner
 
 
-class CallFiller:
-    """Decides the values of a call.
+def fill_slots(
+    ranker: CandidateRanker,
+    candidates: CallCandidates,
+    constants: Constants,
+    parameters: Sequence[str],
+) -> list[tuple[Slot, Choice]]:
+    """Decide the slots of a call in their order.
 
     Args:
         ranker: weighs candidates.
         candidates: finds them.
         constants: fields and types.
+        parameters: in the order in which they are decided.
     """
-
-    def __init__(
-        self, ranker: CandidateRanker, candidates: CallCandidates, constants: Constants
-    ) -> None:
-        self._ranker, self._candidates, self._constants = ranker, candidates, constants
-
-    def fill(self, parameters: Sequence[str]) -> PartialCall:
-        """The most probable call that the search finds."""
-        beam = [PartialCall(0.0, tuple(Slot(name, (name,)) for name in parameters))]
-        while any(call.pending for call in beam):
-            further: list[PartialCall] = []
-            for call in beam:
-                further += self._decide(call) if call.pending else [call]
-            further.sort(key=lambda call: -call.score)
-            beam = further[:_BEAM]
-        return beam[0]
-
-    def _decide(self, call: PartialCall) -> Iterator[PartialCall]:
-        """A call with its next slot decided, in each way that is worth it."""
-        slot, *rest = call.pending
-        candidates = self._candidates.find(slot.name, call.decided, slot.number)
-        shares = self._ranker.probabilities(candidates)
+    decided = NOTHING_DECIDED
+    choices: list[tuple[Slot, Choice]] = []
+    pending = [Slot(name, (name,)) for name in parameters]
+    while pending:
+        slot = pending.pop(0)
+        found = candidates.find(slot.name, decided, slot.number)
         is_first = slot.path[-1] == 0
-        for choice in choose(candidates, shares, call.decided.spans, is_first=is_first):
-            inner = following_slots(self._constants, self._candidates.tool, slot, choice.form)
-            yield PartialCall(
-                call.score + math.log(max(choice.probability, 1e-12)),
-                (*inner, *rest),
-                call.decided.add(candidates, choice.form, slot.number, choice.span),
-                (*call.choices, (slot, choice)),
-            )
+        choice = choose(found, ranker.probabilities(found), decided.spans, is_first=is_first)
+        pending = [*following_slots(constants, candidates.tool, slot, choice.form), *pending]
+        decided = decided.add(found, choice.form, slot.number, choice.span)
+        choices.append((slot, choice))
+    return choices
 
 
 def choose(
@@ -180,8 +138,8 @@ def choose(
     call_spans: Sequence[tuple[int, int]],
     *,
     is_first: bool = False,
-) -> list[Choice]:
-    """The most probable values of a slot, at least one; candidates of one form count together.
+) -> Choice:
+    """The most probable value of a slot; candidates of one form count together.
 
     Args:
         candidates: of the slot.
@@ -195,52 +153,51 @@ def choose(
     for place in leading[np.argsort(-probabilities[leading], kind="stable")].tolist():
         form, value = candidates.read(place)
         is_empty_list = form == OMITTED and is_first
-        if is_empty_list or not fits(value, candidates.type):
-            continue
-        totals[form] = totals.get(form, 0.0) + float(probabilities[place])
-        place_of.setdefault(form, place)
+        if form != UNKNOWN and not is_empty_list and fits(value, candidates.type):
+            totals[form] = totals.get(form, 0.0) + float(probabilities[place])
+            place_of.setdefault(form, place)
     unknown = float(probabilities[candidates.unknown])
-    totals.pop(UNKNOWN, None)
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
     written = max(around.values(), default=0.0)
     if written > sum(totals.values()):
         parts = [place_of[form] for form, share in around.items() if share >= _LEAST_PART * written]
         sources = tuple(map(candidates.source, sorted(parts)))
-        return [Choice(max(around, key=around.__getitem__), written, None, sources)]
-    best = sorted(totals, key=lambda form: -totals[form])
-    least = max(_LEAST_SHARE, _LEAST_BRANCH * totals[best[0]]) if best else 1.0
-    choices = []
-    for form in best[:_BRANCHES]:
-        share, place = totals[form], place_of[form]
-        value, source = candidates.read(place)[1], candidates.source(place)
-        against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
-        if share < max(least, against):
-            continue
-        span: tuple[int, int] | None = None
-        if source.kind in ("query", "message"):
-            texts = candidates.state.texts
-            span = (int(texts.first[place]), int(texts.last[place]))
-        elif source.kind != "constant":
-            span = candidates.state.locate(form, call_spans)
-        is_value = not form.startswith("\x00")
-        choices.append(Choice(form, share, value, (source,) if is_value else (), span))
-    return choices or [Choice(UNKNOWN, unknown)]
+        return Choice(max(around, key=around.__getitem__), written, None, sources)
+    if not totals:
+        return Choice(UNKNOWN, unknown)
+    form = max(totals, key=totals.__getitem__)
+    share, place = totals[form], place_of[form]
+    value, source = candidates.read(place)[1], candidates.source(place)
+    against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
+    if share < max(_LEAST_SHARE, against):
+        return Choice(UNKNOWN, unknown)
+    if form.startswith("\x00"):
+        return Choice(form, share)
+    span: tuple[int, int] | None = None
+    if source.kind in ("query", "message"):
+        texts = candidates.state.texts
+        span = (int(texts.first[place]), int(texts.last[place]))
+    elif source.kind != "constant":
+        span = candidates.state.locate(form, call_spans)
+    return Choice(form, share, value, (source,), span)
 
 
 # -- putting values together -------------------------------------------------------------------
 
 
-def assemble(constants: Constants, tool: str, call: PartialCall) -> Iterator[tuple[str, Choice]]:
-    """The value of each parameter of a decided call, put together of its parts.
+def assemble(
+    constants: Constants, tool: str, choices: Sequence[tuple[Slot, Choice]]
+) -> Iterator[tuple[str, Choice]]:
+    """The value of each parameter of a call, put together of its parts.
 
     A parameter is unknown where one of its parts is.
     """
-    parts = {slot.path: (slot, choice) for slot, choice in call.choices}
+    parts = {slot.path: (slot, choice) for slot, choice in choices}
     for path, (_, first) in parts.items():
         if len(path) > 1:
             continue
         name = str(path[0])
-        own = [choice.probability for slot, choice in call.choices if slot.path[0] == name]
+        own = [choice.probability for slot, choice in choices if slot.path[0] == name]
         if len(own) == 1:
             yield name, first
             continue

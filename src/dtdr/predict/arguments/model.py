@@ -19,12 +19,11 @@ from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
 from dtdr.predict.arguments.confidence import Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import (
-    CallFiller,
     Choice,
     assemble,
+    fill_slots,
     iter_examples,
 )
-from dtdr.predict.arguments.hashing import BUCKETS
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.ranker import CandidateRanker, Example
 from dtdr.predict.arguments.state import RunState, is_exact, iter_calls, rename
@@ -261,9 +260,9 @@ class ArgumentModel:
         unknown: list[str] = []
         shares: dict[str, float] = {}
         constants = self.constants
-        filler = CallFiller(self.ranker, CallCandidates(state, tool, constants), constants)
-        decided = filler.fill(self._parameters(tool))
-        for parameter, choice in assemble(constants, tool, decided):
+        candidates = CallCandidates(state, tool, constants)
+        choices = fill_slots(self.ranker, candidates, constants, self._parameters(tool))
+        for parameter, choice in assemble(constants, tool, choices):
             if choice.form == OMITTED and self._must_be_given(tool, parameter):
                 choice = Choice(UNKNOWN, choice.probability)
             if choice.is_unknown:
@@ -276,7 +275,8 @@ class ArgumentModel:
                 shares[parameter] = choice.probability
         described = None
         if not unknown:
-            described = describe_call(tool, math.exp(decided.score), shares, sources, state)
+            joint = math.prod(choice.probability for _, choice in choices)
+            described = describe_call(tool, joint, shares, sources, state)
         probability = 0.0 if described is None else self.confidence.probability(described)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains
@@ -323,8 +323,9 @@ class ArgumentModel:
             ModelError: they are damaged, or do not belong together.
         """
         try:
-            buckets = arrays["buckets"].astype(np.int32)
-            weights = arrays["weights"].astype(np.float32)
+            ranker = CandidateRanker(
+                arrays["buckets"].astype(np.int32), arrays["weights"].astype(np.float32)
+            )
             sure = {str(name): float(one) for name, one in config["confidence"].items()}
             confidence = Confidence(sure, arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
@@ -339,12 +340,4 @@ class ArgumentModel:
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelError(_DAMAGED) from error
-        fits = (
-            weights.ndim == 1
-            and weights.shape == buckets.shape
-            and (not len(buckets) or 0 <= buckets.min() <= buckets.max() < BUCKETS)
-            and np.isfinite(weights).all()
-        )
-        if not fits:
-            raise ModelError(_DAMAGED)
-        return cls(constants, CandidateRanker(buckets, weights), tools, confidence, learned)
+        return cls(constants, ranker, tools, confidence, learned)

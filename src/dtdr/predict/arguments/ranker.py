@@ -62,12 +62,24 @@ class CandidateRanker:
     Args:
         buckets: of the features that have a weight; shape (f,).
         weights: shape (f,).
+
+    Raises:
+        ValueError: they cannot be buckets and weights.
     """
 
     def __init__(self, buckets: Buckets | None = None, weights: Floats | None = None) -> None:
-        none = np.zeros(1, np.float32)  # the weight of all features that have none
         self._buckets = np.zeros(0, np.int32) if buckets is None else buckets
-        self._weights = none if weights is None else np.concatenate([none, weights])
+        own = np.zeros(0, np.float32) if weights is None else weights
+        is_sound = (
+            own.ndim == 1
+            and own.shape == self._buckets.shape
+            and bool(((self._buckets >= 0) & (self._buckets < BUCKETS)).all())
+            and bool(np.isfinite(own).all())
+        )
+        if not is_sound:
+            raise ValueError("no buckets and weights")
+        # The first is the weight of all features that have none.
+        self._weights = np.concatenate([np.zeros(1, np.float32), own])
         self._squares: Floats | None = None
         self._table: Floats | None = None
         # Names the table in the scores that rows keep, so that no rows keep an old table itself.
@@ -143,7 +155,10 @@ class CandidateRanker:
             part.compile(index)
         if self._squares is None:
             self._squares = np.full(len(self._weights), _LEAST_SQUARE, np.float32)
-        for _ in range(epochs):
+        total = np.zeros_like(self._weights)
+        for epoch in range(epochs):
+            if epoch:
+                total += self._weights
             for number in rng.permutation(len(parts)).tolist():
                 batch = parts[number]
                 gradient = batch.gradient(self._weights[batch.columns])
@@ -151,6 +166,7 @@ class CandidateRanker:
                 squares = self._squares[batch.columns] + gradient * gradient
                 self._squares[batch.columns] = squares
                 self._weights[batch.columns] -= _RATE * gradient / np.sqrt(squares)
+        self._weights = (total + self._weights) / epochs
         self._table = None
 
     def _positions(self) -> Buckets:

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -170,15 +171,9 @@ class RunState:
 
     def copy(self) -> RunState:
         """The same state, to which other calls may be added."""
-        result = RunState.__new__(RunState)
-        result.texts = self.texts
-        result.calls = self.calls.copy()
-        result.by_id = self.by_id.copy()
-        result.uses = self.uses.copy()
-        result.spans = self.spans.copy()
-        result.values = self.values.copy()
-        result.last_token = self.last_token
-        result.numbers, result.kinds = self.numbers, self.kinds
+        result = copy(self)
+        for name in ("calls", "by_id", "uses", "spans", "values"):
+            setattr(result, name, getattr(self, name).copy())
         result.step_memo = {}
         return result
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
-from dtdr.predict.arguments.hashing import Hashes, Rows, feature, features
+from dtdr.predict.arguments.hashing import Block, Hashes, Rows, features
 from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.values import canonical, letters_of
 
@@ -49,11 +49,8 @@ class TokenizedText:
         tokens: n of them.
         lower: the tokens in lower case.
         is_quoted: whether each token is between quotation marks; shape (n,).
-        start_features: features of each token as the first of a span; shape (n, k).
-        end_features: features of each token as the last of a span; shape (n, l).
-        first, last: tokens of each of the m spans; shape (m,).
-        span_type: of each span, its row of ``type_features``; shape (m,).
-        type_features: features of spans of a type; shape (types, 3).
+        rows: features of tokens as the first of a span, as the last of one, and of types of spans.
+        first, last, span_type: of each of the m spans the rows there; shape (m,).
         values: the spans as written.
         canonical: the spans as they are compared.
         starts, ends: first and last (exclusive) character of each token.
@@ -65,12 +62,10 @@ class TokenizedText:
     tokens: tuple[str, ...]
     lower: tuple[str, ...]
     is_quoted: npt.NDArray[np.bool_]
-    start_features: Hashes
-    end_features: Hashes
-    first: npt.NDArray[np.int32]
-    last: npt.NDArray[np.int32]
-    span_type: npt.NDArray[np.int32]
-    type_features: Hashes
+    rows: tuple[Rows, ...]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    span_type: npt.NDArray[np.int64]
     values: tuple[str, ...]
     canonical: tuple[str, ...]
     starts: tuple[int, ...]
@@ -98,19 +93,20 @@ def tokenize(text: str) -> TokenizedText:
     spans = list(_iter_spans(tokens, lower, quotation, quotations))
     kinds = list(dict.fromkeys(span.kind for span in spans))
     row_of = {kind: row for row, kind in enumerate(kinds)}
+    columns = [(span.first, span.last, row_of[span.kind]) for span in spans]
+    first, last, span_type = np.array(columns, np.int64).reshape(-1, 3).T
     values = tuple(text[starts[span.first] : ends[span.last]] for span in spans)
     start_features, end_features = _token_features(lower, tuple(map(_shape, tokens)), quotation)
+    of_types = features([name for kind in kinds for name in _kind_features(*kind)])
     return TokenizedText(
         text,
         tokens,
         lower,
         np.array([number >= 0 for number in quotation], np.bool_),
-        start_features,
-        end_features,
-        np.array([span.first for span in spans], np.int32),
-        np.array([span.last for span in spans], np.int32),
-        np.array([row_of[span.kind] for span in spans], np.int32),
-        features([name for kind in kinds for name in _kind_features(*kind)]).reshape(-1, 3),
+        tuple(map(Rows.of_table, (start_features, end_features, of_types.reshape(-1, 3)))),
+        first,
+        last,
+        span_type,
         values,
         tuple(map(canonical, values)),
         tuple(starts),
@@ -316,14 +312,13 @@ class RunTexts:
     """The query and the messages before it as one table of tokens, the query first.
 
     Attributes:
-        starts: features of tokens that begin one of the m spans, and of their part.
-        ends: of tokens that end one.
-        types: of spans.
-        start_row, end_row, span_type: of each span, its rows of these; shape (m,).
+        blocks: rows of features of the m spans.
         first, last: tokens of each span; shape (m,).
         span_part: the part of each span; shape (m,).
         parts: the texts; those of earlier messages are newest first.
         offsets: the first token of each part; shape (parts + 1,).
+        span_values, span_canonical: the spans as written and as they are compared.
+        is_quoted: whether each token is between quotation marks.
         places: the spans that say a value, by its canonical form.
         said: who says a value, by its canonical form.
         word_features: the words of the query, each once.
@@ -331,12 +326,7 @@ class RunTexts:
         part_words: of each part, the stems of its words and the canonical forms of its numbers.
     """
 
-    starts: Rows
-    ends: Rows
-    types: Rows
-    start_row: npt.NDArray[np.int64]
-    end_row: npt.NDArray[np.int64]
-    span_type: npt.NDArray[np.int64]
+    blocks: tuple[Block, ...]
     first: npt.NDArray[np.int64]
     last: npt.NDArray[np.int64]
     span_part: npt.NDArray[np.int64]
@@ -379,51 +369,39 @@ def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunText
 def _read_texts(texts: tuple[str, ...], roles: tuple[str, ...]) -> RunTexts:
     parts = tuple(map(tokenize, texts))
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    columns: list[list[Any]] = [[] for _ in range(7)]
-    types = 0
+    blocks: list[Block] = []
+    tokens: list[npt.NDArray[np.int64]] = []
     values: list[str] = []
     compared: list[str] = []
+    span_part: list[int] = []
     for number, (part, role) in enumerate(zip(parts, roles, strict=True)):
-        name = "query" if number == 0 else f"{role} {min(number, 3)}"
-        role_column = np.full((len(part.tokens), 1), feature(f"role {name}"), np.uint32)
-        keep = np.ones(len(part.first), np.bool_)
+        keep = np.arange(len(part.values))
         if number:
-            keep = (part.last - part.first < MAX_EARLIER_SPAN) & part.is_named
-        kept = np.flatnonzero(keep)
-        own = (
-            np.concatenate([part.start_features, role_column], axis=1),
-            np.concatenate([part.end_features, role_column ^ np.uint32(1)], axis=1),
-            part.type_features,
-            part.first[keep] + offsets[number],
-            part.last[keep] + offsets[number],
-            part.span_type[keep].astype(np.int64) + types,
-            np.full(len(kept), number),
-        )
-        for column, one in zip(columns, own, strict=True):
-            column.append(one)
-        types += len(part.type_features)
-        values += [part.values[index] for index in kept.tolist()]
-        compared += [part.canonical[index] for index in kept.tolist()]
-    start, end, of_types, first, last, span_type, span_part = map(np.concatenate, columns)
-    # Most tokens of earlier messages neither begin nor end a span that is kept.
-    start_tokens, start_row = np.unique(first, return_inverse=True)
-    end_tokens, end_row = np.unique(last, return_inverse=True)
+            keep = np.flatnonzero((part.last - part.first < MAX_EARLIER_SPAN) & part.is_named)
+        at, name = len(values), f"{role} {min(number, 3)}" if number else "query"
+        # Most tokens of earlier messages neither begin nor end a span that is kept.
+        columns = part.first, part.last, part.span_type
+        for rows, codes in zip(part.rows, columns, strict=True):
+            used, renumbered = rows.take(codes[keep])
+            blocks.append(Block(used, at, renumbered))
+        of_role = Rows.of([features([f"role {name}", f"role of end {name}"])])
+        blocks.append(Block(of_role, at, np.zeros(len(keep), np.int64)))
+        tokens.append(np.stack(columns[:2])[:, keep] + offsets[number])
+        values += [part.values[place] for place in keep.tolist()]
+        compared += [part.canonical[place] for place in keep.tolist()]
+        span_part += [number] * len(keep)
+    first, last = np.concatenate(tokens, axis=1)
     places: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
-    for place, (form, number) in enumerate(zip(compared, span_part.tolist(), strict=True)):
+    for place, (form, number) in enumerate(zip(compared, span_part, strict=True)):
         places[form].append(place)
         said.setdefault(form, roles[number] if number < 3 else f"{roles[number]} earlier")
     words = dict.fromkeys(word for word in parts[0].lower if word[0].isalnum())
     return RunTexts(
-        Rows.of_table(start[start_tokens]),
-        Rows.of_table(end[end_tokens]),
-        Rows.of_table(of_types),
-        start_row,
-        end_row,
-        span_type,
+        tuple(blocks),
         first,
         last,
-        span_part,
+        np.array(span_part, np.int64),
         parts,
         tuple(offsets.tolist()),
         tuple(values),

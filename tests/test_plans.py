@@ -191,8 +191,8 @@ def test_renamed_and_removed_tools_keep_plans_working(factored):
 
 
 def test_many_demonstrations_are_learned_from_in_part(monkeypatch):
-    monkeypatch.setattr("dtdr.predict.plans.model._MOST_HELD_OUT", 30)
-    monkeypatch.setattr("dtdr.predict.plans.model._MOST_TAGGED", 40)
+    monkeypatch.setattr("dtdr.predict.plans.held_out._MOST", 30)
+    monkeypatch.setattr("dtdr.predict.plans.spans._MOST", 40)
     described = []
 
     def describe(*given):
@@ -236,7 +236,7 @@ def test_a_search_that_never_ends_stops_without_a_plan(longest):
     search = PlanSearch(Loop(5, 0.0), longest, may_be_empty=False)
     assert search.follow_best() is None
     assert search.run() == {}
-    assert search.steps <= MOST_CALLS + 1 + RANKINGS
+    assert len(search._ranked) <= MOST_CALLS + 1 + RANKINGS
 
 
 def test_a_search_keeps_few_plans_of_very_many_tools():

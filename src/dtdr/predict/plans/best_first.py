@@ -69,11 +69,6 @@ class PlanSearch:
         self._ranked: dict[tuple[int, ...], Floats] = {}
         self._at: tuple[tuple[int, ...], StepState] = (), state.copy()
 
-    @property
-    def steps(self) -> int:
-        """Rankings that were made."""
-        return len(self._ranked)
-
     def follow_best(self) -> Candidate | None:
         """The best tool of each step until the end; None where that does not come."""
         tools: tuple[int, ...] = ()

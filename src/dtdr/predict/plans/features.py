@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +31,6 @@ _JOINT = re.compile(r"[.!?;]\s|,?\s(?:and|then)\s")
 _MOST_CALLS = 4
 """More calls of one tool count as this many where parts are read."""
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
-
-
-@runtime_checkable
-class ReadsParts(Protocol):
-    """A state that knows what each part of its query asks for, as dtdr-f's does."""
-
-    def asked(self) -> npt.NDArray[np.float32] | None:
-        """Presence and number of calls of each tool in each part; shape (2, parts, tools)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +102,8 @@ def describe_plans(
     most = len(span_scores) - 1
     spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
     present = counts > 0
-    read = state.asked() if isinstance(state, ReadsParts) else None
+    # Shape (2, parts, tools), where a ranker knows what each part of the query asks for.
+    read = state.asked() if hasattr(state, "asked") else None
     asked = np.zeros((2, 0, len(span_scores[0]))) if read is None else read.astype(np.float64)
     part = np.clip(asked[0], 0, _MOST_PROBABILITY)
     # How likely the part that asks most for a tool does; even odds where nothing reads parts.

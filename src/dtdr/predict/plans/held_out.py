@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,10 @@ _FEW = 20
 """Held-out plans below which probabilities are not calibrated."""
 CALIBRATED = 5
 """Plans of each query that probabilities are calibrated on."""
+_MOST = 1_200
+"""Plans that the ranker learns from, of more: each takes a search."""
 _UNDER_WAY = 200
-"""Held-out plans that are also looked at after some of their calls: each takes a search."""
+"""Of these, plans that are also looked at after some of their calls."""
 
 
 class HeldOutPlan(NamedTuple):
@@ -48,9 +50,7 @@ def hold_out(
     demonstrations: Sequence[Demonstration],
     index: Mapping[str, int],
     longest: int,
-    folds: Iterable[HeldOutFold],
-    held: Collection[int],
-    tagged: Sequence[int],
+    folds: Sequence[HeldOutFold],
     *,
     may_be_empty: bool,
     seed: int,
@@ -62,25 +62,27 @@ def hold_out(
         index: positions of the tools.
         longest: calls that a plan may have.
         folds: parts of the demonstrations that were held out in turn.
-        held: positions of those to be held out.
-        tagged: positions of those whose spans are learned.
         may_be_empty: whether a plan may have no call.
-        seed: of how many calls are made.
+        seed: of which are taken of many, and of how many calls are made.
 
     Returns:
         Plans before the first call; and of some demonstrations, of which calls are made, up to a
         place that is drawn at random.
     """
+    held = np.array([one for fold in folds for one in fold.positions], np.intp)
+    if len(held) > _MOST:
+        held = np.random.default_rng(seed).choice(held, _MOST, replace=False)
+    chosen = set(held.tolist())
     rng = np.random.default_rng(seed)
     every = max(1, len(held) // _UNDER_WAY)
     result: list[HeldOutPlan] = []
     under_way: list[HeldOutPlan] = []
-    work = [(fold, one) for fold in folds for one in fold.positions if one in held]
+    work = [(fold, one) for fold in folds for one in fold.positions if one in chosen]
     current = None
     for fold, position in track(work, "plans", len(work)):
         if fold is not current:
             current, inside = fold, set(fold.positions)
-            rest = (demonstrations[place] for place in tagged if place not in inside)
+            rest = [item for at, item in enumerate(demonstrations) if at not in inside]
             tagger = SpanTagger.fit(rest, index)
         item = demonstrations[position]
         tools = [index[call.tool] for call in item.plan.calls]

@@ -32,10 +32,6 @@ logger = logging.getLogger("dtdr")
 VERSION = 5
 """Of what a saved plan model has."""
 
-_MOST_HELD_OUT = 1_200
-"""Plans that the ranker learns from, of more: each takes a search."""
-_MOST_TAGGED = 4_000
-"""Demonstrations whose spans are learned, of more: each is read in 2 ms."""
 _JOINED = 4
 """Plans of each half of a request for two things that are joined with those of the other."""
 
@@ -105,28 +101,16 @@ class PlanModel:
         """
         names = tuple(tool.name for tool in tools)
         index = {name: number for number, name in enumerate(names)}
-        folds = list(folds)
-        rng = np.random.default_rng(seed)
-        held = {*_some([one for fold in folds for one in fold.positions], _MOST_HELD_OUT, rng)}
-        tagged = _some(range(len(demonstrations)), _MOST_TAGGED, rng)
         longest = _most_calls(demonstrations)
         held_out, under_way = hold_out(
-            demonstrations,
-            index,
-            longest,
-            folds,
-            held,
-            tagged,
-            may_be_empty=may_be_empty,
-            seed=seed,
+            demonstrations, index, longest, list(folds), may_be_empty=may_be_empty, seed=seed
         )
         rankers = rank_held_out(held_out, len(names))
-        ranked = sum(
-            int(rankers[one.plan].probabilities(one.found).argmax()) == one.right
-            for one in held_out
+        check = Check(
+            len(held_out),
+            sum(rankers[one.plan].best(one.found) == one.right for one in held_out),
+            sum(one.found.greedy == one.right for one in held_out),
         )
-        greedy = sum(one.found.greedy == one.right for one in held_out)
-        check = Check(len(held_out), ranked, greedy)
         ranker = fit_ranker(held_out, len(names))
         if not check.ranks_better:
             rankers = {plan: replace(one, greedy_first=True) for plan, one in rankers.items()}
@@ -137,7 +121,7 @@ class PlanModel:
             names,
             longest,
             (often, max(often, *lengths) + 1),
-            SpanTagger.fit((demonstrations[place] for place in tagged), index),
+            SpanTagger.fit(demonstrations, index),
             Links.fit(item.plan for item in demonstrations),
             ranker,
             Confidence.fit(held_out, under_way, rankers),
@@ -267,18 +251,19 @@ class PlanModel:
             logger.warning("the plans of another version are left out; fit the model again")
             return None
         tools, longest, words = config["tools"], config["longest"], config["words"]
-        if not all(isinstance(name, str) for name in tools) or len({*tools}) < len(tools):
-            raise ModelError("the tools of the plan model are not unique names; fit it again")
-        if not all(isinstance(number, int) for number in (longest, *words)):
-            raise ModelError("the lengths of the plan model are not whole numbers; fit it again")
         known, spans, dense, by_tool = (
             arrays[name]
             for name in ("spans.known", "spans.weights", "ranker.dense", "ranker.by_tool")
         )
         shapes = (spans.shape, dense.shape, by_tool.shape)
-        expected = ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))
-        if shapes != expected or not {*known.tolist()} <= {*range(len(tools))}:
-            raise ModelError("the arrays of the plan model do not fit together; fit it again")
+        if (
+            shapes != ((BUCKETS, len(known)), (len(SIGNS),), (len(tools), BY_TOOL))
+            or not {*known.tolist()} <= {*range(len(tools))}
+            or not all(isinstance(name, str) for name in tools)
+            or not all(isinstance(number, int) for number in (longest, *words))
+            or len({*tools}) < len(tools)
+        ):
+            raise ModelError("the parts of the plan model do not fit together; fit it again")
         check = Check(**config["held_out"])
         return cls(
             tuple(tools),
@@ -315,10 +300,3 @@ def _most_calls(demonstrations: Iterable[Demonstration]) -> int:
     """Calls that a plan may have, given those of demonstrations."""
     longest = max((len(item.plan) for item in demonstrations), default=0)
     return min(longest + longest // 2 + 1, MOST_CALLS)
-
-
-def _some(places: Sequence[int], most: int, rng: np.random.Generator) -> list[int]:
-    """All places, sorted, or this many of them drawn at random."""
-    if len(places) > most:
-        places = rng.choice(np.array(places), most, replace=False).tolist()
-    return sorted(places)

@@ -139,11 +139,8 @@ class PlanPrediction:
         """A JSON object, which ``from_dict`` reads back."""
         return {
             "calls": [
-                {"id": id, **call.to_dict()} for id, call in zip(self.ids, self.calls, strict=True)
-            ]
-            if self.has_arguments
-            else [
-                {"id": id, "tool": call.tool} for id, call in zip(self.ids, self.calls, strict=True)
+                {"id": id} | (call.to_dict() if self.has_arguments else {"tool": call.tool})
+                for id, call in zip(self.ids, self.calls, strict=True)
             ],
             "links": [[self.ids[earlier], self.ids[later]] for earlier, later in self.links],
             "probability": round(self.probability, 6),

@@ -95,6 +95,10 @@ class PlanRanker:
         shares /= shares.sum()
         return shares
 
+    def best(self, query: PlanSet) -> int:
+        """The place of the most probable plan."""
+        return int(self.probabilities(query).argmax())
+
     def of_tools(self, places: Sequence[int]) -> PlanRanker:
         """The ranker of other tools: by their places among its own, -1 for one it does not know."""
         rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])

@@ -8,7 +8,7 @@ tool, the probability that some call of it is given this span.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 from zlib import crc32
@@ -30,6 +30,8 @@ BUCKETS = 2_048
 """That features are hashed to; 8,192 found as many right plans on an inner fold of TinyAgent."""
 _NEAR, _SENTENCE = 3, 25
 """Words on each side of a span whose places count; words of its sentence before it."""
+_MOST = 4_000
+"""Demonstrations whose spans are learned, of more."""
 _LEAST_SPANS = 5
 """A tool that fewer spans are meant for is not learned."""
 _LITTLE = 1e-3
@@ -123,18 +125,18 @@ class SpanTagger:
     weights: Floats
 
     @classmethod
-    def fit(cls, demonstrations: Iterable[Demonstration], index: Mapping[str, int]) -> Self:
+    def fit(cls, demonstrations: Sequence[Demonstration], index: Mapping[str, int]) -> Self:
         """Learn from the arguments of demonstrations; without any, nothing is known.
 
         Args:
-            demonstrations: of tools that are known.
+            demonstrations: of tools that are known; of many, some are read, evenly spaced.
             index: positions of the tools.
         """
         from scipy.optimize import minimize
 
         features: list[list[int]] = []
         given: list[list[int]] = []
-        for item in demonstrations:
+        for item in demonstrations[:: -(-len(demonstrations) // _MOST) or 1]:
             tools = tools_given(item)
             for span in read_spans(item.query):
                 features.append(span.features)

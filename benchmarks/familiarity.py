@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from examples.hotel.generate import conversations
@@ -34,11 +35,11 @@ from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, default_split, fixed_split
-from dtdr.evaluate.statistics import auroc
 from dtdr.evaluate.tables import Column, Table, share
 from dtdr.predict import create
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.vectors import dense, unit
 from dtdr.text.encoders import create as create_encoder
@@ -98,11 +99,11 @@ def judge_of(
     """
     if method == "dtdr-f":
         beside = None if encoder == "lexical" else create_encoder(encoder)
-        queries = EncodedQueries.of([item.query for item in train], beside)
+        queries = encode_texts([item.query for item in train], beside)
         featurizer = QueryFeaturizer.fit(queries, [])
         known = None if beside is None else featurizer.further_vectors
         groups = [item.group if grouped else "" for item in train]
-        limit = fit_threshold(queries.rows["words"], groups, beside, known)
+        limit = fit_threshold(queries["words"], groups, beside, known)
 
         def judge(query: str) -> float:
             value = featurizer.read(QueryText.of(query)).familiar
@@ -146,7 +147,10 @@ def measure(
             scores[kind].append(judge(query))
             microseconds.append((time.perf_counter() - started) * 1e6)
     others = {kind: found for kind, found in scores.items() if kind != own}
-    row: dict[str, Any] = {kind: auroc(scores[own], found) for kind, found in others.items()}
+    row: dict[str, Any] = {
+        kind: roc_auc_score([1] * len(scores[own]) + [0] * len(found), [*scores[own], *found])
+        for kind, found in others.items()
+    }
     row["microseconds"] = statistics.median(microseconds)
     if threshold is not None:
         row["false_alarms"] = statistics.fmean(value < threshold for value in scores[own])

@@ -130,7 +130,6 @@ def test_rare_tools_keep_their_examples(tmp_path):
 
 @pytest.mark.parametrize("retriever", ["dtdr-l", pytest.param("dtdr-f", marks=pytest.mark.slow)])
 def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, retriever, capsys):
-    settings = [*NAMES_ONLY, *(["--set", "width=8"] if retriever == "dtdr-f" else [])]
     kinds = [(1, 1), (7, 2), (64, 1)] if retriever == "dtdr-f" else [(1, 1), (7, 2)]
     some_of_them = SOME[:250] if retriever == "dtdr-f" else SOME
     shuffled = random.Random(0).sample(some_of_them, len(some_of_them))
@@ -139,7 +138,7 @@ def test_shards_and_workers_change_no_byte_of_a_model(tmp_path, retriever, capsy
         folder = save_shards(tmp_path / f"data{number}", items, number)
         model = tmp_path / f"model{number}"
         fit = ["fit", str(folder), "-o", str(model), "--sample", "80", "--retriever", retriever]
-        assert run([*fit, "--workers", str(workers), *settings]) == 0
+        assert run([*fit, "--workers", str(workers), *NAMES_ONLY]) == 0
         assert "learned from a sample of" in capsys.readouterr().out
     for name in ("config.json", "model.safetensors"):
         found = {(tmp_path / f"model{number}" / name).read_bytes() for number, _ in kinds}
@@ -166,7 +165,7 @@ def test_data_that_fit_are_learned_from_as_ever(tmp_path, capsys):
 @pytest.mark.slow
 def test_queries_that_were_only_counted_are_familiar(tmp_path):
     folder = save_shards(tmp_path / "data", SOME, 2)
-    fit = ["fit", str(folder), "-o", str(tmp_path / "m"), "--sample", "50", "--set", "width=8"]
+    fit = ["fit", str(folder), "-o", str(tmp_path / "m"), "--sample", "50"]
     assert run([*fit, *NAMES_ONLY]) == 0
     model = dtdr.load(tmp_path / "m")
     usable = [item for item in SOME if item.outcome != "failure"]
@@ -412,8 +411,6 @@ def test_an_empty_folder_and_failures_alone_are_errors(tmp_path):
 def test_what_a_sample_cannot_do_is_said(tmp_path, capsys):
     folder = save_shards(tmp_path / "data", SOME, 1)
     fit = ["fit", str(folder), "-o", str(tmp_path / "m"), "--sample", "100"]
-    assert run([*fit, "--set", "half_life=10"]) == 2
-    assert "--sample 0" in capsys.readouterr().err
     assert run([*fit, "--workers", "0"]) == 2
     assert run([*fit[:-1], "-1"]) == 2
 

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import numpy as np
@@ -19,7 +18,7 @@ from dtdr.errors import InputError
 from dtdr.predict import create
 from dtdr.rankers import NAMES, retriever_class
 from dtdr.rankers.dtdr_f.blocks.relations import TOGETHER, USED_BY, Relations
-from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.protocols import SupportsToolChanges, SupportsUpdates
 from tests.helpers import inner
@@ -53,7 +52,7 @@ def one_call(name, query, tool):
 
 @pytest.fixture(scope="module")
 def fitted_half():
-    return create("dtdr-f", width=64).fit(HALF, TOOLS)
+    return create("dtdr-f").fit(HALF, TOOLS)
 
 
 @pytest.fixture
@@ -73,11 +72,11 @@ def without_taxi():
 
 
 def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp_path):
-    updated = create("dtdr-f", width=16).fit(FEW, TOOLS)
+    updated = create("dtdr-f").fit(FEW, TOOLS)
     updated.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     assert restored.can_update
-    fitted = create("dtdr-f", width=16).fit(BOTH, TOOLS)
+    fitted = create("dtdr-f").fit(BOTH, TOOLS)
     for retriever in (updated, restored):
         assert retriever.update(MORE) == len(MORE)
         assert same(probabilities(fitted), probabilities(retriever))
@@ -85,7 +84,7 @@ def test_an_update_ranks_as_a_fit_to_all_demonstrations_does_to_the_last_bit(tmp
 
 
 def test_a_word_that_no_query_had_counts_after_an_update():
-    few = create("dtdr-f", width=16).fit(FEW, TOOLS)
+    few = create("dtdr-f").fit(FEW, TOOLS)
     query = "Zwirbel the flumph tomorrow 4711"
     before = few.rank(query)
     few.update([one_call(str(n), f"Please zwirbel the flumph {n}", "book_taxi") for n in range(3)])
@@ -98,7 +97,7 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
     offered = [Tool(f"spare_{number}", f"Do thing {number}") for number in range(70)]
     mass = []
     for log in (rare, often):
-        ranking = create("dtdr-f", width=16).fit(log, offered).rank("do thing number 99")
+        ranking = create("dtdr-f").fit(log, offered).rank("do thing number 99")
         mass.append(sum(chance for tool, chance in ranking if tool.startswith("spare")))
     # 20 of the 60 calls are to tools that are called once; and none.
     assert mass[0] > mass[1]
@@ -108,7 +107,7 @@ def test_tools_that_nobody_calls_get_more_where_further_runs_call_new_tools():
 def test_the_share_of_new_tools_starts_at_goods_estimate():
     rng = np.random.default_rng(0)
     rows, right = rng.random((200, 3)).astype(np.float32), (rng.random(200) < 0.2)
-    scorer = NewToolScorer.fit(rows, right.astype(np.float32), np.ones(200, np.float32), 0)
+    scorer = NewToolScorer.fit(rows, right.astype(np.float32), np.ones(200, np.float32))
     table = np.ones((4, 5), np.float32)
     table[:-1] = rng.random((3, 5))
     steps = [(table, float(number % 3 == 0)) for number in range(60)]
@@ -171,7 +170,7 @@ def test_none_of_many_rankings_during_changes_is_wrong():
     """
     least = int(os.environ.get("DTDR_TEST_RANKINGS", "30000"))
     spare = Tool("zz_spare", "Nothing that anybody asks for")
-    retriever = create("dtdr-f", width=16).fit(FEW, [*TOOLS, spare])
+    retriever = create("dtdr-f").fit(FEW, [*TOOLS, spare])
     item = TEST[0]
     counts = [0] * 7
     done = Event()
@@ -229,78 +228,16 @@ def test_failures_are_skipped_or_count_less():
     assert skipping.training_.skipped_failures == len(failed)
     weighing = create("dtdr-f", failure_weight=0.25).fit([*FEW, *failed], TOOLS)
     expected = sum(len(item.plan) for item in FEW) + sum(len(item.plan) for item in failed) / 4
-    assert inner(weighing).blocks.training.plans.frequency.sum() == pytest.approx(expected)
-
-
-def test_with_a_half_life_a_demonstration_counts_half_after_so_many_more():
-    fitted = create("dtdr-f", half_life=len(MORE)).fit(FEW, TOOLS)
-    before = inner(fitted).blocks.training.plans
-    assert before.weights[-1] == 1
-    fitted.update(MORE)
-    after = inner(fitted).blocks.training.plans
-    assert after.weights[len(FEW) - 1] == pytest.approx(0.5)
-    again = inner(create("dtdr-f", half_life=len(MORE)).fit(BOTH, TOOLS)).blocks.training
-    assert after.weights == pytest.approx(again.plans.weights)
-    assert after.frequency == pytest.approx(again.plans.frequency)
-    assert (after.frequency < before.frequency + len(MORE) * 4).all()
-
-
-def test_with_a_half_life_in_time_a_demonstration_counts_half_at_that_age():
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    dated = [replace(item, time=start + timedelta(days=day)) for day, item in enumerate(BOTH)]
-    half, rest = dated[: len(FEW)], dated[len(FEW) :]
-    age = f"{24 * len(rest)}h"
-    fitted = create("dtdr-f", half_life=age).fit(half[::-1], TOOLS)  # in any order
-    assert inner(fitted).blocks.training.plans.weights[0] == 1
-    fitted.update(rest)
-    after = inner(fitted).blocks.training.plans
-    again = create("dtdr-f", half_life=age).fit([*half[::-1], *rest], TOOLS)
-    assert after.weights == pytest.approx(inner(again).blocks.training.plans.weights)
-    assert after.weights[0] == pytest.approx(0.5)
-    assert after.weights[-1] == 1
-    assert fitted.training_.newest == again.training_.newest == dated[-1].time.timestamp()
-    late = inner(fitted).blocks.training.plans.weights
-    fitted.update([replace(dated[0], id="late")])  # old when it comes: the others age no further
-    assert inner(fitted).blocks.training.plans.weights[:-1] == pytest.approx(late)
-    assert inner(fitted).blocks.training.plans.weights[-1] == pytest.approx(
-        0.5 ** ((len(dated) - 1) / len(rest))
-    )
-    with pytest.raises(InputError, match="1 of 1 demonstrations have no 'time'"):
-        fitted.update([MORE[0]])
-
-
-def test_what_users_do_of_late_wins_with_a_half_life():
-    def asking(tool):
-        return [
-            Demonstration(
-                f"{tool} {number}",
-                f"do the usual number {number}",
-                Plan((ToolCall("0", tool, {}),)),
-            )
-            for number in range(40)
-        ]
-
-    log = [*asking("play_song"), *asking("make_note")]
-    ageing = create("dtdr-f", width=16, half_life=10).fit(log, TOOLS)
-    even = create("dtdr-f", width=16).fit(log, TOOLS)
-    query = "do the usual number 99"
-    assert ageing.rank(query).best == "make_note"
-    assert ageing.rank(query).probability("play_song") < even.rank(query).probability("play_song")
+    assert inner(weighing).data.frequency.sum() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"failure_weight": -0.1}, {"failure_weight": 2}, {"half_life": 0}, {"half_life": "0d"}],
+    [{"failure_weight": -0.1}, {"failure_weight": 2}],
 )
 def test_weights_out_of_range_are_input_errors(options):
     with pytest.raises(InputError, match="must be"):
         create("dtdr-f", **options)
-
-
-@pytest.mark.parametrize("age", ["", "d", "30", "30 days", "nan d", "1e999w"])
-def test_a_half_life_that_is_no_time_is_an_input_error(age):
-    with pytest.raises(InputError, match="write a number and s, m, h, d or w"):
-        create("dtdr-f", half_life=age)
 
 
 # -- tools that come, go or change their names -----------------------------------------------------
@@ -308,7 +245,7 @@ def test_a_half_life_that_is_no_time_is_an_input_error(age):
 
 def test_a_new_tool_is_ranked_by_its_description_from_the_moment_it_is_added(without_taxi):
     kept, tools = without_taxi
-    retriever = create("dtdr-f", width=64).fit(kept, tools)
+    retriever = create("dtdr-f").fit(kept, tools)
     steps = [
         (item.query, step.history)
         for item in TEST
@@ -402,7 +339,7 @@ def test_many_tools_with_one_demonstration_each_are_all_ranked():
         )
         for number in range(count)
     ]
-    retriever = create("dtdr-f", width=16).fit(log)
+    retriever = create("dtdr-f").fit(log)
     ranking = retriever.rank("use machine m7 now", ["nobody", "t7", "t9"])
     assert len(ranking) == count + 1
     assert ranking.probabilities.sum() == pytest.approx(1)
@@ -423,15 +360,15 @@ def test_rows_of_pairs_made_at_once_are_those_made_one_by_one(half, name):
 
 
 def test_relations_are_what_the_plans_say(half):
-    plans = EncodedPlans(
-        np.array([0, 1, 0, 1, 2, 2], np.int32),
-        np.array([3, 2, 1], np.int32),
-        np.array([[1, 0], [4, 3]], np.int32),
-        np.ones(3),
-        np.zeros(6, np.bool_),
-        len(TOOLS) + 1,
-    )
-    relations = Relations(replace(inner(half).blocks.training, plans=plans, reference=0.0))
+    uses = {"after": {"$ref": "0"}}
+    plans = [
+        Plan((ToolCall("0", "a"), ToolCall("1", "b", uses), ToolCall("2", "a"))),
+        Plan((ToolCall("0", "b"), ToolCall("1", "c", uses))),
+        Plan((ToolCall("0", "c"),)),
+    ]
+    index = {name: at for at, name in enumerate("abcdefgh")} | {END: len(TOOLS)}
+    data = EncodedDemonstrations.of([Demonstration("1", "", plan) for plan in plans], index)
+    relations = Relations(replace(inner(half).blocks.training, data=data, reference=0.0))
     assert relations.frequency.tolist() == [2, 2, 2, *[0] * 6]
     assert relations.rows[0][USED_BY, 1] == pytest.approx(1 / 3)
     assert relations.rows[1][USED_BY, 2] == pytest.approx(1 / 3)

@@ -7,13 +7,14 @@ import pytest
 from examples.hotel.generate import conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
-from dtdr.evaluate.statistics import auroc
 from dtdr.predict import create
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold, phrase_hashes
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.text import QueryText
 from dtdr.rankers.out_of_distribution import FALSE_ALARMS, threshold_of
 from dtdr.rankers.vectors import unit
@@ -24,11 +25,11 @@ class Familiarity:
     """The score of queries and its threshold, learned from texts."""
 
     def __init__(self, texts, groups=None, encoder=None):
-        queries = EncodedQueries.of(texts, encoder)
+        queries = encode_texts(texts, encoder)
         self.featurizer = QueryFeaturizer.fit(queries, [])
         vectors = None if encoder is None else self.featurizer.further_vectors
         names = groups or [""] * len(texts)
-        self.threshold = fit_threshold(queries.rows["words"], names, encoder, vectors)
+        self.threshold = fit_threshold(queries["words"], names, encoder, vectors)
 
     @classmethod
     def fit(cls, texts, groups=None, encoder=None):
@@ -182,7 +183,7 @@ class ByTopic(Encoder):
 
 def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration():
     data = datasets.load(datasets.BUNDLED).demonstrations[:60]
-    retriever = create("dtdr-f", width=4, folds=2, encoder=ByTopic())
+    retriever = create("dtdr-f", encoder=ByTopic())
     retriever.fit(data)
     by_words = Familiarity.fit([item.query for item in data])
     for query in ("write to Ann", "square root"):
@@ -196,8 +197,8 @@ def test_a_model_with_an_encoder_compares_a_query_with_the_nearest_demonstration
 def test_with_an_encoder_what_means_the_same_is_familiar():
     texts = requests(100, 0)
     items = [(text, ["mail"]) for text in texts]
-    by_words = create("dtdr-f", width=4).fit(items)
-    by_meaning = create("dtdr-f", width=4, encoder=ByTopic()).fit(items)
+    by_words = create("dtdr-f").fit(items)
+    by_meaning = create("dtdr-f", encoder=ByTopic()).fit(items)
     other, strange = "please mail Ann concerning lunch, my friend", "please mail me a square"
     assert not by_words.rank(other).is_familiar
     assert by_meaning.rank(other).is_familiar
@@ -205,7 +206,7 @@ def test_with_an_encoder_what_means_the_same_is_familiar():
 
 
 def test_phrases_that_were_counted_are_familiar_too():
-    model = create("dtdr-f", width=4).fit([(text, ["mail"]) for text in requests(40, 0)])
+    model = create("dtdr-f").fit([(text, ["mail"]) for text in requests(40, 0)])
     query = "dim the lights of the kitchen at nine"
     assert not model.rank(query).is_familiar
     model.record_counts(model.training_, np.unique(phrase_hashes(query)))
@@ -232,7 +233,8 @@ def test_held_out_queries_are_told_from_those_of_other_sets(name, published):
     scores = {key: [fitted.score(query) for query in test] for key, (_, test) in published.items()}
     for other in SETS:
         if other != name:
-            assert auroc(scores[name], scores[other]) >= 0.97
+            right = [1] * len(scores[name]) + [0] * len(scores[other])
+            assert roc_auc_score(right, [*scores[name], *scores[other]]) >= 0.97
 
 
 def test_one_changed_word_is_no_other_kind(fitted):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
-from dtdr.rankers.dtdr_f.queries import EncodedQueries, QueryFeaturizer, part_terms
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts
+from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
 from dtdr.text.encoders.lexical import words as words_of
@@ -49,7 +50,7 @@ def demonstrations(count, seed=0):
 
 @pytest.fixture(scope="module")
 def fitted() -> Any:
-    return create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
+    return create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
 
 
 def texts(query, first=()):
@@ -78,13 +79,13 @@ def test_a_query_has_its_sentences_and_what_begins_like_one_as_parts(query, part
 
 def test_words_that_begin_sentences_are_those_of_many_queries():
     queries = ["Create a note. Then mail it."] * 3 + ["Zoom in."] + ["Mail it"] * 60
-    first = QueryFeaturizer.fit(EncodedQueries.of(queries), []).first
+    first = QueryFeaturizer.fit(encode_texts(queries), []).first
     assert first == set(map(hash_word, ["create", "then", "mail"]))
 
 
 @given(st.lists(st.text(alphabet="ab .,!é。Then", max_size=60), min_size=1, max_size=4))
 def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
-    featurizer = QueryFeaturizer.fit(EncodedQueries.of(queries), [])
+    featurizer = QueryFeaturizer.fit(encode_texts(queries), [])
     for query in queries:
         read = featurizer.read(QueryText.of(query))
         words = (len(read.terms) + 1) // 2
@@ -156,7 +157,7 @@ def test_a_part_in_new_words_is_learned_by_an_update_and_survives_saving(tmp_pat
         Demonstration(str(number), f"{request(name)} Feed the gorilla.", plan([name, "feed"]))
         for number, name in enumerate(NAMES)
     ]
-    model = create("dtdr-f", width=8).fit(list(demonstrations(60)), TOOLS)
+    model = create("dtdr-f").fit(list(demonstrations(60)), TOOLS)
     model.update(new)
     model.rename_tool("feed", "feed_animals")
     model.save(tmp_path / "model")

@@ -61,9 +61,7 @@ def test_weights_and_mapping_of_tokens_are_read(tmp_path):
 
 def test_a_model_with_static_vectors_ranks_as_before_after_a_round_trip(folder, tmp_path):
     data = small_data.dataset(30)
-    model: Any = create("dtdr-f", encoder=f"static:{folder}", width=16).fit(
-        data.demonstrations, data.tools
-    )
+    model: Any = create("dtdr-f", encoder=f"static:{folder}").fit(data.demonstrations, data.tools)
     model.save(tmp_path / "model")
     restored = load(tmp_path / "model")
     query = "Email Ann the rain"

@@ -11,9 +11,9 @@ from dtdr import Demonstration, Plan, ToolCall, load
 from dtdr.data.calls import END
 from dtdr.data.demonstrations import Message
 from dtdr.predict import create
-from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, STATUSES, RunReader, read_context
-from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps, fit_linear
+from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 
 CITIES = ("Rome", "Oslo", "Lima", "Cairo", "Perth", "Quito", "Turin", "Delft")
 ROOMS = {"rooms": [{"room": "14B", "price": 90}], "total": 1}
@@ -67,7 +67,7 @@ CONTEXT = LOG[1].before[:-1]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return create("dtdr-f", width=16).fit(LOG)
+    return create("dtdr-f").fit(LOG)
 
 
 @pytest.fixture
@@ -179,25 +179,26 @@ def test_no_text_of_a_run_is_saved(tmp_path):
         )
         for item in hotel_log(8)
     ]
-    create("dtdr-f", width=8).fit(log).save(tmp_path / "model")
+    create("dtdr-f").fit(log).save(tmp_path / "model")
     for path in (tmp_path / "model").iterdir():
         assert secret.lower().encode() not in path.read_bytes().lower()
 
 
 def test_runs_come_back_from_their_arrays():
-    index = {"search": 0, "book": 1, END: 2}
-    runs = EncodedRuns.of(LOG[:6], index)
-    restored = EncodedRuns.restore(
-        runs.arrays(), np.array([len(item.plan.calls) for item in LOG[:6]]), len(index)
-    )
-    for left, right in zip(runs.contexts, restored.contexts, strict=True):
+    names = sorted({tool for item in LOG for tool in item.plan.tools})
+    index = {name: at for at, name in enumerate([*names, END])}
+    runs = EncodedDemonstrations.of(LOG[:6], index)
+    restored = EncodedDemonstrations.restore(runs.arrays(), len(index))
+    for item, left, outcomes in zip(LOG, restored.contexts, restored.outcomes, strict=False):
+        right, reader = read_context(item.query, item.before, index), RunReader(item.before)
         assert (left.turns, left.calls) == (right.turns, right.calls)
         assert (left.words == right.words).all()
         assert (left.weights == right.weights).all()
-    for one, other in zip(runs.outcomes, restored.outcomes, strict=True):
-        assert [(item.status, item.left) for item in one] == [
-            (item.status, item.left) for item in other
-        ]
+        for outcome, call in zip(outcomes, item.plan.calls, strict=True):
+            read = reader.read(call)
+            assert (outcome.status, outcome.left) == (read.status, read.left)
+            assert (outcome.words == read.words).all()
+            assert (outcome.facts == read.facts).all()
 
 
 def show(call_id: str, room: object) -> ToolCall:
@@ -259,7 +260,7 @@ def rooms_log(runs: int) -> list[Demonstration]:
 
 
 def test_a_tool_is_called_until_nothing_of_a_list_is_left():
-    retriever = create("dtdr-f", width=8).fit(rooms_log(48))
+    retriever = create("dtdr-f").fit(rooms_log(48))
     session = retriever.session("Show me rooms")
     session.call("search", output={"rooms": ["one-1", "two-2", "three-3"]})
     for room in ("one-1", "two-2", "three-3"):
@@ -274,8 +275,7 @@ def test_a_feature_that_never_varied_decides_little_when_it_does():
     features[..., 2] = 0
     right = (features[..., 0] == features[..., 0].max(axis=1, keepdims=True)).astype(np.float32)
     steps = Steps.of(features, right)
-    linear = fit_linear(steps, np.zeros(3, np.float32), [3.0])
-    fit = RankerFit.of(steps, linear[3.0], tools=4, seed=0)
+    fit = RankerFit.of(steps, np.zeros(3, np.float32), tools=4, seed=0)
     scorer = fit.mix(1.0, 1.0)
     table = np.ones((4, 2), np.float32)
     table[2] = 0, 1
@@ -314,9 +314,8 @@ def test_any_output_can_be_read(output, status):
 
 @pytest.mark.parametrize("name", ["dr", "dtdr-c", "dtdr-l", "dtdr-f"])
 def test_the_end_comes_first_only_where_it_was_demonstrated(name, tmp_path):
-    options = {"width": 8} if name == "dtdr-f" else {}
     log = [names_only(item) for item in LOG[:24]]
-    retriever = create(name, **options).fit(log)
+    retriever = create(name).fit(log)
     retriever.save(tmp_path / "model")
     for model in (retriever, load(tmp_path / "model")):
         for query in ("A hotel in Rome please", "qwertz uiop"):
@@ -326,4 +325,4 @@ def test_the_end_comes_first_only_where_it_was_demonstrated(name, tmp_path):
             assert model.session(query).rank().probability(END) == 0
             assert model.rank(query, ["unknown"]).probability(END) > 0 or name == "dr"
     chat = [Demonstration(str(n), f"Hello number {n}", Plan(())) for n in range(12)]
-    assert create(name, **options).fit([*log, *chat]).rank("Hello you").probability(END) > 0
+    assert create(name).fit([*log, *chat]).rank("Hello you").probability(END) > 0

@@ -400,7 +400,7 @@ class Model:
             self.plans_ = self.plans_.update(usable)
         ranker = self.ranker = copy.copy(self.ranker)
         assert isinstance(ranker, SupportsUpdates)
-        ranker.update(usable, self.training_, record)
+        ranker.update(usable)
         self.training_ = self.training_.add(record)
         return len(usable)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,15 @@ class Calibration:
         tokens: shape (n,), in the order of the vocabulary: what showing a tool costs in a prompt.
         familiarity_threshold: out-of-distribution threshold; queries less familiar than this are
             unlike the demonstrations.
+        added: shape (n,): which tools no demonstration could have called, since they were added
+            later; None: none of them.
     """
 
     held_out: Floats | None = None
     confidence: Floats | None = None
     tokens: npt.NDArray[np.int64] | None = None
     familiarity_threshold: float | None = None
+    added: npt.NDArray[np.bool_] | None = None
 
     @property
     def has_coverage(self) -> bool:
@@ -74,11 +78,30 @@ class Calibration:
             return probability
         return probability * min(max(familiarity / threshold, 0.0), 1.0)
 
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What is saved: all but ``tokens``, which follow from the tools."""
+        parts = {
+            "held_out": self.held_out,
+            "confidence": self.confidence,
+            "threshold": np.array([self.familiarity_threshold or 0.0]),
+        }
+        return {f"calibration.{name}": part for name, part in parts.items() if part is not None}
+
+    @classmethod
+    def restore(
+        cls, arrays: Mapping[str, npt.NDArray[Any]], tokens: npt.NDArray[np.int64]
+    ) -> Calibration:
+        """Rebuild from the output of ``arrays``."""
+        held_out, confidence = (
+            arrays.get(f"calibration.{name}") for name in ("held_out", "confidence")
+        )
+        return cls(held_out, confidence, tokens, float(arrays["calibration.threshold"][0]))
+
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""
-        if self.tokens is None:
-            return self
-        return replace(self, tokens=self.tokens[positions])
+        tokens = None if self.tokens is None else self.tokens[positions]
+        added = None if self.added is None else self.added[positions]
+        return replace(self, tokens=tokens, added=added)
 
 
 NO_CALIBRATION = Calibration()

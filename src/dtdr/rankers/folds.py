@@ -34,11 +34,22 @@ def assign_folds(
         names = [
             item.group or f"\0{name}" for item, name in zip(demonstrations, names, strict=True)
         ]
-    distinct = list(dict.fromkeys(names))
-    numbers = rng.permutation(len(distinct))
+    distinct = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    fold = divide(len(distinct), plans, folds, rng)
+    return fold[[distinct[name] for name in names]]
+
+
+def divide(units: int, plans: int, folds: int, rng: np.random.Generator) -> Indices:
+    """The fold of each unit, which all of its demonstrations are in; -1 for one never held out.
+
+    Args:
+        units: how many there are.
+        plans: how many demonstrations they have together.
+        folds: how many; few demonstrations take two.
+        rng: divides.
+    """
+    order = rng.permutation(units)
     if plans <= ALL_HELD_OUT:
-        numbers %= min(folds if plans >= _FEW_PLANS else 2, len(distinct))
-    else:  # one fold is enough, and a refit without each would take too long
-        numbers = np.where(numbers < len(distinct) * HELD_OUT / plans, 0, -1)
-    fold = dict(zip(distinct, numbers.tolist(), strict=True))
-    return np.array([fold[name] for name in names], np.intp)
+        return order % min(folds if plans >= _FEW_PLANS else 2, units)
+    # One fold is enough, and a refit without each would take too long.
+    return np.where(order < units * HELD_OUT / plans, 0, -1)

@@ -53,7 +53,6 @@ _TRAINING_TYPES: dict[str, type | tuple[type, ...]] = {
     "demonstrations": int,
     "skipped_failures": int,
     "sha256": str,
-    "newest": (float, int, type(None)),
     "erased": int,
 }
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 _CHUNK = 32_768
 """Numbers that a step of Adam works on at once, so that they stay in a core's own cache. A whole
 matrix of TRAJECT-Bench (20,417 terms, 382 tools) went twelve times through memory."""
-_SMALL = 4_096
-"""Arrays of at most this many numbers move together: on the four of a ranker, a call of numpy costs
-more than what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,6 @@ class Adam:
         self._matrices = {name for name, array in parameters.items() if array.ndim > 1}
         self._first = {name: np.zeros_like(array) for name, array in self._parameters.items()}
         self._second = {name: np.zeros_like(array) for name, array in self._parameters.items()}
-        self._join_small()
         self._weight_decay = weight_decay
         self._decoupled = decoupled
         widest = max((array.shape[1] for array in self._parameters.values()), default=1)
@@ -86,18 +82,7 @@ class Adam:
         # as one factor on the rate and one on epsilon.
         root = math.sqrt((1 - 0.999**self.steps) / 0.001)
         size, tiny = 0.1 * rate * root / (1 - 0.9**self.steps), 1e-8 * root
-        moved = {
-            name: gradient
-            for name, gradient in gradients.items()
-            if name in self._small and isinstance(gradient, np.ndarray)
-        }
-        if moved and len(moved) == len(self._small):
-            self._move_small(moved, (rate, size, tiny, self._weight_decay))
-        else:
-            moved = {}
         for name, gradient in gradients.items():
-            if name in moved:
-                continue
             array, first, second = self._parameters[name], self._first[name], self._second[name]
             decay = self._weight_decay if name in self._matrices else 0.0
             rows = max(1, _CHUNK // max(1, array.shape[1]))
@@ -125,42 +110,6 @@ class Adam:
                     second[span],
                     (rate, size, tiny, decay),
                 )
-
-    def _join_small(self) -> None:
-        """Join the moments of small arrays in one vector each, those of matrices first."""
-        names = [name for name, array in self._parameters.items() if array.size <= _SMALL]
-        names.sort(key=lambda name: name not in self._matrices)
-        sizes = [self._parameters[name].size for name in names]
-        ends = np.cumsum(sizes, dtype=np.intp).tolist()
-        self._small = {
-            name: slice(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True)
-        }
-        self._decaying = sum(sizes[at] for at, name in enumerate(names) if name in self._matrices)
-        # Values, their gradient, and its moments.
-        self._joined = np.zeros((4, sum(sizes)), np.float32)
-        for name, span in self._small.items():
-            shape = self._parameters[name].shape
-            self._first[name], self._second[name] = (
-                moment[span].reshape(shape) for moment in self._joined[2:]
-            )
-
-    def _move_small(
-        self, gradients: Mapping[str, Matrix], settings: tuple[float, float, float, float]
-    ) -> None:
-        """One step of all small arrays, as each would make it separately."""
-        values, gradient, first, second = self._joined
-        parameters = self._parameters
-        np.concatenate([parameters[name].ravel() for name in self._small], out=values)
-        np.concatenate([gradients[name].ravel() for name in self._small], out=gradient)
-        rate, size, tiny, decay = settings
-        matrices = slice(self._decaying)
-        if decay and self._decoupled:
-            values[matrices] *= np.float32(1 - rate * decay)
-        elif decay:
-            gradient[matrices] += values[matrices] * np.float32(decay)
-        self._move(values, gradient, first, second, (rate, size, tiny, 0.0))
-        for name, span in self._small.items():
-            parameters[name].reshape(-1)[:] = values[span]
 
     def _part(self, number: int, like: Matrix) -> Matrix:
         """A spare array of the shape of another."""
@@ -261,96 +210,96 @@ def train(
 # -- layers ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One of the inputs of a hidden layer.
+def fit_softmax(
+    steps: csr_array,
+    wanted: Sequence[Sequence[int]],
+    owner: Indices,
+    weights: npt.NDArray[np.float64],
+    outputs: int,
+    *,
+    shared: csr_array | None = None,
+    smoothing: float,
+    epochs: int,
+    batch_size: int,
+    rate: float,
+    weight_decay: float,
+    dropped: float = 0.0,
+    seed: int,
+) -> tuple[Matrix, Matrix]:
+    """A softmax regression of steps, whose logits may have a part that is the same for a plan.
 
-    Attributes:
-        values: shape (rows, features), dense or CSR.
-        owner: shape (examples,), sorted: the row of each example; None where each has its own.
-    """
-
-    values: Matrix | csr_array
-    owner: Indices | None = None
-
-
-class Network:
-    """``outputs = relu(Σ X W_X + hidden_bias) output + output_bias + X_skip skip``.
-
-    The hidden layer adds up one product an input; a bias or a skip connection is there where the
-    parameters have one.
+    Trained by Adam along half a cosine, and rounded to half precision as it is saved, so that a
+    loaded model ranks alike to the last bit.
 
     Args:
-        parameters: a matrix (features, width) by the name of each input; ``hidden_bias`` (width,),
-            ``output`` (width, outputs), and where wanted ``output_bias`` (outputs,) and ``skip``
-            (features of the first input, outputs).
+        steps: shape (steps, a): inputs.
+        wanted: of each step, the outputs that are right.
+        owner: shape (steps,), sorted: the plan of each.
+        weights: shape (plans,): how much the steps of each count.
+        outputs: how many there are.
+        shared: shape (plans, b): inputs that all steps of a plan have in common.
+        smoothing: share of the target that all outputs have alike.
+        epochs: passes over the plans.
+        batch_size: plans a step of Adam.
+        rate: the learning rate at first.
+        weight_decay: see ``Adam``.
+        dropped: share of the inputs that each batch leaves out.
+        seed: of batches and of what is dropped.
+
+    Returns:
+        Weights of ``steps``, shape (a, outputs), and of ``shared``, shape (b, outputs).
     """
+    rng = np.random.default_rng(seed)
+    share = [(1 - smoothing) / len(right) for right in wanted]
+    targets = stack_rows(
+        [(right, [each] * len(right)) for right, each in zip(wanted, share, strict=True)], outputs
+    )
+    lengths = np.bincount(owner, minlength=len(weights))
+    starts = np.cumsum(lengths) - lengths
+    counts = None if (weights == 1).all() else weights[owner].astype(np.float32)
+    common = csr_array((len(weights), 0), dtype=np.float32) if shared is None else shared
+    own_weights, common_weights = (
+        np.zeros((inputs.shape[1], outputs), np.float32) for inputs in (steps, common)
+    )
+    parameters = {"steps": own_weights}
+    if shared is not None:
+        parameters["shared"] = common_weights
 
-    def __init__(self, parameters: dict[str, Matrix]) -> None:
-        self.parameters = parameters
+    def draw(inputs: csr_array, rows: Indices) -> csr_array:
+        part = csr_array(inputs[rows])
+        if dropped:
+            part.data *= dropout(rng, part.data.shape, dropped)
+        return part
 
-    def copy(self) -> Network:
-        """A network with its own parameters."""
-        return Network({name: array.copy() for name, array in self.parameters.items()})
+    def gradients(chosen: Indices) -> Gradients:
+        sizes = lengths[chosen]
+        of_plan = np.repeat(np.arange(len(chosen)), sizes)
+        rows = np.arange(len(of_plan)) + (starts[chosen] - np.cumsum(sizes) + sizes)[of_plan]
+        part, plans = draw(steps, rows), draw(common, chosen)
+        logits = part @ own_weights
+        logits += (plans @ common_weights).take(of_plan, axis=0)
+        expected: Matrix = targets[rows].toarray()
+        expected += np.float32(smoothing / outputs)
+        weighed = None if counts is None else counts[rows]
+        _, error = softmax_cross_entropy(logits, expected, weighed)
+        found: dict[str, Matrix | RowGradient] = {"steps": linear_gradient(part, error)}
+        if shared is not None:
+            found["shared"] = linear_gradient(plans, _by_owner(error, of_plan, len(chosen)))
+        return found
 
-    def gradients(
-        self,
-        inputs: Mapping[str, Input],
-        loss: Callable[[Matrix], tuple[float, Matrix]],
-        dropped: Dropout | None = None,
-    ) -> tuple[float, dict[str, Matrix | RowGradient]]:
-        """Loss and gradients of a batch.
-
-        Args:
-            inputs: by name; the first one feeds the skip connection too.
-            loss: of outputs of shape (examples, outputs): the mean loss and its gradient.
-            dropped: units of the hidden layer, of shape (examples, width), that are left out.
-        """
-        values = self.parameters
-        # Inputs whose rows belong to the same examples are added up before these take them.
-        sums: dict[int, tuple[Indices | None, Matrix]] = {}
-        for name, item in inputs.items():
-            product = item.values @ values[name]
-            if id(item.owner) in sums:
-                product += sums[id(item.owner)][1]
-            sums[id(item.owner)] = (item.owner, product)
-        before: Any = None
-        for owner, product in sums.values():
-            each = product if owner is None else product.take(owner, axis=0)
-            before = each if before is None else np.add(before, each, out=before)
-        before += values["hidden_bias"]
-        # The rectifier and dropout as one factor, for both directions.
-        active = before > 0
-        if dropped is not None:
-            active &= dropped.kept
-        factor = np.multiply(active, np.float32(1) if dropped is None else dropped.factor)
-        hidden = np.multiply(before, factor, out=before)
-        outputs = hidden @ values["output"]
-        if "output_bias" in values:
-            outputs += values["output_bias"]
-        first = next(iter(inputs.values())).values
-        if "skip" in values:
-            outputs += first @ values["skip"]
-        total, error = loss(outputs)
-        output = values["output"]
-        # A product of one column costs three times as much.
-        back = error * output[:, 0] if output.shape[1] == 1 else error @ output.T
-        back *= factor
-        gradients: dict[str, Matrix | RowGradient] = {
-            "output": hidden.T @ error,
-            "hidden_bias": _column_sums(back),
-        }
-        if "output_bias" in values:
-            gradients["output_bias"] = _column_sums(error)
-        if "skip" in values:
-            gradients["skip"] = first.T @ error
-        arrived = {
-            key: back if owner is None else _by_owner(back, owner, len(product))
-            for key, (owner, product) in sums.items()
-        }
-        for name, item in inputs.items():
-            gradients[name] = linear_gradient(item.values, arrived[id(item.owner)])
-        return total, gradients
+    train(
+        parameters,
+        gradients,
+        len(weights),
+        epochs=epochs,
+        batch_size=batch_size,
+        rate=lambda epoch: cosine(rate, epoch / epochs),
+        rng=rng,
+        weight_decay=weight_decay,
+    )
+    for array in parameters.values():
+        array[:] = array.astype(np.float16)
+    return own_weights, common_weights
 
 
 def linear_gradient(values: Matrix | csr_array, error: Matrix) -> Matrix | RowGradient:
@@ -368,12 +317,6 @@ def linear_gradient(values: Matrix | csr_array, error: Matrix) -> Matrix | RowGr
     return RowGradient(columns, np.asarray(transpose @ error, np.float32))
 
 
-def _column_sums(values: Matrix) -> Matrix:
-    """Shape (columns,); a sixth of the time of ``sum(axis=0)``."""
-    sums: Matrix = np.ones(len(values), values.dtype) @ values
-    return sums
-
-
 def _by_owner(values: Matrix, owner: Indices, rows: int) -> Matrix:
     """Sums over the examples of each row; shape (rows, columns)."""
     # A quarter of the time of ``np.add.reduceat`` along the first axis.
@@ -384,27 +327,14 @@ def _by_owner(values: Matrix, owner: Indices, rows: int) -> Matrix:
     return sums
 
 
-@dataclass(frozen=True, slots=True)
-class Dropout:
-    """Units of a hidden layer that are left out of one step of training.
-
-    Attributes:
-        kept: shape (examples, width): whether each stays.
-        factor: on those that stay, so that the mean does.
-    """
-
-    kept: npt.NDArray[np.bool_]
-    factor: np.float32
-
-
-def dropout(rng: np.random.Generator, shape: tuple[int, int], share: float) -> Dropout:
-    """Leave out about ``share`` of the units.
+def dropout(rng: np.random.Generator, shape: tuple[int, ...], share: float) -> Matrix:
+    """Factors that leave out about ``share`` of the units and keep the mean.
 
     The share is rounded to 1/256: random bytes cost a quarter of random numbers.
     """
-    drawn = np.frombuffer(rng.bytes(shape[0] * shape[1]), np.uint8).reshape(shape)
+    drawn = np.frombuffer(rng.bytes(math.prod(shape)), np.uint8).reshape(shape)
     cut = round(share * 256)
-    return Dropout(drawn >= cut, np.float32(256 / (256 - cut)))
+    return np.multiply(drawn >= cut, np.float32(256 / (256 - cut)))
 
 
 # -- losses ------------------------------------------------------------------------------------

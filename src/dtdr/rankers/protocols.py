@@ -7,23 +7,14 @@ from typing import Protocol, runtime_checkable
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
-from dtdr.rankers.training import TrainingData
 
 
 @runtime_checkable
 class SupportsUpdates(Protocol):
     """A ranker that learns from further demonstrations after ``fit``, without a refit."""
 
-    def update(
-        self, demonstrations: Sequence[Demonstration], learned: TrainingData, update: TrainingData
-    ) -> None:
-        """Learn; like ``fit``, it replaces attributes.
-
-        Args:
-            demonstrations: further ones, of tools in the vocabulary.
-            learned: what was learned so far.
-            update: the record of these demonstrations.
-        """
+    def update(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Learn from further ones, of tools in the vocabulary; replaces attributes as ``fit``."""
 
 
 @runtime_checkable

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.rankers.calibration import Calibration, Floats
 
@@ -184,6 +186,11 @@ class Selection:
             number = int((spent + np.cumsum(tokens[candidates]) <= self.token_budget).sum())
             candidates = candidates[: max(1, number)]
         return candidates if is_open and self.FALLBACK_LIFTS_TOP_K else candidates[:top_k]
+
+
+def token_costs(tools: Sequence[Tool]) -> npt.NDArray[np.int64]:
+    """What showing each tool as JSON costs in a prompt, in tokens; shape (tools,)."""
+    return np.array([count_tokens(tool.to_dict()) for tool in tools], np.int64)
 
 
 def count_tokens(value: object) -> int:

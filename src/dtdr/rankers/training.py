@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Demonstration, DemonstrationLike, as_demonstrations
 from dtdr.data.outputs import bound_output
-from dtdr.errors import InputError, nothing_to_learn
+from dtdr.errors import nothing_to_learn
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class TrainingData:
             not counted.
         sampled: how many demonstrations were drawn of all these, which were counted, to learn from;
             None: all.
-        newest: the latest time of the demonstrations, in seconds since 1970; None: none has one.
         erased: demonstrations that were taken out of the data since (``dtdr erase``): the model
             still has what it learned from them.
     """
@@ -34,7 +32,6 @@ class TrainingData:
     sha256: str
     empty_plans: int | None = None
     sampled: int | None = None
-    newest: float | None = None
     erased: int = 0
 
     def add(self, later: TrainingData) -> TrainingData:
@@ -45,7 +42,6 @@ class TrainingData:
             later.sha256,
             None if self.empty_plans is None else self.empty_plans + (later.empty_plans or 0),
             None if self.sampled is None else self.sampled + later.demonstrations,
-            max((one for one in (self.newest, later.newest) if one is not None), default=None),
             self.erased,
         )
 
@@ -76,9 +72,7 @@ def select_training_data(
     if not usable and not learned:
         raise nothing_to_learn(skipped)
     empty = sum(not demonstration.plan.calls for demonstration in usable)
-    times = (item.time.timestamp() for item in usable if item.time is not None)
-    newest = max(times, default=None)
-    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty, newest=newest)
+    return usable, TrainingData(len(usable), skipped, digest.hexdigest(), empty)
 
 
 def fingerprint(demonstration: Demonstration) -> bytes:
@@ -101,22 +95,3 @@ def fingerprint(demonstration: Demonstration) -> bytes:
 
 def _run_fingerprint(call: ToolCall) -> list[Any]:
     return [bound_output(call.output)[0], call.status, call.step]
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a time such as ``30d`` or ``1.5h``.
-
-    Raises:
-        InputError: it is not one.
-    """
-    number, unit = text[:-1].strip(), text[-1:]
-    try:
-        seconds = float(number) * _UNITS[unit]
-    except (KeyError, ValueError):
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise InputError(f"{text!r} is not a time; write a number and s, m, h, d or w, such as 30d")
-    return seconds

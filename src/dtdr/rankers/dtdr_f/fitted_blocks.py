@@ -15,7 +15,7 @@ from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, Query, TrainingSet, View
 from dtdr.rankers.dtdr_f.blocks.chain import COUNTS
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, Context
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts, documents_of
@@ -100,7 +100,6 @@ class FittedBlocks:
         tools: Sequence[Tool],
         encoded: EncodedDemonstrations,
         *,
-        width: int,
         reference: float,
         seed: int,
         seen: Indices | None = None,
@@ -111,23 +110,20 @@ class FittedBlocks:
         Args:
             tools: the vocabulary.
             encoded: the demonstrations.
-            width: see ``DTDRFactored``.
             reference: see ``TrainingSet``.
             seed: see ``DTDRFactored``.
             seen: the tools that networks have outputs for; None: those that plans call.
             advance: called once a block.
         """
-        featurizer = QueryFeaturizer.fit(encoded.queries, documents_of(tools))
-        seen = encoded.plans.seen if seen is None else seen
+        featurizer = QueryFeaturizer.fit(encoded.columns, documents_of(tools))
+        seen = encoded.seen if seen is None else seen
         training = TrainingSet(
             ToolTexts(tools, featurizer.stems),
             featurizer,
-            encoded.plans,
-            encoded.runs,
+            encoded,
             seen,
-            WordWeights.fit(featurizer, encoded.plans, tools, seen, seed),
+            WordWeights.fit(featurizer, encoded, tools, seen, seed),
             reference,
-            width,
             seed,
         )
         blocks = []
@@ -215,8 +211,7 @@ class FittedBlocks:
             before,
             tools=ToolTexts(tools, featurizer.stems),
             featurizer=featurizer,
-            plans=before.plans.renumber(position, len(tools)),
-            runs=before.runs.renumber(position),
+            data=before.data.renumber(position, len(tools)),
             seen=np.array(position, np.intp)[before.seen],
         )
         return FittedBlocks(
@@ -231,13 +226,13 @@ class FittedBlocks:
         arrays = {
             **training.featurizer.arrays(),
             **training.asked.arrays(),
+            **training.data.arrays(),
             "seen": training.seen.astype(np.int32),
             "reference": np.array([training.reference], np.float64),
         }
-        parts = [("plans", training.plans.arrays()), ("runs", training.runs.arrays())]
-        parts += [(block.name, block.arrays()) for block in self.blocks]
-        for prefix, part in parts:
-            arrays.update({f"{prefix}.{name}": array for name, array in part.items()})
+        for block in self.blocks:
+            part = block.arrays()
+            arrays.update({f"{block.name}.{name}": array for name, array in part.items()})
         return arrays
 
     @classmethod
@@ -245,15 +240,19 @@ class FittedBlocks:
         cls,
         tools: Sequence[Tool],
         arrays: Mapping[str, npt.NDArray[Any]],
-        encoded: EncodedDemonstrations,
-        featurizer: QueryFeaturizer,
     ) -> Self:
-        """Rebuild from the output of ``arrays``."""
+        """Rebuild from the output of ``arrays``.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together.
+        """
+        encoded = EncodedDemonstrations.restore(arrays, len(tools))
+        featurizer = QueryFeaturizer.restore(arrays, encoded.columns)
         training = TrainingSet(
             ToolTexts(tools, featurizer.stems),
             featurizer,
-            encoded.plans,
-            encoded.runs,
+            encoded,
             arrays["seen"].astype(np.intp),
             WordWeights.restore(arrays),
             float(arrays["reference"][0]),

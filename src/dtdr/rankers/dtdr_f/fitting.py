@@ -11,15 +11,14 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.progress import progress_bar
 from dtdr.data.tools import Tool
 from dtdr.rankers.base import HeldOutFold
-from dtdr.rankers.dtdr_f import calibration
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
 from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
 from dtdr.rankers.dtdr_f.held_out import HeldOut
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
-from dtdr.rankers.nn import Indices
+from dtdr.rankers.selection import token_costs
 from dtdr.text.encoders.base import Encoder
 
 _NEW_TOOLS = 0.01
@@ -27,9 +26,11 @@ _NEW_TOOLS = 0.01
 with 20 plans of T-Eval, .008 with 100. Among 20, validation MRR of the steps that want such a tool
 is .47, and .37 with outputs for the others alone."""
 
-FittedFold = tuple[Indices, list[FactoredModel]]
-"""Part of the demonstrations, and two models that have not seen it, whose rankers learned from
-either half of all plans."""
+_FOLDS = 3
+"""Parts of the demonstrations that are held out in turn."""
+
+FittedFold = dict[int, FactoredModel]
+"""By the position of a demonstration, a model whose blocks and ranker have not seen it."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,6 @@ class FactoredFit:
     """
 
     tools: tuple[Tool, ...]
-    width: int
-    folds: int
     encoder: Encoder | None
     seed: int
 
@@ -52,18 +51,18 @@ class FactoredFit:
         Returns:
             The model, and models of parts of the demonstrations.
         """
-        fold, plans = encoded.assign_folds(self.folds, self.seed), encoded.plans
+        fold = encoded.assign_folds(_FOLDS, self.seed)
         halves, everything = encoded.halves, np.arange(len(encoded))
         inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
         rest = [np.setdiff1d(everything, part) for part in inside]
         if len(inside) == 1 and not len(rest[0]):
             inside, rest = [], []
         # The ranker learns what the blocks of a fold say, so all speak as if of its size.
-        reference = float(np.mean([plans.weights[part].sum() for part in rest])) if rest else 0.0
-        steps = sum(int(plans.lengths[part].sum()) + len(part) for part in inside)
-        share, seen = plans.new_tool_share, None
-        if not uses_shortlist(plans.tools) and share > _NEW_TOOLS:
-            seen = np.arange(plans.tools)
+        reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
+        steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
+        share, seen = encoded.new_tool_share, None
+        if not uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
+            seen = np.arange(encoded.tools)
         held = HeldOut(Layout(), len(self.tools), steps, self.seed)
         with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
 
@@ -71,7 +70,6 @@ class FactoredFit:
                 return FittedBlocks.fit(
                     self.tools,
                     part,
-                    width=self.width,
                     reference=reference,
                     seed=self.seed,
                     seen=seen,
@@ -85,49 +83,41 @@ class FactoredFit:
             whole = fit_blocks(encoded)
         whole.precompute()
         # A tool that nobody called has half a call at least.
-        learned = held.learn(max(share, 0.5 / (len(plans.calls) + 1)))
-        queries, featurizer = encoded.queries, whole.training.featurizer
+        learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
+        featurizer = whole.training.featurizer
         threshold = fit_threshold(
-            queries.rows["words"],
+            encoded.columns["words"],
             [str(group or "") for group in encoded.groups.tolist()],
             self.encoder,
             None if self.encoder is None else featurizer.further_vectors,
         )
         model = FactoredModel(
-            encoded,
             whole,
             learned.ranker,
             learned.new_tools,
             replace(
                 learned.calibration,
-                tokens=calibration.token_costs(self.tools),
+                tokens=token_costs(self.tools),
                 familiarity_threshold=threshold,
             ),
             self.encoder,
             np.ones(len(self.tools), np.bool_),
         )
-        halved = [
-            (part, [replace(model, blocks=blocks, ranker=half) for half in learned.halves])
-            for blocks, part in zip(fitted, inside, strict=True)
-        ]
-        return model, halved
+        folds = []
+        for blocks, part in zip(fitted, inside, strict=True):
+            unseen = [replace(model, blocks=blocks, ranker=half) for half in learned.halves]
+            folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
+        return model, folds
 
 
 def iter_held_out(
-    demonstrations: Sequence[Demonstration],
-    folds: Sequence[FittedFold],
+    demonstrations: Sequence[Demonstration], folds: Sequence[FittedFold]
 ) -> Iterator[HeldOutFold]:
     """The folds of a fit, each plan with blocks and a ranker that have not seen it."""
-    for part, models in folds:
-        half = models[0].encoded.halves
+    for models in folds:
 
-        def start(
-            position: int,
-            half: Indices = half,
-            models: Sequence[FactoredModel] = models,
-        ) -> FactoredStepState:
-            item = demonstrations[position]
-            model = models[1 - half[position]]
+        def start(position: int, models: FittedFold = models) -> FactoredStepState:
+            item, model = demonstrations[position], models[position]
             return FactoredStepState(model.prepare(item.query, item.before), item.before, model)
 
-        yield HeldOutFold(part.tolist(), start)
+        yield HeldOutFold(list(models), start)

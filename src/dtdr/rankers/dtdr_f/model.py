@@ -15,18 +15,17 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.tools import Tool
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Calibration, Floats
-from dtdr.rankers.dtdr_f import calibration, ranker
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans, is_parallel
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery, arrays_of
+from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
+from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome, RunReader, read_context
-from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import Hashes, QueryText
 from dtdr.rankers.nn import Matrix
 from dtdr.rankers.ranking import Ranking
+from dtdr.rankers.selection import token_costs
 from dtdr.rankers.vectors import dense, rule_out_end, unit
 from dtdr.text.encoders.base import MAX_CHARACTERS, Encoder
 
@@ -54,8 +53,7 @@ class FactoredModel:
     """Everything that ranking reads. Never changed once made: an update makes another.
 
     Attributes:
-        encoded: the demonstrations, to learn again from with further ones.
-        blocks: fitted on all demonstrations.
+        blocks: fitted on all demonstrations, which they keep.
         ranker: what weighs their features; None where too little was demonstrated.
         new_tools: ranks tools without demonstrations; None where that was not learned.
         calibration: of the rankings, with the threshold of familiarity.
@@ -63,13 +61,17 @@ class FactoredModel:
         offered: shape (tools,): whether the demonstrations could have called each tool.
     """
 
-    encoded: EncodedDemonstrations
     blocks: FittedBlocks
     ranker: CandidateRanker | None
     new_tools: NewToolScorer | None
     calibration: Calibration
     encoder: Encoder | None
     offered: npt.NDArray[np.bool_]
+
+    @property
+    def data(self) -> EncodedDemonstrations:
+        """The demonstrations that the blocks were fitted on, to learn again from with others."""
+        return self.blocks.training.data
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ class FactoredModel:
     @cached_property
     def may_end_at_once(self) -> bool:
         """Whether some demonstration calls no tool."""
-        return bool((self.encoded.plans.lengths == 0).any())
+        return bool((self.data.lengths == 0).any())
 
     def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> FactoredQuery:
         """All that is computed once a query, after what came before it."""
@@ -148,9 +150,8 @@ class FactoredModel:
         offered[np.array(position)] = self.offered
         return replace(
             self,
-            encoded=self.encoded.renumber(position, len(tools)),
             blocks=blocks,
-            calibration=replace(self.calibration, tokens=calibration.token_costs(tools)),
+            calibration=replace(self.calibration, tokens=token_costs(tools), added=~offered),
             offered=offered,
         )
 
@@ -169,8 +170,7 @@ class FactoredModel:
             **self.blocks.arrays(),
             **({} if self.ranker is None else self.ranker.arrays()),
             **({} if self.new_tools is None else self.new_tools.arrays()),
-            **calibration.arrays(self.calibration),
-            "groups": self.encoded.groups,
+            **self.calibration.arrays(),
             "offered": self.offered.astype(np.uint8),
         }
 
@@ -189,22 +189,18 @@ class FactoredModel:
         """
         if arrays["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
-        featurizer = QueryFeaturizer.restore(arrays)
-        plans = EncodedPlans.restore(arrays_of("plans.", arrays), len(tools))
-        encoded = EncodedDemonstrations.restore(
-            featurizer.queries, plans, arrays_of("runs.", arrays), arrays["groups"]
-        )
-        blocks = FittedBlocks.restore(tools, arrays, encoded, featurizer)
+        offered = arrays["offered"].astype(np.bool_)
+        calibration = Calibration.restore(arrays, token_costs(tools))
+        blocks = FittedBlocks.restore(tools, arrays)
         blocks.precompute()
         layout = blocks.layout
         return cls(
-            encoded,
             blocks,
             CandidateRanker.restore(arrays, len(layout.names)),
             NewToolScorer.restore(arrays, len(layout.text_rows) - 1),
-            calibration.restore(arrays, tools),
+            replace(calibration, added=~offered),
             encoder,
-            arrays["offered"].astype(np.bool_),
+            offered,
         )
 
 

@@ -10,18 +10,9 @@ import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.nn import (
-    Indices,
-    Input,
-    Matrix,
-    Network,
-    RowGradient,
-    binary_cross_entropy,
-    cosine,
-    train,
-)
+from dtdr.rankers.nn import Indices, Matrix
 
-_HIDDEN, _EPOCHS, _BATCH, _RATE = 16, 20, 512, 5e-3
+_DECAY = 1.0
 _DRAWN = 16
 """Tools that are looked at in each step of training, the acceptable ones among them."""
 ADDED = 0.2
@@ -29,35 +20,32 @@ ADDED = 0.2
 any. On six validation trials of three hidden tools of TinyAgent: recall@5 of the hidden ones .84
 (BM25 .62) and down to -.034 MRR on other steps; with .05, .81 and -.010 to +.009 where the two
 likeliest were raised to places 4 and 5, which this design does not do."""
-_GATE_DECAY = 1.0
 _LEAST_SCALE, _FARTHEST = 0.02, 3.0
 """A feature that hardly varied must not decide alone when it does."""
 _SMALLEST_LOGIT, _LARGEST_LOGIT = -80.0, 20.0
 """Logits are cut here, so that odds neither overflow nor are all 0."""
-_ARRAYS = ("mean", "scale", "features", "hidden_bias", "output", "output_bias")
+_ARRAYS = ("mean", "scale", "weights", "gate")
 
 
 class NewToolScorer:
     """The chance that a tool is acceptable, from what is known without its demonstrations.
 
-    Learned from tools that have demonstrations, as if they had none.
+    A logistic regression, learned from tools that have demonstrations, as if they had none.
 
     Args:
-        parameters: ``mean`` and ``scale`` (features,), ``features`` (features, 16),
-            ``hidden_bias`` (16,), ``output`` (16, 1), ``output_bias`` (1,).
+        mean: shape (features,).
+        scale: shape (features,).
+        weights: shape (features + 1,): of the standardised features, and of 1.
         gate: shape (features + 2,): weights of the log odds that a step wants any of the tools that
             were offered and that no demonstration calls: of 1, of the logarithm of the sum of
             their odds, and of the means of their standardised features.
     """
 
-    def __init__(self, parameters: dict[str, Matrix], gate: Floats) -> None:
-        self.parameters, self.gate = parameters, gate
-        hidden = parameters["features"] / parameters["scale"][:, None]
-        bias = parameters["hidden_bias"] - parameters["mean"] @ hidden
+    def __init__(self, mean: Matrix, scale: Matrix, weights: Matrix, gate: Floats) -> None:
+        self.mean, self.scale, self.weights, self.gate = mean, scale, weights, gate
+        scaled = weights[:-1] / scale
         # The row of ones carries the bias.
-        self._hidden = np.ascontiguousarray(np.concatenate([hidden, bias[None]]).T)
-        self._output = parameters["output"][:, 0].copy()
-        self._output_bias = float(parameters["output_bias"][0])
+        self._row = np.append(scaled, weights[-1] - mean @ scaled).astype(np.float32)
 
     @classmethod
     def fit(
@@ -65,7 +53,6 @@ class NewToolScorer:
         rows: Matrix,
         right: Matrix,
         weights: Matrix,
-        seed: int,
         varies: npt.NDArray[np.bool_] | None = None,
     ) -> NewToolScorer:
         """Weighted logistic loss.
@@ -74,62 +61,29 @@ class NewToolScorer:
             rows: shape (pairs, features).
             right: shape (pairs,): 1 where the tool was acceptable.
             weights: shape (pairs,).
-            seed: weights and order.
             varies: shape (features,): which differ between the tools of a step; what is the same
                 for all of them is left to the gate. None: all.
         """
-        rng = np.random.default_rng(seed)
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
-        inputs = ((rows - mean) / scale).astype(np.float32)
+        inputs = np.append((rows - mean) / scale, np.ones((len(rows), 1)), axis=1)
         if varies is not None:
-            inputs[:, ~varies] = 0
+            inputs[:, :-1][:, ~varies] = 0
         share = float(np.average(right, weights=weights).clip(1e-4, 1 - 1e-4))
-        width = rows.shape[1]
-        network = Network(
-            {
-                "features": rng.standard_normal((width, _HIDDEN), np.float32) * np.float32(0.3),
-                "hidden_bias": np.zeros(_HIDDEN, np.float32),
-                "output": rng.standard_normal((_HIDDEN, 1), np.float32) * np.float32(0.1),
-                "output_bias": np.array([np.log(share / (1 - share))], np.float32),
-            }
-        )
-        weights = weights / weights.mean()
-
-        def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
-            targets, counts = right[chosen, None], weights[chosen]
-            return network.gradients(
-                {"features": Input(inputs[chosen])},
-                lambda logits: binary_cross_entropy(logits, targets, counts),
-            )[1]
-
-        train(
-            network.parameters,
-            gradients,
-            len(rows),
-            epochs=_EPOCHS,
-            batch_size=_BATCH,
-            rate=lambda epoch: cosine(_RATE, epoch / _EPOCHS),
-            rng=rng,
-        )
-        if varies is not None:
-            network.parameters["features"][~varies] = 0
-        gate = np.zeros(width + 2)
+        start = np.append(np.zeros(rows.shape[1]), np.log(share / (1 - share)))
+        learned = _fit_logistic(inputs, right, weights / weights.mean(), start, _DECAY)
+        gate = np.zeros(rows.shape[1] + 2)
         gate[1] = 1
-        return cls({**network.parameters, "mean": mean, "scale": scale}, gate)
+        return cls(mean, scale, learned.astype(np.float32), gate)
 
     def logits(self, table: Matrix) -> Matrix:
         """Logits of the chances; shape (tools,) for a table of (text features + 1, tools)."""
-        active = self._hidden @ table
-        np.maximum(active, 0, out=active)
-        logits: Matrix = self._output @ active
-        logits += self._output_bias
+        logits: Matrix = self._row @ table
         return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:
         """What ``gate`` weighs."""
         total = float(np.log(np.exp(self.logits(table)).sum()))
-        mean, scale = self.parameters["mean"], self.parameters["scale"]
-        means = (table[:-1].mean(axis=1) - mean) / scale
+        means = (table[:-1].mean(axis=1) - self.mean) / self.scale
         return np.array([1.0, total, *means.clip(-_FARTHEST, _FARTHEST)])
 
     def with_share(self, steps: Sequence[tuple[Matrix, float]], share: float) -> NewToolScorer:
@@ -143,12 +97,10 @@ class NewToolScorer:
                 acceptable tools that were among them.
             share: Good's estimate of the calls to tools that no demonstration calls.
         """
-        from scipy.optimize import minimize
-
         if not steps:
             gate = self.gate.copy()
             gate[0] = np.log(share)
-            return NewToolScorer(self.parameters, gate)
+            return NewToolScorer(self.mean, self.scale, self.weights, gate)
         inputs = np.stack([self._inputs(table) for table, _ in steps])
         wanted = np.array([right for _, right in steps])
         low, high = -20.0, 10.0
@@ -159,14 +111,8 @@ class NewToolScorer:
         start = self.gate.copy()
         start[0] = low
 
-        def loss(gate: Floats) -> tuple[float, Floats]:
-            logits = inputs @ gate
-            away = gate - start
-            total = (np.logaddexp(0, logits) - wanted * logits).sum() + _GATE_DECAY * (away @ away)
-            chances = 1 / (1 + np.exp(-logits))
-            return float(total), inputs.T @ (chances - wanted) + 2 * _GATE_DECAY * away
-
-        return NewToolScorer(self.parameters, minimize(loss, start, jac=True, method="L-BFGS-B").x)
+        gate = _fit_logistic(inputs, wanted, np.ones(len(wanted)), start, _DECAY)
+        return NewToolScorer(self.mean, self.scale, self.weights, gate)
 
     def mix(
         self, probabilities: Floats, table: Matrix, new: Indices, offered: npt.NDArray[np.bool_]
@@ -195,10 +141,7 @@ class NewToolScorer:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        return {
-            **{f"new_tools.{name}": self.parameters[name] for name in _ARRAYS},
-            "new_tools.gate": self.gate,
-        }
+        return {f"new_tools.{name}": getattr(self, name) for name in _ARRAYS}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> NewToolScorer | None:
@@ -209,10 +152,27 @@ class NewToolScorer:
         """
         if "new_tools.mean" not in arrays:
             return None
-        parameters = {name: arrays[f"new_tools.{name}"] for name in _ARRAYS}
-        if parameters["features"].shape != (features, _HIDDEN):
+        mean, scale, weights, gate = (arrays[f"new_tools.{name}"] for name in _ARRAYS)
+        if not len(mean) == len(scale) == len(weights) - 1 == len(gate) - 2 == features:
             raise ModelError(f"the scorer of new tools does not fit its {features} features")
-        return NewToolScorer(parameters, arrays["new_tools.gate"])
+        return cls(mean, scale, weights, gate)
+
+
+def _fit_logistic(
+    inputs: Floats, right: npt.NDArray[Any], counts: npt.NDArray[Any], start: Floats, decay: float
+) -> Floats:
+    """Weights of a logistic regression that are drawn to where they start."""
+    # A process that loads a model and ranks does not need it.
+    from scipy.optimize import minimize
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        logits, away = inputs @ weights, weights - start
+        total = (counts * (np.logaddexp(0, logits) - right * logits)).sum() + decay * (away @ away)
+        error = counts * (1 / (1 + np.exp(-logits)) - right)
+        return float(total), inputs.T @ error + 2 * decay * away
+
+    weights: Floats = minimize(loss, start, jac=True, method="L-BFGS-B").x
+    return weights
 
 
 def draw_example(

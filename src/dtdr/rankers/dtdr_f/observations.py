@@ -20,10 +20,11 @@ from dtdr.data import json_codec
 from dtdr.data.calls import Status, ToolCall, is_reference
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import OUTPUT_LENGTH, bound_output, is_empty, resolve_pointer
-from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
 
 Hashes = npt.NDArray[np.int32]
 
+REMOVED = -1
+"""Index of a call of a tool that was removed from the vocabulary."""
 STATUSES: tuple[Status, ...] = ("unknown", "ok", "empty", "error")
 """What became of a call, by number."""
 OK, EMPTY, ERROR = range(1, 4)

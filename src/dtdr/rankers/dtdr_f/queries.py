@@ -1,4 +1,4 @@
-"""Queries as numbers: many of them as they are kept, and one as the blocks read it."""
+"""A query as the blocks read it, by a vocabulary learned from the training queries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
+from dtdr.rankers.dtdr_f.demonstrations import encode_texts, surface_of, text_of
 from dtdr.rankers.dtdr_f.familiarity import combine, hash_runs, known_share
 from dtdr.rankers.dtdr_f.ragged import Ragged, count_rows
 from dtdr.rankers.dtdr_f.text import (
@@ -24,8 +25,7 @@ from dtdr.rankers.dtdr_f.text import (
 )
 from dtdr.rankers.dtdr_f.vocabulary import Row, Vocabulary
 from dtdr.rankers.nn import Indices, Matrix
-from dtdr.rankers.vectors import dense, unit
-from dtdr.text.encoders.base import Encoder
+from dtdr.rankers.vectors import unit
 
 _FEW_QUERIES = 200
 """Below this number of queries every word of letters counts, those of descriptions too: numbers and
@@ -34,68 +34,6 @@ _COMMON = 0.03
 """Share of the queries with a sentence that a word begins, from which the word begins parts too."""
 _MOST_COMPARED = 2_000
 """Demonstrations among which the nearest query is looked for."""
-_RAGGED = ("words", "stems", "flags", "shape", "others")
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedQueries:
-    """Many queries: all that is kept of their text.
-
-    Attributes:
-        rows: by the name of an attribute of ``QueryText``, its values of each query.
-        surface: shape (queries, surface features).
-    """
-
-    rows: Mapping[str, Ragged]
-    surface: Matrix
-
-    @classmethod
-    def of(cls, texts: Sequence[str], encoder: Encoder | None = None) -> Self:
-        """Read texts."""
-        read = list(map(QueryText.of, texts))
-        kinds = {"flags": np.uint8}
-        surface = np.stack([item.surface for item in read])
-        if encoder is not None:
-            surface = np.concatenate([surface, dense(encoder.encode(list(texts)))], axis=1)
-        return cls(
-            {
-                name: Ragged.of([getattr(item, name) for item in read], kinds.get(name, np.uint32))
-                for name in _RAGGED
-            },
-            # Rounded as they are saved, so that a loaded model learns alike to the last bit.
-            surface.astype(np.float16).astype(np.float32),
-        )
-
-    def __len__(self) -> int:
-        return len(self.surface)
-
-    def __getitem__(self, row: int) -> QueryText:
-        return QueryText(
-            **{name: part[row] for name, part in self.rows.items()}, surface=self.surface[row]
-        )
-
-    def subset(self, rows: Indices) -> EncodedQueries:
-        """The queries at some positions."""
-        parts = {name: part.subset(rows) for name, part in self.rows.items()}
-        return EncodedQueries(parts, self.surface[rows])
-
-    def concatenate(self, other: EncodedQueries) -> EncodedQueries:
-        """These queries and the others."""
-        parts = {name: part.concatenate(other.rows[name]) for name, part in self.rows.items()}
-        return EncodedQueries(parts, np.concatenate([self.surface, other.surface]))
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        arrays = {"surface": self.surface.astype(np.float16)}
-        for name, part in self.rows.items():
-            arrays.update(part.arrays(name))
-        return arrays
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        rows = {name: Ragged.restore(arrays, name) for name in _RAGGED}
-        return cls(rows, arrays["surface"].astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +45,6 @@ class QueryFeatures:
         terms: columns of its words and then of the pairs of neighbours, -1 where unknown.
         stems: columns of the stems of its words, -1 where unknown.
         words: the vector of words and pairs of words.
-        vector: the vectors of words and shapes, side by side.
         parts: the first word of each part of the query, sorted.
         known: share of its words that demonstrations contain.
         familiar: share of its pairs and triples of words that demonstrations contain.
@@ -119,7 +56,6 @@ class QueryFeatures:
     terms: Indices
     stems: Indices
     words: Row
-    vector: Row
     parts: list[int]
     known: float
     familiar: float
@@ -131,55 +67,52 @@ class QueryFeaturizer:
     """Reads queries, with a vocabulary learned from the training queries.
 
     Args:
-        queries: the training queries.
+        queries: the columns of the training queries; see ``encode_texts``.
         words: words and pairs of words.
-        shapes: one to three neighbouring words of the query's shape.
         stems: of queries and of the tools' descriptions.
         phrases: shape (n,), sorted: hashes of pairs and triples of words of further queries.
     """
 
     def __init__(
         self,
-        queries: EncodedQueries,
+        queries: Mapping[str, Ragged],
         words: Vocabulary,
-        shapes: Vocabulary,
         stems: Vocabulary,
         phrases: Hashes,
     ) -> None:
         self.queries = queries
-        self.words, self.shapes, self.stems = words, shapes, stems
-        rows = queries.rows["words"]
+        self.words, self.stems = words, stems
+        rows = queries["words"]
         self.phrases = np.union1d(hash_runs(rows.values, rows.starts), phrases)
         self.further = phrases
-        flags = queries.rows["flags"].values
+        flags = queries["flags"].values
         begins = (flags & BEGINS_SENTENCE) > 0
         begins[rows.starts[:-1][rows.sizes > 0]] = True
         first, counts = count_rows(rows.values[begins], rows.owner[begins])
-        self.first = frozenset(first[counts >= max(2, _COMMON * len(queries))].tolist())
+        self.first = frozenset(first[counts >= max(2, _COMMON * len(rows))].tolist())
 
     @classmethod
-    def fit(cls, queries: EncodedQueries, documents: Sequence[str]) -> Self:
+    def fit(cls, queries: Mapping[str, Ragged], documents: Sequence[str]) -> Self:
         """Learn the words of queries, and the stems of descriptions of tools too."""
-        words, stems = queries.rows["words"], queries.rows["stems"]
+        words, stems, flags = (queries[name] for name in ("words", "stems", "flags"))
         # Rare terms only add noise once there are enough queries to see the others.
-        rare = 3 if len(queries) >= 500 else 2
-        described = EncodedQueries.of([*documents, ""]).rows
+        rare = 3 if len(words) >= 500 else 2
         further = None
-        if len(queries) < _FEW_QUERIES:
+        if len(words) < _FEW_QUERIES:
+            described = encode_texts([*documents, ""])
             further = np.concatenate([
                 rows["words"].values[(rows["flags"].values & IS_LETTERS) > 0]
-                for rows in (queries.rows, described)
+                for rows in (queries, described)
             ])  # fmt: skip
         texts = Ragged.of([text_stems(text) for text in documents], np.uint32)
-        letters = (queries.rows["flags"].values & IS_LETTERS) > 0
+        letters = (flags.values & IS_LETTERS) > 0
         return cls(
             queries,
-            Vocabulary.fit(*_phrases(words, 2), len(queries), rare, further),
-            Vocabulary.fit(*_phrases(queries.rows["shape"], 3), len(queries), rare),
+            Vocabulary.fit(*_phrases(words), len(words), rare, further),
             Vocabulary.fit(
                 np.concatenate([texts.owner, len(texts) + stems.owner[letters]]),
                 np.concatenate([texts.values, stems.values[letters]]),
-                len(texts) + len(queries),
+                len(texts) + len(words),
                 1,
             ),
             np.empty(0, np.uint32),
@@ -187,30 +120,24 @@ class QueryFeaturizer:
 
     def with_phrases(self, phrases: Hashes) -> QueryFeaturizer:
         """With pairs and triples of words of further queries, by which queries are familiar."""
-        return QueryFeaturizer(self.queries, self.words, self.shapes, self.stems, phrases)
+        return QueryFeaturizer(self.queries, self.words, self.stems, phrases)
 
     def with_documents(self, documents: Sequence[str]) -> QueryFeaturizer:
         """With the stems of other descriptions too."""
         stems = self.stems.extend(np.concatenate([text_stems(text) for text in ("", *documents)]))
-        return QueryFeaturizer(self.queries, self.words, self.shapes, stems, self.further)
+        return QueryFeaturizer(self.queries, self.words, stems, self.further)
 
     def read(self, text: QueryText) -> QueryFeatures:
         """One query."""
         words, count = text.words, len(text.words)
         terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
         row = self.words.row(terms)
-        shape = Ragged(text.shape, np.array([0, len(text.shape)]))
-        columns, values = self.shapes.row(self.shapes.columns(_phrases(shape, 3)[1]))
         letters, stems = text.flags & IS_LETTERS, self.stems.columns(text.stems)
         return QueryFeatures(
             text,
             terms,
             stems,
             row,
-            (
-                np.concatenate([row[0], columns + self.words.dimension]),
-                np.concatenate([row[1], values]),
-            ),
             text.parts(self.first),
             float((letters * (terms[:count] >= 0)).sum()) / max(int(letters.sum()), 1),
             known_share(self.phrases, words),
@@ -232,27 +159,20 @@ class QueryFeaturizer:
     @cached_property
     def vectors(self) -> csr_array:
         """Shape (training queries, words): their vectors."""
-        return self.words.encode(*_phrases(self.queries.rows["words"], 2), len(self.queries))
-
-    @cached_property
-    def shape_vectors(self) -> csr_array:
-        """Shape (training queries, words + shapes): their vectors."""
-        shapes = _phrases(self.queries.rows["shape"], 3)
-        shape_rows = self.shapes.encode(*shapes, len(self.queries))
-        return csr_array(hstack([self.vectors, shape_rows], format="csr", dtype=np.float32))
+        return self.words.encode(*_phrases(self.queries["words"]), len(self.queries["words"]))
 
     @cached_property
     def further_vectors(self) -> Matrix:
         """Shape (training queries, n): what a further encoder gave of them, of length 1."""
-        return unit(self.queries.surface[:, SURFACE_FEATURES:])
+        return unit(surface_of(self.queries)[:, SURFACE_FEATURES:])
 
     @cached_property
     def parts(self) -> tuple[csr_array, npt.NDArray[np.int64]]:
         """Each part of each training query as a row of length 1; how many parts a query has."""
         parts: list[Indices] = []
         sizes = []
-        for number in range(len(self.queries)):
-            text = self.queries[number]
+        for number in range(len(self.queries["words"])):
+            text = text_of(self.queries, number)
             words = text.words
             terms = self.words.columns(np.concatenate([words, combine(words[:-1], words[1:])]))
             own = part_terms(terms, text.parts(self.first))
@@ -267,30 +187,21 @@ class QueryFeaturizer:
 
     def encode_words(self, texts: Sequence[str]) -> csr_array:
         """Vectors of the words and pairs of words of other texts."""
-        return self.words.encode(*_phrases(EncodedQueries.of(texts).rows["words"], 2), len(texts))
+        return self.words.encode(*_phrases(encode_texts(texts)["words"]), len(texts))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
         return {
-            **{f"queries.{name}": array for name, array in self.queries.arrays().items()},
             **self.words.arrays("words"),
-            **self.shapes.arrays("shapes"),
             **self.stems.arrays("stems"),
             "phrases": self.further,
         }
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild from the output of ``arrays``."""
-        queries = {
-            name.removeprefix("queries."): array
-            for name, array in arrays.items()
-            if name.startswith("queries.")
-        }
-        words, shapes, stems = (
-            Vocabulary.restore(arrays, name) for name in ("words", "shapes", "stems")
-        )
-        return cls(EncodedQueries.restore(queries), words, shapes, stems, arrays["phrases"])
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], queries: Mapping[str, Ragged]) -> Self:
+        """Rebuild from the output of ``arrays``, and the training queries."""
+        words, stems = (Vocabulary.restore(arrays, name) for name in ("words", "stems"))
+        return cls(queries, words, stems, arrays["phrases"])
 
 
 def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
@@ -309,13 +220,9 @@ def part_terms(terms: Indices, begins: Sequence[int]) -> list[Indices]:
     return parts
 
 
-def _phrases(rows: Ragged, longest: int) -> tuple[Indices, Hashes]:
-    """Words and runs of up to this many neighbouring words of many texts, and the text of each."""
-    owner, runs = rows.owner, rows.values
-    found = [(owner, runs)]
-    for length in range(1, longest):
-        runs = combine(runs[:-1], rows.values[length:])
-        same = owner[:-length] == owner[length:]
-        found.append((owner[:-length][same], runs[same]))
-    owners, values = zip(*found, strict=True)
-    return np.concatenate(owners), np.concatenate(values)
+def _phrases(rows: Ragged) -> tuple[Indices, Hashes]:
+    """Words and pairs of neighbouring words of many texts, and the text of each."""
+    owner, words = rows.owner, rows.values
+    alike = owner[:-1] == owner[1:]
+    pairs = combine(words[:-1], words[1:])[alike]
+    return np.concatenate([owner, owner[:-1][alike]]), np.concatenate([words, pairs])

@@ -61,7 +61,9 @@ class Ragged:
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        return {name: self.values, f"{name}.sizes": self.sizes.astype(np.int32)}
+        sizes = self.sizes
+        smallest = np.min_scalar_type(int(sizes.max(initial=0)))
+        return {name: self.values, f"{name}.sizes": sizes.astype(smallest)}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Self:

@@ -14,12 +14,10 @@ from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f.fitted_blocks import Layout
 from dtdr.rankers.nn import (
     Indices,
-    Input,
     Matrix,
-    Network,
-    RowGradient,
     cosine,
     dropout,
+    log_softmax,
     marginal_cross_entropy,
     train,
 )
@@ -37,9 +35,8 @@ _AVERAGED, _LEAST_RATE, _DECAY = 0.5, 0.4, 0.1
 more decay, .0026 on T-Eval, .0005 on TinyAgent, .006 on TRAJECT by sequence."""
 _MAX_PASSES = 300_000
 """Steps times epochs: 7,500 steps get all epochs, more get fewer."""
-DECAYS, _ROUNDS = (300.0, 30.0, 3.0), 60
-"""How strongly weights of the linear ranker are drawn to those of the probabilities alone, which
-steps of other plans choose."""
+_LINEAR_DECAY, _ROUNDS = 10.0, 60
+"""How strongly weights of the linear ranker are drawn to those of the probabilities alone."""
 _CONSTANT = 2e-4
 """A feature that varies less says nothing, and must not when it varies later."""
 _OUTSIDE = 1e-5
@@ -141,26 +138,21 @@ class Steps:
         return -marginal_cross_entropy(scores / np.float32(temperature), self.right)[0]
 
 
-def fit_linear(steps: Steps, prior: Matrix, decays: Sequence[float]) -> dict[float, Matrix]:
-    """The weights of linear rankers by decay, each of shape (features,).
+def fit_linear(steps: Steps, prior: Matrix) -> Matrix:
+    """The weights of a linear ranker; shape (features,).
 
     Those of log probabilities are learned first, then all, drawn to these.
 
     Args:
         steps: to learn from.
         prior: shape (features,): weights of log probabilities to start from, else 0.
-        decays: how strongly the weights are drawn; each fit goes on from the one before.
     """
     inputs, right = steps.features, steps.right
     start = (prior * steps.scale).astype(np.float32)
     experts = np.flatnonzero(prior)
     if len(experts):
-        expert = start[experts]
-        start[experts] = _minimise(inputs[:, :, experts], right, expert, expert, 1.0)
-    found, weights = {}, start
-    for decay in decays:
-        found[decay] = weights = _minimise(inputs, right, start, weights, decay)
-    return found
+        start[experts] = _minimise(inputs[:, :, experts], right, start[experts], 1.0)
+    return _minimise(inputs, right, start, _LINEAR_DECAY)
 
 
 @dataclass(frozen=True)
@@ -178,7 +170,7 @@ class RankerFit:
     standard: dict[str, Matrix]
 
     @classmethod
-    def of(cls, steps: Steps, linear: Matrix, *, tools: int, seed: int) -> RankerFit:
+    def of(cls, steps: Steps, prior: Matrix, *, tools: int, seed: int) -> RankerFit:
         """Maximise the probability of acceptable candidates taken together.
 
         The marginal likelihood leaves it to the ranker which acceptable tool it prefers; ranks are
@@ -187,11 +179,12 @@ class RankerFit:
 
         Args:
             steps: to learn from.
-            linear: shape (features,): the linear ranker that the network starts from.
+            prior: shape (features,): what the linear ranker starts from, from which the network
+                goes on.
             tools: size of the vocabulary.
             seed: weights and order of the steps.
         """
-        rng = np.random.default_rng(seed)
+        rng, linear = np.random.default_rng(seed), fit_linear(steps, prior)
         hidden = _MANY_HIDDEN if uses_shortlist(tools) else _FEW_HIDDEN
         inputs, right = steps.features, steps.right
         count, k, width = inputs.shape
@@ -202,16 +195,26 @@ class RankerFit:
             "output": rng.standard_normal((hidden, 1), np.float32) * np.float32(0.05),
             "skip": linear[:, None].copy(),
         }
-        network = Network(parameters)
 
-        def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
-            def loss(scores: Matrix) -> tuple[float, Matrix]:
-                total, error = marginal_cross_entropy(scores.reshape(-1, k), right[chosen])
-                return total, error.reshape(-1, 1)
-
+        def gradients(chosen: Indices) -> dict[str, Matrix]:
             rows = inputs.take(chosen, axis=0).reshape(-1, width)
-            dropped = dropout(rng, (len(rows), hidden), _DROPPED)
-            return network.gradients({"features": Input(rows)}, loss, dropped)[1]
+            active = rows @ parameters["features"]
+            active += parameters["hidden_bias"]
+            factor = dropout(rng, active.shape, _DROPPED)
+            factor *= active > 0
+            active *= factor
+            scores = active @ parameters["output"] + rows @ parameters["skip"]
+            _, error = marginal_cross_entropy(scores.reshape(-1, k), right[chosen])
+            error = error.reshape(-1, 1)
+            # A product of one column costs three times as much.
+            back = error * parameters["output"][:, 0]
+            back *= factor
+            return {
+                "features": rows.T @ back,
+                "hidden_bias": np.ones(len(back), np.float32) @ back,
+                "output": active.T @ error,
+                "skip": rows.T @ error,
+            }
 
         train(
             parameters,
@@ -233,6 +236,12 @@ class RankerFit:
         np.maximum(active, 0, out=active)
         network = active @ self.network["output"] + steps.features @ self.network["skip"]
         return steps.features @ self.linear, network[:, :, 0]
+
+    def chances(self, steps: Steps, share: float, temperature: float) -> Matrix:
+        """What ``mix`` gives the candidates; shape (steps, k)."""
+        linear, network = self.scores(steps)
+        scores = linear + np.float32(share) * (network - linear)
+        return np.exp(log_softmax(scores / np.float32(temperature)))
 
     def mix(self, share: float, temperature: float) -> CandidateRanker:
         """The linear ranker with this share of what the network adds to its scores.
@@ -274,23 +283,8 @@ def choose_mix(fits: Sequence[RankerFit], others: Sequence[Steps]) -> tuple[floa
     return _SHARES[best], _TEMPERATURES[at]
 
 
-def choose_decay(fits: Sequence[Mapping[float, Matrix]], others: Sequence[Steps]) -> float:
-    """The decay of linear rankers by which steps of other plans are likeliest.
-
-    Args:
-        fits: what ``fit_linear`` gave of parts of the plans.
-        others: of each, steps of plans that it has not seen.
-    """
-    likelihoods = dict.fromkeys(DECAYS, 0.0)
-    for fit, other in zip(fits, others, strict=True):
-        for decay in DECAYS:
-            scores = other.features @ fit[decay]
-            likelihoods[decay] += max(other.likelihood(scores, each) for each in _TEMPERATURES)
-    return max(DECAYS, key=likelihoods.__getitem__)
-
-
-def _minimise(inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, decay: float) -> Matrix:
-    """Weights of a linear ranker that are drawn to ``target``, searched from ``first``."""
+def _minimise(inputs: Matrix, right: Matrix, target: Matrix, decay: float) -> Matrix:
+    """Weights of a linear ranker that are drawn to ``target``."""
     # A process that loads a model and ranks does not need it.
     from scipy.optimize import minimize
 
@@ -305,7 +299,7 @@ def _minimise(inputs: Matrix, right: Matrix, target: Matrix, first: Matrix, deca
         return total, (error.ravel() @ flat).astype(np.float64) + decay / steps * away
 
     options = {"maxiter": _ROUNDS}
-    start = first.astype(np.float64)
+    start = target.astype(np.float64)
     weights: Matrix = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
     return weights.astype(np.float32)
 

@@ -14,23 +14,17 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.errors import ModelError, check_at_least
+from dtdr.errors import InputError, ModelError
 from dtdr.rankers.base import Arrays, HeldOutFold, History, StepState
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f.ageing import Ageing
-from dtdr.rankers.dtdr_f.encoded import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
+from dtdr.rankers.dtdr_f.demonstrations import REMOVED, EncodedDemonstrations
 from dtdr.rankers.dtdr_f.fitting import FactoredFit, FittedFold, iter_held_out
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredQuery, FactoredStepState
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation
 from dtdr.rankers.name_ranker import NameRanker
-from dtdr.rankers.training import TrainingData
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
-
-NOTHING = TrainingData(0, 0, "")
-"""What was learned before a fit."""
 
 _CHECKSUM = "checksum"
 
@@ -45,13 +39,7 @@ class DTDRFactored(NameRanker):
     demonstrations are divided into folds, and the blocks are fitted again without each.
 
     Args:
-        width: hidden units of the next-tool network; 192 changed validation MRR by less than .002
-            on TinyAgent, T-Eval and UltraTool.
-        folds: parts of the demonstrations that are held out in turn; fewer than 20 take two.
         failure_weight: how much a failed demonstration counts, in [0, 1]; 0 leaves it out.
-        half_life: after how much one counts half: a number of further demonstrations, which are
-            taken to be in the order of their time; or a time before the newest one, such as
-            ``"30d"`` (s, m, h, d, w), for demonstrations that all have one. None: all count alike.
         encoder: a further encoder whose vectors are read in addition to words, such as
             ``"minilm"``; words and pairs of words are always used.
         seed: of weights, folds and order of examples.
@@ -71,20 +59,13 @@ class DTDRFactored(NameRanker):
     def __init__(
         self,
         *,
-        width: int = 128,
-        folds: int = 3,
         failure_weight: float = 0.0,
-        half_life: float | str | None = None,
         encoder: str | Encoder = "lexical",
         seed: int = 0,
     ) -> None:
-        check_at_least(1, width=width)
-        check_at_least(2, folds=folds)
-        self._ageing = Ageing(half_life, failure_weight)
-        self.width = width
-        self.folds = folds
+        if not 0 <= failure_weight <= 1:
+            raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
         self.failure_weight = failure_weight
-        self.half_life = half_life
         chosen = self._choose_encoder(encoder)
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
@@ -93,12 +74,12 @@ class DTDRFactored(NameRanker):
     # -- fitting -------------------------------------------------------------------------------
 
     def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
-        self._learn(self._encode(demonstrations, NOTHING))
+        self._learn(self._encode(demonstrations))
 
-    def _encode(
-        self, demonstrations: Sequence[Demonstration], learned: TrainingData
-    ) -> EncodedDemonstrations:
-        weights = self._ageing.weights(demonstrations, learned)
+    def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
+        # Above 0, so that divisions by weights stay finite.
+        weight = {"failure": max(self.failure_weight, 1e-3)}
+        weights = [weight.get(item.outcome, 1.0) for item in demonstrations]
         return EncodedDemonstrations.of(demonstrations, self._index, weights, self.encoder)
 
     def _learn(self, encoded: EncodedDemonstrations) -> None:
@@ -107,7 +88,7 @@ class DTDRFactored(NameRanker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            fit = FactoredFit(self.tools_, self.width, self.folds, self.encoder, self.seed)
+            fit = FactoredFit(self.tools_, self.encoder, self.seed)
             model, self._folds = fit.learn(encoded)
         self._install(model)
 
@@ -126,25 +107,21 @@ class DTDRFactored(NameRanker):
 
     # -- updates -------------------------------------------------------------------------------
 
-    def update(
-        self, demonstrations: Sequence[Demonstration], learned: TrainingData, update: TrainingData
-    ) -> None:
+    def update(self, demonstrations: Sequence[Demonstration]) -> None:
         """See ``SupportsUpdates``.
 
         The model is fitted again, to the demonstrations that it keeps as arrays and to these, so
         that it ranks as if it had been fitted to all of them. That takes as long as a fit; a
         server does it in the background.
         """
-        further = self._encode(demonstrations, learned)
-        decay = self._ageing.decay(learned, update)
-        self._learn_again(self.model_.encoded.concatenate(further, decay))
+        self._learn_again(self.model_.data.concatenate(self._encode(demonstrations)))
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """See ``SupportsToolChanges``; the model is fitted again where tools are gone."""
         self.set_tools(tools)
         position = [self._index.get(name, REMOVED) for name in names]
         if REMOVED in position:
-            self._learn_again(self.model_.encoded.renumber(position, len(tools)))
+            self._learn_again(self.model_.data.renumber(position, len(tools)))
         else:
             self._install(self.model_.with_tools(self.tools_, position))
 
@@ -194,10 +171,12 @@ class DTDRFactored(NameRanker):
 
     def demonstrated_plans(self) -> list[Plan]:
         """The plans that were learned from, by names; calls of removed tools are left out."""
-        plans = self.model_.encoded.plans
+        data = self.model_.data
+        later, earlier = data.columns["later"], data.columns["earlier"]
         demonstrated = []
-        for number, edges in enumerate(plans.edges_of_plans()):
-            tools = plans.plan(number)
+        for number in range(len(data)):
+            tools = data.plan(number)
+            edges = zip(earlier[number].tolist(), later[number].tolist(), strict=True)
             calls = [
                 ToolCall(str(at), self._names[tool])
                 for at, tool in enumerate(tools)

@@ -63,15 +63,14 @@ class StepFeatures:
             write()
         return self.table
 
-    def without(self, block: int, means: Matrix) -> StepFeatures:
-        """The features of this step with one block left out; to be ranked, not to be called on.
+    def without(self, rows: slice, means: Matrix) -> StepFeatures:
+        """The features of this step with a block's at their means; to be ranked, not called on.
 
         Args:
-            block: its position.
-            means: shape (features,): what its features are for every tool instead.
+            rows: of the block.
+            means: shape (features,).
         """
         other = copy(self)
-        rows = self.layout.rows[block]
         other.table = self.write().copy()
         other.table[rows] = means[rows, None]
         other._writes = []  # they would write into the table of this step

@@ -1,4 +1,4 @@
-"""A query taken apart: hashes of its words, its shape, its surface features, its sentences."""
+"""A query taken apart: hashes of its words, its surface features, its sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ Hashes = npt.NDArray[np.uint32]
 
 # A quotation longer than this is not a title, name or address; the bound keeps matching linear.
 _QUOTED = re.compile(r"\"[^\"]{0,500}\"|“[^”]{0,500}”|(?<!\w)'[^']{0,500}'(?!\w)")
-_FILE = re.compile(r"\.\w{2,5}$")
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _STOPS = frozenset(".!?;。！？；")
@@ -48,7 +47,6 @@ class QueryText:
         words: shape (words,): of the words as ``encoders.lexical.words`` finds them.
         stems: shape (words,): of the words without their endings.
         flags: shape (words,): of each word.
-        shape: of the text with quotations, file names, numbers and names replaced.
         others: of the stems of runs of letters within words that contain something else too.
         surface: shape (``SURFACE_FEATURES``,), and the vector of a further encoder if any.
     """
@@ -56,7 +54,6 @@ class QueryText:
     words: Hashes
     stems: Hashes
     flags: npt.NDArray[np.uint8]
-    shape: Hashes
     others: Hashes
     surface: npt.NDArray[np.float32]
 
@@ -67,7 +64,6 @@ class QueryText:
         tokens = _TOKENS.findall(text)
         # Outside ASCII a word in lower case can fall apart otherwise than as it is written.
         words = list(map(str.lower, tokens)) if text.isascii() else words_of(text)
-        shape = _shape(text, tokens)
         read = list(map(_read_word, words))
         flags = [item[2] for item in read]
         _mark_parts(text, words, tokens if len(tokens) == len(words) else words, flags)
@@ -75,9 +71,8 @@ class QueryText:
             np.array([item[0] for item in read], np.uint32),
             np.array([item[1] for item in read], np.uint32),
             np.array(flags, np.uint8),
-            np.array([_read_word(word)[0] for word in shape], np.uint32),
             np.array([other for item in read for other in item[3]], np.uint32),
-            _surface_features(text, tokens, words, shape),
+            _surface_features(text, tokens, words),
         )
 
     def parts(self, first: frozenset[int]) -> list[int]:
@@ -109,7 +104,6 @@ class QueryText:
             self,
             words=np.where(is_gone, self.words ^ _OTHER_WORD, self.words),
             stems=np.where(is_gone, self.stems ^ _OTHER_WORD, self.stems),
-            shape=np.where(np.isin(self.shape, gone), self.shape ^ _OTHER_WORD, self.shape),
         )
 
 
@@ -156,44 +150,29 @@ def _mark_parts(text: str, words: list[str], tokens: list[str], flags: list[int]
             flags[place] |= BEGINS_SENTENCE
 
 
-def _shape(text: str, tokens: list[str]) -> list[str]:
-    """A text with what varies between two requests of one kind replaced.
-
-    Quotations become QSTR, or QFILE where they end like a file name; numbers NUM; runs of
-    capitalised words inside a sentence CAP. All other words are in lower case.
-    """
+def _count_quoted(text: str, tokens: list[str]) -> tuple[int, int]:
+    """Quotations of a text, and runs of capitalised words inside its sentences elsewhere."""
+    quoted = 0
     if '"' in text or "'" in text or "“" in text:
-        marked = _QUOTED.sub(
-            lambda match: " QFILE " if _FILE.search(match.group()[1:-1]) else " QSTR ", text
-        )
-        tokens = _TOKENS.findall(marked)
-    shape: list[str] = []
-    before = "."
+        rest, quoted = _QUOTED.subn(" \0 ", text)
+        tokens = [*_TOKENS.findall(rest.replace("\0", "q"))]
+    runs, before, is_name = 0, ".", False
     for word in tokens:
-        if word.islower() or word in ("QSTR", "QFILE"):
-            shape.append(word)
-        elif word[0].isdigit():
-            shape.append("NUM")
-        elif word[0].isupper() and before not in ".?!:":
-            if not shape or shape[-1] != "CAP":
-                shape.append("CAP")
-        else:
-            shape.append(word.lower())
+        was_name = is_name
+        is_name = word[0].isupper() and not word.islower() and before not in ".?!:"
+        runs += is_name and not was_name
         before = word
-    return shape
+    return quoted, runs
 
 
-def _surface_features(
-    text: str, tokens: list[str], words: list[str], shape: list[str]
-) -> npt.NDArray[np.float32]:
+def _surface_features(text: str, tokens: list[str], words: list[str]) -> npt.NDArray[np.float32]:
     """How much there is in a query; shape (``SURFACE_FEATURES``,).
 
     Eight counts (quotations, capitalised words, runs of them, commas, "and", full stops, numbers,
     length), each on a logarithmic and on a linear scale, five of them one-hot too: how many things
     are named says how many calls are to be made.
     """
-    quoted = shape.count("QSTR") + shape.count("QFILE")
-    runs = shape.count("CAP")
+    quoted, runs = _count_quoted(text, tokens)
     commas, stops = text.count(","), text.count(".")
     conjunctions = words.count("and")
     firsts = [word[0] for word in tokens]

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, vstack
 
 from dtdr.data.tools import Tool
 from dtdr.rankers.descriptions import name_words
-from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.nn import Indices, Matrix
 
@@ -51,7 +51,7 @@ class WordWeights:
     def fit(
         cls,
         featurizer: QueryFeaturizer,
-        plans: EncodedPlans,
+        plans: EncodedDemonstrations,
         tools: Sequence[Tool],
         seen: Indices,
         seed: int,

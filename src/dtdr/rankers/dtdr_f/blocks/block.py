@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.rankers.dtdr_f.encoded_plans import EncodedPlans
-from dtdr.rankers.dtdr_f.encoded_runs import EncodedRuns
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.observations import NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.queries import QueryFeatures, QueryFeaturizer
 from dtdr.rankers.dtdr_f.tool_texts import ToolTexts
@@ -35,26 +34,22 @@ class TrainingSet:
 
     Attributes:
         tools: the vocabulary and its texts.
-        featurizer: reads queries, and has those of the demonstrations.
-        plans: of the demonstrations, one a query.
-        runs: their contexts, one a query.
+        featurizer: reads queries.
+        data: the demonstrations.
         seen: the tools that networks have outputs for, the end of plan last; weights are kept in
             this order, so that they do not move when tools do.
         asked: what words ask for.
         reference: counts are scaled as if they were of this many plans, so that they mean the same
             in a fold and in the whole; 0 leaves them as they are.
-        width: hidden units of networks; only what learns needs it.
-        seed: of random numbers; likewise.
+        seed: of random numbers; only what learns needs it.
     """
 
     tools: ToolTexts
     featurizer: QueryFeaturizer
-    plans: EncodedPlans
-    runs: EncodedRuns
+    data: EncodedDemonstrations
     seen: Indices
     asked: WordWeights
     reference: float
-    width: int = 0
     seed: int = 0
 
     @cached_property
@@ -67,13 +62,13 @@ class TrainingSet:
     @cached_property
     def scale(self) -> float:
         """Factor on weighted counts of plans."""
-        total = float(self.plans.weights.sum())
+        total = float(self.data.weights.sum())
         return self.reference / max(total, 1e-9) if self.reference else 1.0
 
     @cached_property
     def frequency(self) -> Matrix:
         """Scaled number of calls of each tool; shape (tools,)."""
-        return (self.plans.frequency * self.scale).astype(np.float32)
+        return (self.data.frequency * self.scale).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

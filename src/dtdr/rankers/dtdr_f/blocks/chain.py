@@ -18,7 +18,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.encoded_plans import REMOVED
+from dtdr.rankers.dtdr_f.demonstrations import REMOVED
 from dtdr.rankers.nn import Matrix
 
 COUNTS = "after_two"
@@ -47,7 +47,7 @@ class Chain(Block):
     rows: ToolRows
 
     def __init__(self, training: TrainingSet) -> None:
-        plans = training.plans
+        plans = training.data
         self.first = size = plans.tools
         self.servers = training.tools.servers
         calls = plans.calls.astype(np.int64)

@@ -18,6 +18,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
+from dtdr.rankers.dtdr_f.demonstrations import REMOVED
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix
 
@@ -46,8 +47,12 @@ class Descriptions(Block):
 
     def __init__(self, training: TrainingSet) -> None:
         self._tools = training.tools
-        plans, size = training.plans, len(training.tools)
-        counts = plans.count_pairs(plans.following(), plans.calls)
+        data, size = training.data, len(training.tools)
+        known = data.calls != REMOVED
+        following = data.following()
+        known &= following != REMOVED
+        places = (following[known], data.calls[known])
+        counts = csr_array((data.call_weights[known], places), shape=(size, size))
         totals = np.asarray(counts.sum(axis=0)).ravel() + 1 / training.scale
         self._rates = csr_array(counts.multiply(1 / totals[None]))
         """Shape (tools, tools): how often the row follows the column."""

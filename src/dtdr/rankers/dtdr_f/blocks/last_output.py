@@ -8,20 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Arrays, Begin, Block, CallEvent, Query, TrainingSet
 from dtdr.rankers.dtdr_f.observations import EMPTY, ERROR, NO_CONTEXT, NO_OUTCOME, Context, Outcome
 from dtdr.rankers.dtdr_f.ragged import Ragged
 from dtdr.rankers.dtdr_f.vocabulary import Row
-from dtdr.rankers.nn import (
-    Matrix,
-    cosine,
-    linear_gradient,
-    log_softmax,
-    softmax_cross_entropy,
-    train,
-)
+from dtdr.rankers.nn import Matrix, fit_softmax, log_softmax, stack_rows
 
 _LEAST_RUNS = 2
 """A word, a fact or a pair of tools counts if this many demonstrations contain it."""
@@ -152,67 +144,49 @@ class LastOutput(Block):
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
         """Train on the steps of the plans; nothing is learned where names alone are known."""
-        plans, runs, outputs = training.plans, training.runs, len(training.seen)
+        data, outputs = training.data, len(training.seen)
         none = cls(np.empty(0, np.int64), np.zeros((1, outputs), np.float32), training)
-        if runs.is_empty:
+        if data.has_names_only:
             return none
         rows, wanted, owner = [], [], []
-        vectors, parallel = training.featurizer.shape_vectors, plans.parallel
-        for step in plans.steps():
+        vectors, parallel = training.featurizer.vectors, data.parallel
+        for step in data.steps():
             if step.history:
                 calls = [none.slots[tool] for tool in step.history]
-                known = list(zip(calls, runs.outcomes[step.plan], strict=False))
+                known = list(zip(calls, data.outcomes[step.plan], strict=False))
                 rows.append(
-                    _later_entries(known, _last_step(parallel, plans.starts[step.plan], len(calls)))
+                    _later_entries(known, _last_step(parallel, data.starts[step.plan], len(calls)))
                 )
             else:
                 part = slice(vectors.indptr[step.plan], vectors.indptr[step.plan + 1])
                 query = (vectors.indices[part], vectors.data[part])
-                rows.append(_first_entries(query, runs.contexts[step.plan], none.slots))
+                rows.append(_first_entries(query, data.contexts[step.plan], none.slots))
             wanted.append([none.slots[tool] for tool in step.acceptable])
             owner.append(step.plan)
         every = Ragged.of([keys for keys, _ in rows], np.int64)
         block = cls(_frequent(every, np.array(owner)), none.weights, training)
-        block._train(rows, wanted, plans.weights[owner].astype(np.float32), training.seed)
-        return block
-
-    def _train(
-        self, rows: Sequence[Entries], wanted: Sequence[Sequence[int]], counts: Matrix, seed: int
-    ) -> None:
-        """In place: Adam along half a cosine."""
-        outputs = self.weights.shape[1]
-        self.weights = np.zeros((len(self.keys) + 1, outputs), np.float32)
-        read = [self._columns(entries) for entries in rows]
-        columns = Ragged.of([[*places, len(self.keys)] for places, _ in read], np.int32)
-        values = Ragged.of([[*some, 1.0] for _, some in read], np.float32).values
-        shape = (len(rows), len(self.keys) + 1)
-        inputs = csr_array((values, columns.values, columns.starts), shape=shape)
-        slots = Ragged.of(wanted, np.int32)
-        shares = (1 / slots.sizes).astype(np.float32)[slots.owner]
-        targets = csr_array((shares, slots.values, slots.starts), shape=(len(rows), outputs))
-        smoothing, epochs = (_SMOOTHING, _EPOCHS // 2) if len(rows) > _FEW_STEPS else (0.0, _EPOCHS)
-        epochs = max(epochs, _LEAST_UPDATES * _BATCH // len(rows))
-
-        def gradients(chosen: npt.NDArray[np.intp]) -> Any:
-            part = csr_array(inputs[chosen])
-            expected = targets[chosen].toarray() * np.float32(1 - smoothing)
-            expected += np.float32(smoothing / outputs)
-            _, error = softmax_cross_entropy(part @ self.weights, expected, counts[chosen])
-            return {"weights": linear_gradient(part, error)}
-
-        epochs = max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1))))
-        train(
-            {"weights": self.weights},
-            gradients,
-            len(rows),
-            epochs=epochs,
-            batch_size=_BATCH,
-            rate=lambda epoch: cosine(_RATE, epoch / epochs),
-            rng=np.random.default_rng(seed),
-            weight_decay=_DECAY,
+        read = [block._columns(entries) for entries in rows]
+        inputs = stack_rows(
+            [([*places, len(block.keys)], [*values, 1.0]) for places, values in read],
+            len(block.keys) + 1,
         )
-        # Rounded as they are saved, so that a loaded model ranks alike to the last bit.
-        self.weights[:] = self.weights.astype(np.float16)
+        steps = len(rows)
+        smoothing, epochs = (_SMOOTHING, _EPOCHS // 2) if steps > _FEW_STEPS else (0.0, _EPOCHS)
+        epochs = max(epochs, _LEAST_UPDATES * _BATCH // steps)
+        block.weights, _ = fit_softmax(
+            inputs,
+            wanted,
+            np.arange(steps),
+            data.weights[owner],
+            outputs,
+            smoothing=smoothing,
+            epochs=max(2, min(epochs, int(_MAX_WORK / max(inputs.nnz * outputs, 1)))),
+            batch_size=_BATCH,
+            rate=_RATE,
+            weight_decay=_DECAY,
+            seed=training.seed,
+        )
+        return block
 
     def _columns(self, entries: Entries) -> Row:
         """The columns of the known keys, and their values."""
@@ -283,7 +257,7 @@ class _LastOutputState:
         if self._calls:
             entries = _later_entries(self._calls, self._last_step)
         else:
-            entries = _first_entries(query.features.vector, query.context, block.slots)
+            entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
         values = block.read(entries)[query.view.slots]
         if query.view.seen is None:

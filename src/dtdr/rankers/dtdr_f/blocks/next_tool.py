@@ -1,17 +1,16 @@
-"""A network on query and history that says which tool comes next."""
+"""A softmax regression on query and history that says which tool comes next."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from dtdr.rankers.dtdr_f.blocks.block import (
     Arrays,
@@ -22,25 +21,15 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
+from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
-from dtdr.rankers.nn import (
-    Indices,
-    Input,
-    Matrix,
-    Network,
-    RowGradient,
-    cosine,
-    dropout,
-    softmax_cross_entropy,
-    stack_rows,
-    train,
-)
+from dtdr.rankers.nn import Indices, Matrix, fit_softmax, stack_rows
 
 _LAST_CALLS = 3
 _POSITIONS = 12
 """One-hot positions in a plan: 0 to 10, and 11 or later."""
 _GROUPS = 2 + _LAST_CALLS
-"""Groups of features with one column a tool: number of calls, whether any, and the last calls."""
+"""Groups of features with one row a tool: number of calls, whether any, and the last calls."""
 _MAX_COUNT, _MAX_LENGTH = 8, 20
 """Further calls of one tool, and of a plan, change nothing; no public plan makes more than seven
 of one tool."""
@@ -50,262 +39,142 @@ _UNSEEN = np.float32(-9)
 """Log probability of a tool that no demonstration calls."""
 
 _EPOCHS, _FULL_EPOCHS = 40, 1_300
-"""Passes, and plans up to which all are made. 25 instead of 40: MRR -.007 on TinyAgent."""
+"""Passes, and plans up to which all are made."""
 _FEW_PLANS, _FEW_EPOCHS = 30, 100
-"""This few plans are learned longer, in small batches: MRR with 20 plans, T-Eval .543 -> .548,
-TinyAgent .796 -> .802."""
-_BATCHES = ((_FEW_PLANS, 16, 3e-3), (500, 64, 3e-3), (3_000, 128, 4e-3), (math.inf, 256, 3e-3))
-"""Queries a batch and learning rate up to this many plans."""
-_DROPPED = 0.5
-
-_HALVES = ("words", "history", "output")
-"""Saved in half the bytes."""
+"""This few plans are learned longer, in small batches."""
+_BATCHES = ((_FEW_PLANS, 16), (500, 64), (3_000, 128), (math.inf, 256))
+"""Queries a batch up to this many plans."""
+_RATE, _DECAY, _DROPPED = 0.02, 0.1, 0.3
 
 
 class NextTool(Block):
-    """One hidden layer on the sum of a query part and a history part.
+    """A softmax regression on words and surface of the query, and on the calls.
+
+    A hidden layer of 128 units between them was worth .004 MRR on TinyAgent, but lost .003 on
+    T-Eval and .013 on TRAJECT by sequence.
 
     Args:
-        parameters: ``words``, ``surface`` and ``history`` (features, width), ``hidden_bias``
-            (width,), ``output`` (width, seen tools), ``output_bias`` (seen tools,).
+        query: shape (query features, seen): weights of words, pairs of words and surface features.
+        history: shape (history features, seen): see ``_history_features``.
         training: what they were learned from.
     """
 
     name = "next_tool"
-    about = "query and last calls, by a network"
+    about = "query and last calls, by a regression"
     names = ("log_probability",)
     prior: ClassVar = {"log_probability": 0.6}
     shortlist: ClassVar = {"log_probability": 1.0}
 
-    def __init__(self, parameters: dict[str, Matrix], training: TrainingSet) -> None:
-        self.parameters = parameters
-        self._slots: list[int] = training.slots.tolist()
-        self._seen = np.sort(training.seen)
-        self._places = training.slots[self._seen]
-        # A hidden unit that is always 1 carries the bias.
-        self._output = np.ascontiguousarray(
-            np.concatenate([parameters["output"], parameters["output_bias"][None]]).T
-        )
-        self._calls = _CallWeights(parameters["history"], len(self._output))
+    def __init__(self, query: Matrix, history: Matrix, training: TrainingSet) -> None:
+        self.query, self.history = query, history
+        self.slots: list[int] = training.slots.tolist()
+        self._seen = training.seen
+        # By their meaning, as lists of rows: taking one costs a tenth of indexing a matrix.
+        size = len(training.seen) - 1
+        count, any_call, *lags = (history[at * size : (at + 1) * size] for at in range(_GROUPS))
+        self.first, self.again = list(count + any_call), list(count)
+        self.lags = [list(lag) for lag in lags]
+        tail, lengths = history[_GROUPS * size :], np.arange(_MAX_LENGTH + 1)
+        slope = (lengths / 5).astype(np.float32)[:, None] * tail[_POSITIONS]
+        self.positions = list(tail[np.minimum(lengths, _POSITIONS - 1)] + slope)
 
     @classmethod
     def fit(cls, training: TrainingSet) -> Self:
-        """Train from random weights."""
-        examples = _Examples.of(training)
-        rng = np.random.default_rng(training.seed)
-        width, outputs = training.width, len(training.seen)
-        sizes = {
-            "words": examples.queries.shape[1],
-            "surface": examples.surface.shape[1],
-            "history": examples.histories.shape[1],
-        }
-        parameters: dict[str, Matrix] = {
-            name: rng.standard_normal((size, width), np.float32) * np.float32(0.1)
-            for name, size in sizes.items()
-        }
-        # What no query has is learned no weight: its random one must not count in another query.
-        parameters["surface"][~examples.surface.any(axis=0)] = 0
-        parameters["hidden_bias"] = np.zeros(width, np.float32)
-        scale = np.float32(0.5 / np.sqrt(width))
-        parameters["output"] = rng.standard_normal((width, outputs), np.float32) * scale
-        parameters["output_bias"] = np.zeros(outputs, np.float32)
-        _train(Network(parameters), examples, training.seed)
-        return cls(parameters, training)
+        """Learn from the steps of the plans."""
+        data, slots, outputs = training.data, training.slots.tolist(), len(training.seen)
+        rows, wanted, owner = [], [], []
+        for step in data.steps():
+            rows.append(_history_features([slots[tool] for tool in step.history], outputs))
+            wanted.append([slots[tool] for tool in step.acceptable])
+            owner.append(step.plan)
+        surface = csr_array(surface_of(data.columns))
+        queries = hstack([training.featurizer.vectors, surface], format="csr")
+        plans = len(data)
+        epochs = _FEW_EPOCHS if plans <= _FEW_PLANS else _EPOCHS
+        if plans > _FULL_EPOCHS:
+            epochs = max(3, int(_EPOCHS * (_FULL_EPOCHS / plans) ** 0.6))
+        history, query = fit_softmax(
+            stack_rows(rows, _GROUPS * (outputs - 1) + _POSITIONS + 1),
+            wanted,
+            np.array(owner, np.intp),
+            data.weights,
+            outputs,
+            shared=csr_array(queries),
+            smoothing=_SMOOTHING,
+            epochs=epochs,
+            batch_size=next(size for most, size in _BATCHES if plans <= most),
+            rate=_RATE,
+            weight_decay=_DECAY,
+            dropped=_DROPPED,
+            seed=training.seed,
+        )
+        return cls(query, history, training)
 
-    def _hidden(self, query: QueryFeatures) -> Matrix:
-        """What a query adds to the hidden layer; shape (width + 1,)."""
-        columns, values = query.vector
-        weights = self.parameters
-        hidden = np.empty(self._output.shape[1], np.float32)
-        part = hidden[:-1]
-        np.matmul(values, weights["words"][columns], out=part)
-        part += query.text.surface @ weights["surface"]
-        part += weights["hidden_bias"]
-        hidden[-1] = 1
-        return hidden
+    def _read(self, query: QueryFeatures) -> Matrix:
+        """What a query adds to the logits; shape (seen,)."""
+        columns, values = query.words
+        surface = query.text.surface
+        logits: Matrix = values @ self.query[columns]
+        logits += surface @ self.query[-len(surface) :]
+        return logits
 
     def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix:
-        """The outputs before any call."""
-        hidden = memo[self.name] = self._hidden(query)
-        relevance = np.full(len(self._slots) - 1, _UNSEEN)
-        relevance[self._seen] = (self._output @ np.maximum(hidden, 0))[self._places]
+        """The logits before any call."""
+        logits = memo[self.name] = self._read(query)
+        relevance = np.full(len(self.slots) - 1, _UNSEEN)
+        relevance[self._seen] = logits + self.positions[0]
         return relevance
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Tools without demonstrations have one low value; the others are written at each step."""
-        hidden, view = query.memo.get(self.name), query.view
-        if hidden is None:
-            hidden = self._hidden(query.features)
+        logits = query.memo.get(self.name)
+        if logits is None:
+            logits = self._read(query.features)
         out[0] = _UNSEEN
-        output = self._output.take(view.slots, axis=0)
-        return partial(_NextToolState, self._slots, self._calls, hidden, output, view)
+        return partial(_NextToolState, self, logits, query.view)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The parameters of the network."""
+        """The weights."""
         return {
-            name: array.astype(np.float16) if name in _HALVES else array
-            for name, array in self.parameters.items()
+            "query": self.query.astype(np.float16),
+            "history": self.history.astype(np.float16),
         }
 
     @classmethod
     def restore(cls, arrays: Arrays, training: TrainingSet) -> Self:
-        """The network that was saved."""
-        parameters = {name: array.astype(np.float32) for name, array in arrays.items()}
-        return cls(parameters, training)
+        """The regression that was saved."""
+        query, history = (arrays[name].astype(np.float32) for name in ("query", "history"))
+        return cls(query, history, training)
 
 
 class _NextToolState:
-    __slots__ = ("_calls", "_hidden", "_lags", "_length", "_output", "_row", "_seen", "_slots")
+    __slots__ = ("_block", "_columns", "_lags", "_length", "_logits", "_row", "_slots")
 
-    def __init__(
-        self,
-        slots: list[int],
-        calls: _CallWeights,
-        hidden: Matrix,
-        output: Matrix,
-        view: View,
-        rows: Matrix,
-    ) -> None:
-        self._slots, self._calls, self._hidden = slots, calls, hidden
-        self._output, self._seen, self._row = output, view.seen, rows[0]
+    def __init__(self, block: NextTool, logits: Matrix, view: View, rows: Matrix) -> None:
+        self._block, self._logits, self._row = block, logits, rows[0]
+        self._slots: Indices = view.slots
+        self._columns = slice(None) if view.seen is None else view.seen
         self._lags = (-1, -1, -1)
         self._length = 0
 
     def call(self, event: CallEvent) -> None:
+        block = self._block
         self._length += 1
-        slot = self._slots[event.tool]
+        slot = block.slots[event.tool]
         self._lags = (slot, self._lags[0], self._lags[1])
-        if slot >= 0:
-            if event.count == 1:
-                self._hidden = self._hidden + self._calls.first[slot]
-            elif event.count <= _MAX_COUNT:
-                self._hidden = self._hidden + self._calls.again[slot]
+        if slot >= 0 and event.count <= _MAX_COUNT:
+            added = block.first if event.count == 1 else block.again
+            self._logits = self._logits + added[slot]
 
     def write(self) -> None:
-        calls = self._calls
-        hidden = self._hidden + calls.positions[min(self._length, _MAX_LENGTH)]
-        for slot, weights in zip(self._lags, calls.lags, strict=True):
+        block = self._block
+        logits = self._logits + block.positions[min(self._length, _MAX_LENGTH)]
+        for slot, weights in zip(self._lags, block.lags, strict=True):
             if slot >= 0:
-                hidden += weights[slot]
-        np.maximum(hidden, 0, out=hidden)
-        logits = self._output @ hidden
-        highest = logits[logits.argmax()]
-        if self._seen is None:
-            np.subtract(logits, highest, out=self._row)
-        else:
-            logits -= highest
-            self._row[self._seen] = logits
-
-
-class _CallWeights:
-    """The weights of ``history`` by their meaning, with one more unit that they do not change.
-
-    Attributes:
-        first: what the first call of a tool adds, one row a tool.
-        again: what every further call of it adds.
-        lags: what the last call adds, the one before it, and so on.
-        positions: one row a number of calls made, up to ``_MAX_LENGTH``.
-    """
-
-    def __init__(self, history: Matrix, outputs: int) -> None:
-        history = np.concatenate([history, np.zeros_like(history[:, :1])], axis=1)
-        size = outputs - 1
-        groups = history[: _GROUPS * size].reshape(_GROUPS, size, history.shape[1])
-        # Lists of rows: taking one costs a tenth of indexing a matrix.
-        self.first, self.again = list(groups[0] + groups[1]), list(groups[0])
-        self.lags = tuple(map(list, groups[2:]))
-        tail = history[_GROUPS * size :]
-        lengths = np.arange(_MAX_LENGTH + 1)
-        slope = (lengths / 5).astype(np.float32)[:, None] * tail[_POSITIONS]
-        self.positions = list(tail[np.minimum(lengths, _POSITIONS - 1)] + slope)
-
-
-@dataclass(frozen=True, slots=True)
-class _Examples:
-    """Steps of plans.
-
-    Attributes:
-        queries: shape (plans, words + shapes).
-        surface: shape (plans, surface features).
-        histories: shape (steps, history features).
-        owner: shape (steps,), sorted: the plan of each step.
-        targets: shape (steps, outputs): the smoothed distribution less what each output has alike.
-        smoothing: what that is.
-        weights: shape (steps,): how much each counts; None for all alike.
-    """
-
-    queries: csr_array
-    surface: Matrix
-    histories: csr_array
-    owner: Indices
-    targets: csr_array
-    smoothing: float
-    weights: Matrix | None
-
-    @classmethod
-    def of(cls, training: TrainingSet) -> _Examples:
-        plans, slots, outputs = training.plans, training.slots.tolist(), len(training.seen)
-        rows, targets, owner = [], [], []
-        for step in plans.steps():
-            rows.append(_history_features([slots[tool] for tool in step.history], outputs))
-            share = (1 - _SMOOTHING) / len(step.acceptable)
-            columns = [slots[tool] for tool in step.acceptable]
-            targets.append((columns, [share] * len(columns)))
-            owner.append(step.plan)
-        weights = plans.weights.astype(np.float32)
-        return cls(
-            training.featurizer.shape_vectors,
-            training.featurizer.queries.surface,
-            stack_rows(rows, _GROUPS * (outputs - 1) + _POSITIONS + 1),
-            np.array(owner, np.intp),
-            stack_rows(targets, outputs),
-            _SMOOTHING / outputs,
-            None if (weights == 1).all() else weights[owner],
-        )
-
-
-def _train(network: Network, examples: _Examples, seed: int) -> None:
-    """In place: Adam along half a cosine, half of the hidden layer dropped."""
-    rng = np.random.default_rng(seed)
-    plans, width = len(examples.surface), len(network.parameters["hidden_bias"])
-    batch, rate = next((size, rate) for most, size, rate in _BATCHES if plans <= most)
-    epochs = _FEW_EPOCHS if plans <= _FEW_PLANS else _EPOCHS
-    if plans > _FULL_EPOCHS:
-        epochs = max(3, int(_EPOCHS * (_FULL_EPOCHS / plans) ** 0.6))
-    lengths = np.bincount(examples.owner, minlength=plans)
-    starts = np.cumsum(lengths) - lengths
-
-    def gradients(chosen: Indices) -> dict[str, Matrix | RowGradient]:
-        counts = lengths[chosen]
-        owner = np.repeat(np.arange(len(chosen)), counts)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        steps = starts[chosen][owner] + within
-        targets: Matrix = examples.targets[steps].toarray()
-        targets += np.float32(examples.smoothing)
-        weights = None if examples.weights is None else examples.weights[steps]
-        inputs = {
-            "words": Input(csr_array(examples.queries[chosen]), owner),
-            "surface": Input(examples.surface[chosen], owner),
-            "history": Input(csr_array(examples.histories[steps])),
-        }
-        return network.gradients(
-            inputs,
-            lambda logits: softmax_cross_entropy(logits, targets, weights),
-            dropout(rng, (len(steps), width), _DROPPED),
-        )[1]
-
-    train(
-        network.parameters,
-        gradients,
-        plans,
-        epochs=epochs,
-        batch_size=batch,
-        rate=lambda epoch: cosine(rate, epoch / epochs),
-        rng=rng,
-    )
-    # Rounded as they are saved, so that a loaded model ranks alike to the last bit.
-    for name in _HALVES:
-        network.parameters[name][:] = network.parameters[name].astype(np.float16)
+                logits += weights[slot]
+        logits = logits.take(self._slots)
+        logits -= logits[logits.argmax()]
+        self._row[self._columns] = logits
 
 
 def _history_features(history: Sequence[int], outputs: int) -> tuple[list[int], list[float]]:

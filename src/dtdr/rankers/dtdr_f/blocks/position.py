@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dtdr.rankers.dtdr_f.blocks.block import Begin, Block, CallEvent, Query, TrainingSet
+from dtdr.rankers.dtdr_f.demonstrations import surface_of
 from dtdr.rankers.dtdr_f.text import MAX_WORDS, SURFACE_FEATURES
 from dtdr.rankers.dtdr_f.tool_texts import DENSE_VALUES
 from dtdr.rankers.nn import Indices, Matrix
@@ -227,7 +228,7 @@ def _with_constant(surface: Matrix) -> npt.NDArray[np.float64]:
 
 def _regress_length(training: TrainingSet) -> npt.NDArray[np.float64]:
     """Weights of the surface features, and of a constant, for the number of calls of a plan."""
-    plans, rows = training.plans, _with_constant(training.featurizer.queries.surface)
+    plans, rows = training.data, _with_constant(surface_of(training.data.columns))
     weighted = rows.T * plans.weights
     kernel = weighted @ rows + _RIDGE * np.eye(rows.shape[1])
     return np.linalg.solve(kernel, weighted @ plans.lengths).astype(np.float64)

@@ -17,7 +17,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.encoded_plans import REMOVED, EncodedPlans
+from dtdr.rankers.dtdr_f.demonstrations import REMOVED, EncodedDemonstrations
 from dtdr.rankers.nn import Matrix
 
 TOGETHER, USED_BY = range(2)
@@ -43,7 +43,7 @@ class Relations(Block):
     rows: ToolRows
 
     def __init__(self, training: TrainingSet) -> None:
-        plans, scale = training.plans, training.scale
+        plans, scale = training.data, training.scale
         present = csr_array(plans.called > 0, dtype=np.float64)
         weighted = present.multiply(plans.weights[:, None])
         self._both = csr_array(present.T @ csr_array(weighted)) * scale
@@ -100,12 +100,12 @@ class _RelationsState:
         """Every call wrote already."""
 
 
-def _uses(plans: EncodedPlans) -> csr_array:
+def _uses(plans: EncodedDemonstrations) -> csr_array:
     """Shape (tools, tools): how often a call of the column's tool uses an output of the row's.
 
     A call that uses several outputs of one tool counts once.
     """
-    later, source = plans.edges.T.astype(np.int64)
+    later, source = plans.edges.T
     producer = plans.calls[source].astype(np.int64)
     known = (plans.calls[later] != REMOVED) & (producer != REMOVED)
     distinct = np.unique(later[known] * plans.tools + producer[known])

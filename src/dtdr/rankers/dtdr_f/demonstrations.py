@@ -1,0 +1,444 @@
+"""Demonstrations as arrays: what a fit learns from, and all that a model keeps to learn again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import ModelError
+from dtdr.rankers.dtdr_f.observations import (
+    NO_CONTEXT,
+    NO_OUTCOME,
+    NO_WORDS,
+    REMOVED,
+    Context,
+    EarlierCall,
+    Outcome,
+    RunReader,
+    read_context,
+)
+from dtdr.rankers.dtdr_f.ragged import Ragged
+from dtdr.rankers.dtdr_f.text import QueryText, hash_word
+from dtdr.rankers.folds import divide
+from dtdr.rankers.nn import Indices, Matrix
+from dtdr.rankers.vectors import dense
+from dtdr.text.encoders.base import Encoder
+
+_TEXT = {
+    **dict.fromkeys(("words", "stems", "others"), np.uint32),
+    "flags": np.uint8,
+    # Rounded as it is saved, so that a loaded model learns alike to the last bit.
+    "surface": np.float16,
+}
+"""What ``QueryText`` has of each query."""
+_PLAN = {
+    "calls": np.int32,
+    "parallel": np.uint8,
+    "later": np.int32,
+    "earlier": np.int32,
+    "weight": np.float64,
+    "group": np.uint32,
+}
+_RUN = {
+    "turns": np.int32,
+    "before": np.int32,
+    "said": np.int32,
+    "said_weights": np.float16,
+    "status": np.uint8,
+    "left": np.uint8,
+    "word_counts": np.int32,
+    "output_words": np.int32,
+    "fact_counts": np.int32,
+    "facts": np.int32,
+}
+"""What is known in addition to names."""
+_PER_CALL = ("parallel", "status", "left", "word_counts", "fact_counts")
+_SINGLE = ("weight", "group", "turns")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """A teacher-forced step: position of its plan, calls before it, acceptable next tools."""
+
+    plan: int
+    history: tuple[int, ...]
+    acceptable: tuple[int, ...]
+
+
+def is_parallel(call: ToolCall | None, before: ToolCall | None) -> bool:
+    """Whether a call is of the same message of the agent as the call before it."""
+    return call is not None and before is not None and None is not call.step == before.step
+
+
+def encode_texts(texts: Sequence[str], encoder: Encoder | None = None) -> dict[str, Ragged]:
+    """Texts as ``QueryText`` reads them, by the names of its attributes."""
+    read = list(map(QueryText.of, texts))
+    rows: dict[str, list[Any]] = {name: [getattr(text, name) for text in read] for name in _TEXT}
+    if encoder is not None:
+        vectors = dense(encoder.encode(list(texts)))
+        rows["surface"] = [
+            np.concatenate(pair) for pair in zip(rows["surface"], vectors, strict=True)
+        ]
+    return {name: Ragged.of(values, _TEXT[name]) for name, values in rows.items()}
+
+
+class EncodedDemonstrations:
+    """Queries, plans and runs by columns. Never changed once made.
+
+    Args:
+        columns: the values of each demonstration by name. Of a query, what ``QueryText`` has. Of a
+            plan, the tool of each call (``REMOVED`` is none), whether it is ``parallel`` to the one
+            before it, pairs of a ``later`` call and the ``earlier`` one that it depends on, by
+            place, the ``weight`` and the hash of the ``group`` (0 is none). Of a run, the parts of
+            its ``Context`` and ``Outcome``s.
+        tools: size of the vocabulary; its last index is the end of plan.
+    """
+
+    def __init__(self, columns: Mapping[str, Ragged], tools: int) -> None:
+        self.columns, self.tools = columns, tools
+        self.calls, self.starts = columns["calls"].values, columns["calls"].starts
+        self.lengths = columns["calls"].sizes
+        self.weights, self.groups = columns["weight"].values, columns["group"].values
+        self.parallel: npt.NDArray[np.bool_] = columns["parallel"].values > 0
+
+    @classmethod
+    def of(
+        cls,
+        demonstrations: Sequence[Demonstration],
+        index: Mapping[str, int],
+        weights: Sequence[float] | None = None,
+        encoder: Encoder | None = None,
+    ) -> Self:
+        """Read demonstrations.
+
+        Args:
+            demonstrations: to learn from.
+            index: positions of the tools in the vocabulary.
+            weights: how much each counts; None: 1.
+            encoder: whose vectors are read in addition to words; or None.
+        """
+        rows: dict[str, list[Any]] = {name: [] for name in (*_PLAN, *_RUN)}
+        for item, weight in zip(
+            demonstrations, weights or [1.0] * len(demonstrations), strict=True
+        ):
+            for name, values in _encode(item, index, weight).items():
+                rows[name].append(values)
+        dtypes = _PLAN | _RUN
+        columns = {name: Ragged.of(values, dtypes[name]) for name, values in rows.items()}
+        texts = encode_texts([item.query for item in demonstrations], encoder)
+        return cls({**texts, **columns}, len(index))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def subset(self, rows: Indices) -> EncodedDemonstrations:
+        """Those at some positions."""
+        columns = {name: column.subset(rows) for name, column in self.columns.items()}
+        return EncodedDemonstrations(columns, self.tools)
+
+    def concatenate(self, other: EncodedDemonstrations) -> EncodedDemonstrations:
+        """These and the others."""
+        columns = {
+            name: column.concatenate(other.columns[name]) for name, column in self.columns.items()
+        }
+        return EncodedDemonstrations(columns, self.tools)
+
+    def renumber(self, position: Sequence[int], tools: int) -> EncodedDemonstrations:
+        """The same in another vocabulary; ``position[old]`` is the new index or ``REMOVED``."""
+        lookup = np.array([*position, REMOVED], np.int32)
+        calls, before = self.columns["calls"], self.columns["before"]
+        earlier = before.values.copy()
+        earlier[::3] = lookup[earlier[::3]]
+        columns = {
+            **self.columns,
+            "calls": Ragged(lookup[calls.values], calls.starts),
+            "before": Ragged(earlier, before.starts),
+        }
+        return EncodedDemonstrations(columns, tools)
+
+    def without_runs(self) -> EncodedDemonstrations:
+        """The same as if names alone were known."""
+        return EncodedDemonstrations(
+            {**self.columns, **_no_runs(self.columns["calls"])}, self.tools
+        )
+
+    # -- queries -------------------------------------------------------------------------------
+
+    def text(self, row: int) -> QueryText:
+        """One query."""
+        return text_of(self.columns, row)
+
+    # -- plans ---------------------------------------------------------------------------------
+
+    def plan(self, row: int) -> list[int]:
+        """The calls of one plan."""
+        calls: list[int] = self.columns["calls"][row].tolist()
+        return calls
+
+    @cached_property
+    def edges(self) -> npt.NDArray[np.int64]:
+        """Shape (edges, 2): a call and a call that it depends on, as positions in ``calls``."""
+        later, earlier = self.columns["later"], self.columns["earlier"]
+        within = np.stack([later.values, earlier.values], axis=1)
+        edges: npt.NDArray[np.int64] = within + self.starts[later.owner][:, None]
+        return edges
+
+    @cached_property
+    def call_weights(self) -> npt.NDArray[np.float64]:
+        """The weight of the plan of each call."""
+        return np.repeat(self.weights, self.lengths)
+
+    @cached_property
+    def frequency(self) -> npt.NDArray[np.float64]:
+        """Weighted number of calls of each tool; shape (tools,)."""
+        known = self.calls != REMOVED
+        counts: npt.NDArray[np.float64] = np.bincount(
+            self.calls[known], self.call_weights[known], self.tools
+        ).astype(np.float64)  # whole numbers where there is no call
+        return counts
+
+    @cached_property
+    def called(self) -> csr_array:
+        """Shape (plans, tools): how often each plan calls each tool."""
+        known = self.calls != REMOVED
+        owner = self.columns["calls"].owner[known]
+        places = (owner, self.calls[known])
+        return csr_array((np.ones(len(owner)), places), shape=(len(self), self.tools))
+
+    @cached_property
+    def seen(self) -> npt.NDArray[np.intp]:
+        """The tools that plans call, sorted, and the end of plan."""
+        tools = np.append(self.calls[self.calls != REMOVED], self.tools - 1)
+        return np.unique(tools).astype(np.intp)
+
+    @cached_property
+    def new_tool_share(self) -> float:
+        """How likely a call of a further plan is to a tool that no plan calls.
+
+        Good's estimate (Biometrika 1953): the share of calls to tools that one plan calls once.
+        """
+        callers = np.bincount(self.called.indices, minlength=self.tools)
+        return float((callers == 1).sum() / max(callers.sum(), 1))
+
+    def following(self) -> npt.NDArray[np.int32]:
+        """Shape (calls,): the tool of the call after each, the end of plan after the last."""
+        after = np.append(self.calls[1:], np.int32(0))[: len(self.calls)]
+        after[self.starts[1:][self.lengths > 0] - 1] = self.tools - 1
+        return after
+
+    def steps(self) -> Iterator[PlanStep]:
+        """Every step of every plan, as ``Plan.steps`` gives them.
+
+        A step at which only tools that were removed are acceptable is left out.
+        """
+        # A call is ready as soon as the last call it needs is done.
+        after = np.zeros(len(self.calls), np.int64)
+        np.maximum.at(after, self.edges[:, 0], self.edges[:, 1] + 1)
+        after = np.maximum(after - np.repeat(self.starts[:-1], self.lengths), 0)
+        flat, ready_after = self.calls.tolist(), after.tolist()
+        for plan, (start, end) in enumerate(pairwise(self.starts.tolist())):
+            calls, waits = tuple(flat[start:end]), ready_after[start:end]
+            for done in range(len(calls) + 1):
+                ready = {
+                    tool
+                    for tool, wait in zip(calls[done:], waits[done:], strict=True)
+                    if wait <= done and tool != REMOVED
+                }
+                if ready or done == len(calls):
+                    acceptable = tuple(sorted(ready)) or (self.tools - 1,)
+                    yield PlanStep(plan, calls[:done], acceptable)
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    @cached_property
+    def has_names_only(self) -> bool:
+        """Whether nothing is known but queries and names of calls."""
+        return not any(self.columns[name].values.any() for name in _RUN)
+
+    @cached_property
+    def contexts(self) -> list[Context]:
+        """What came before each query."""
+        columns, contexts = self.columns, []
+        for row, turns in enumerate(columns["turns"].values.tolist()):
+            words = columns["said"][row]
+            calls = tuple(
+                EarlierCall(tool, status, bool(is_used))
+                for tool, status, is_used in columns["before"][row].reshape(-1, 3).tolist()
+            )
+            weights = columns["said_weights"][row].astype(np.float32)
+            is_known = turns or calls or len(words)
+            contexts.append(Context(turns, calls, words, weights) if is_known else NO_CONTEXT)
+        return contexts
+
+    @cached_property
+    def outcomes(self) -> list[list[Outcome]]:
+        """What became of each call of each plan."""
+        if self.has_names_only:
+            return [[NO_OUTCOME] * length for length in self.lengths.tolist()]
+        columns = self.columns
+        words, facts = (
+            np.split(columns[name].values, np.cumsum(columns[counts].values)[:-1])
+            for name, counts in (("output_words", "word_counts"), ("facts", "fact_counts"))
+        )
+        status, left = columns["status"].values.tolist(), columns["left"].values.tolist()
+        every = [
+            Outcome(*parts) if parts[0] else NO_OUTCOME
+            for parts in zip(status, words, facts, left, strict=True)
+        ]
+        return [every[start:end] for start, end in pairwise(self.starts.tolist())]
+
+    # -- folds ---------------------------------------------------------------------------------
+
+    def assign_folds(self, folds: int, seed: int) -> Indices:
+        """The fold of each demonstration; -1 for those that are never held out.
+
+        Every other group with several demonstrations is kept in one fold, and those of the rest
+        are divided at random: the ranker learns what the blocks say of groups that they know and
+        of groups that they do not.
+        """
+        rng = np.random.default_rng(seed)
+        number = np.arange(len(self)) << 32
+        distinct, counts = np.unique(self.groups, return_counts=True)
+        together = rng.permutation(distinct[(counts > 1) & (distinct > 0)])[::2]
+        names = np.where(np.isin(self.groups, together), self.groups, number + (1 << 32))
+        units, place = np.unique(names, return_inverse=True)
+        return divide(len(units), len(self), folds, rng)[place]
+
+    @property
+    def halves(self) -> npt.NDArray[np.intp]:
+        """Shape (n,): 0 or 1; demonstrations of one group are in one half."""
+        distinct, place = np.unique(self.groups, return_inverse=True)
+        is_grouped = (self.groups > 0) & (len(distinct) > 2)
+        return np.where(is_grouped, place, np.arange(len(self))) % 2
+
+    # -- saving --------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to save; those of runs only where something is known."""
+        left_out = _RUN if self.has_names_only else {}
+        return {
+            key: array
+            for name, column in self.columns.items()
+            if name not in left_out
+            for key, array in column.arrays(f"data.{name}").items()
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], tools: int) -> Self:
+        """Rebuild from the output of ``arrays``.
+
+        Raises:
+            KeyError: an array is missing.
+            ModelError: the arrays do not fit together or the vocabulary.
+        """
+        names = [*_TEXT, *_PLAN, *(_RUN if "data.turns" in arrays else ())]
+        columns = {name: Ragged.restore(arrays, f"data.{name}") for name in names}
+        columns = {**_no_runs(columns["calls"]), **columns}
+        if not _fits(columns, tools):
+            raise ModelError("the demonstrations of the model do not fit together; fit it again")
+        return cls(columns, tools)
+
+
+def text_of(columns: Mapping[str, Ragged], row: int) -> QueryText:
+    """One of the texts that ``encode_texts`` encoded."""
+    values = {name: columns[name][row] for name in _TEXT}
+    return QueryText(**{**values, "surface": values["surface"].astype(np.float32)})
+
+
+def surface_of(columns: Mapping[str, Ragged]) -> Matrix:
+    """The surface features of all texts; shape (texts, surface features)."""
+    surface = columns["surface"]
+    return surface.values.reshape(len(surface), -1).astype(np.float32)
+
+
+def _encode(item: Demonstration, index: Mapping[str, int], weight: float) -> dict[str, Any]:
+    """What ``_PLAN`` and ``_RUN`` name of one demonstration."""
+    made = item.plan.calls
+    order = _canonical_order(made, index)
+    place = {at: number for number, at in enumerate(order)}
+    calls = [made[at] for at in order]
+    edges = sorted(
+        (place[later], place[source])
+        for later, sources in enumerate(item.plan.prerequisites)
+        for source in sources
+    )
+    context, reader = read_context(item.query, item.before, index), RunReader(item.before)
+    outcomes = [reader.read(call) for call in calls]
+    return {
+        "calls": [index[call.tool] for call in calls],
+        "parallel": [is_parallel(call, before) for before, call in pairwise([None, *calls])],
+        "later": [later for later, _ in edges],
+        "earlier": [earlier for _, earlier in edges],
+        "weight": [weight],
+        "group": [hash_word(item.group) if item.group else 0],
+        "turns": [context.turns],
+        "before": [
+            part for call in context.calls for part in (call.tool, call.status, call.is_used)
+        ],
+        "said": context.words,
+        "said_weights": context.weights,
+        "status": [outcome.status for outcome in outcomes],
+        "left": [outcome.left for outcome in outcomes],
+        "word_counts": [len(outcome.words) for outcome in outcomes],
+        "output_words": np.concatenate([NO_WORDS, *(outcome.words for outcome in outcomes)]),
+        "fact_counts": [len(outcome.facts) for outcome in outcomes],
+        "facts": np.concatenate([NO_WORDS, *(outcome.facts for outcome in outcomes)]),
+    }
+
+
+def _canonical_order(calls: Sequence[ToolCall], index: Mapping[str, int]) -> list[int]:
+    """Positions of calls, parallel ones by their tools: their order must not change a ranking."""
+    step = 0
+    keys = []
+    for at, call in enumerate(calls):
+        step += not is_parallel(call, calls[at - 1] if at else None)
+        keys.append((step, index.get(call.tool, REMOVED), at))
+    return [at for _, _, at in sorted(keys)]
+
+
+def _no_runs(calls: Ragged) -> dict[str, Ragged]:
+    """The columns of runs of which names alone are known."""
+    rows, columns = len(calls), {}
+    for name, dtype in _RUN.items():
+        sizes = calls.sizes if name in _PER_CALL else np.full(rows, int(name in _SINGLE))
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        columns[name] = Ragged(np.zeros(starts[-1], dtype), starts)
+    return columns
+
+
+def _fits(columns: Mapping[str, Ragged], tools: int) -> bool:
+    """Whether columns fit together and a vocabulary."""
+    sizes = {name: column.sizes for name, column in columns.items()}
+    calls, later, earlier, before = (
+        columns[name].values for name in ("calls", "later", "earlier", "before")
+    )
+    alike = (
+        *(("calls", name) for name in _PER_CALL),
+        *(("words", "stems"), ("words", "flags"), ("later", "earlier"), ("said", "said_weights")),
+    )
+    return bool(
+        len({len(column) for column in columns.values()}) == 1
+        and all(column.starts[-1] == len(column.values) for column in columns.values())
+        and all((size >= 0).all() for size in sizes.values())
+        and all(np.array_equal(sizes[one], sizes[other]) for one, other in alike)
+        and all((sizes[name] == 1).all() for name in _SINGLE)
+        and len(set(sizes["surface"].tolist())) <= 1
+        and (columns["weight"].values > 0).all()
+        and not (sizes["before"] % 3).any()
+        and columns["word_counts"].values.sum() == len(columns["output_words"].values)
+        and columns["fact_counts"].values.sum() == len(columns["facts"].values)
+        and REMOVED <= calls.min(initial=0) <= calls.max(initial=0) < tools
+        and REMOVED <= before[::3].min(initial=0) <= before[::3].max(initial=0) < tools
+        and earlier.min(initial=0) >= 0
+        and (earlier < later).all()
+        and (later < np.repeat(sizes["calls"], sizes["later"])).all()
+    )

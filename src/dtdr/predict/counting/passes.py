@@ -19,7 +19,7 @@ from dtdr.data.engines import Engine, ProcessEngine
 from dtdr.data.jsonl import BadRecords, leave_out, longest_line
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, nothing_to_learn
-from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of, sort_unique
+from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
 from dtdr.predict.counting.file_parts import Part, find_parts, hash_part, open_part
 from dtdr.predict.counting.kept import KeptCounts
 
@@ -325,12 +325,15 @@ def draw_sample(
     counts = merge_all(take()) or empty
     if kept is not None:
         kept.prune(names)
-    if repeats := counts.total - len(sort_unique(np.concatenate([*numbers, _NONE]))):
+    ids = np.concatenate([*numbers, _NONE])
+    numbers.clear()
+    ids.sort()  # in place: there may be many
+    if repeats := int(np.count_nonzero(ids[1:] == ids[:-1])):
         raise InputError(
             f"{repeats:,} ids appear more than once in the data; every demonstration needs an id "
             "of its own"
         )
-    numbers.clear()
+    del ids
     if counts.total == counts.skipped:
         raise nothing_to_learn(counts.skipped)
     chosen = counts.choose()

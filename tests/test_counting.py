@@ -27,8 +27,7 @@ from dtdr.predict import counting
 from dtdr.predict.counting import Counts, draw_sample, passes
 from dtdr.predict.counting import counts as counts_module
 from dtdr.predict.counting import file_parts as parts_module
-from dtdr.predict.counting.counts import PER_TOOL, merge_all, number_of
-from dtdr.predict.counting.unique_ids import UniqueIds
+from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
 from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
 from dtdr.rankers.training import TrainingData
 from tests import strategies
@@ -69,11 +68,11 @@ def save_shards(folder, items, number, suffixes=(".parquet", ".jsonl")):
 @given(st.randoms(use_true_random=False), st.integers(1, 9))
 def test_counts_merge_in_any_order_to_the_same_bytes(draw, number):
     items = SOME[:200]
-    whole, _ = Counts(50).count(items)
+    whole, _ = Counts(50).count(map(Facts.of, items))
     shuffled = draw.sample(items, len(items))
     cuts = sorted(draw.randrange(len(items) + 1) for _ in range(number))
     parts = [
-        Counts(50).count(shuffled[start:end])[0]
+        Counts(50).count(map(Facts.of, shuffled[start:end]))[0]
         for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True)
     ]
     while len(parts) > 1:
@@ -85,7 +84,7 @@ def test_counts_merge_in_any_order_to_the_same_bytes(draw, number):
 
 
 def test_what_is_counted_is_what_is_there():
-    counts, numbers = Counts(50).count(SOME)
+    counts, numbers = Counts(50).count(map(Facts.of, SOME))
     assert numbers.tolist() == [number_of(item.id, 0) for item in SOME]
     usable = [item for item in SOME if item.outcome != "failure"]
     expected = Counter(name for item in usable for name in set(item.plan.tools))
@@ -96,16 +95,20 @@ def test_what_is_counted_is_what_is_there():
     training = counts.describe_training(learned)
     assert (training.demonstrations, training.sampled) == (len(usable), 50)
     assert training.empty_plans == counts.empty
-    other, _ = Counts(50).count([*SOME[:-1], Demonstration("x", "Another query", Plan(()))])
+    others = [*SOME[:-1], Demonstration("x", "Another query", Plan(()))]
+    other, _ = Counts(50).count(map(Facts.of, others))
     hashes = {training.sha256, other.describe_training(learned).sha256}
     hashes.add(counts.describe_training(TrainingData(50, 0, "5f", 1)).sha256)
     assert len(hashes) == 3
 
 
 def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
-    sizes = [set(Counts(size).count(SOME)[0].choose().tolist()) for size in (100, 300, 400)]
+    sizes = [
+        set(Counts(size).count(map(Facts.of, SOME))[0].choose().tolist())
+        for size in (100, 300, 400)
+    ]
     assert sizes[0] < sizes[1] < sizes[2]
-    other = set(Counts(300, seed=1).count(SOME)[0].choose().tolist())
+    other = set(Counts(300, seed=1).count(map(Facts.of, SOME))[0].choose().tolist())
     assert len(other & {number_of(item.id, 1) for item in SOME}) == len(other)
     drawn = [
         {item.id for item in SOME if number_of(item.id, seed) in chosen}
@@ -116,7 +119,7 @@ def test_a_sample_is_a_part_of_a_larger_one_and_another_seed_draws_another():
 
 def test_rare_tools_keep_their_examples(tmp_path):
     folder = save_shards(tmp_path / "data", some(4_000), 3)
-    counts, _ = Counts(100).count(some(4_000))
+    counts, _ = Counts(100).count(map(Facts.of, some(4_000)))
     assert counts.tools[RARE] > PER_TOOL
     sample = draw_sample([folder], 100, engine=ONE)
     held = Counter(name for item in sample.demonstrations for name in set(item.plan.tools))
@@ -180,7 +183,7 @@ def test_a_large_parquet_file_is_read_in_parts(tmp_path, monkeypatch):
     parts = parts_module.find_parts([tmp_path / "d.parquet"])
     assert len(parts) == 5
     assert [part.first_row for part in parts] == [1, 151, 301, 451, 601]
-    whole, numbers = Counts(100).count(SOME)
+    whole, numbers = Counts(100).count(map(Facts.of, SOME))
     counted = [passes.count_part(part, Counts(100), False) for part in parts]
     merged = reduce(Counts.merge, [one.counts for one in counted])
     assert merged.to_bytes() == whole.to_bytes()
@@ -209,7 +212,7 @@ def count_both(path, items, *, failures=False):
     """The counts of a Parquet file by its columns and of its demonstrations as objects."""
     empty = Counts(30, 4, failures)
     by_columns = passes.count_part(parts_module.find_parts([path])[0], empty, False)
-    counts, numbers = empty.count(items)
+    counts, numbers = empty.count(map(Facts.of, items))
     assert by_columns.counts.to_bytes() == counts.to_bytes()
     assert sorted(by_columns.numbers.tolist()) == sorted(numbers.tolist())
     return counts
@@ -299,18 +302,6 @@ def test_ids_that_are_numbers_and_tools_of_another_shape_are_counted(tmp_path):
     assert counts.tools == {"a": 1, "b": 1}
 
 
-def test_repeated_ids_are_counted_in_a_temporary_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    draw = np.random.default_rng(0)
-    numbers = draw.integers(0, 2**64, 5_000, np.uint64)
-    with UniqueIds() as ids:
-        assert ids.count_repeats() == 0
-        for part in np.array_split(np.concatenate([numbers, numbers[:7]]), 40):
-            ids.add(part)
-        assert ids.count_repeats() == 7
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_shard_whose_other_columns_are_damaged_is_found_when_it_is_sampled(tmp_path):
     folder = save_shards(tmp_path / "data", SOME, 2, (".parquet",))
     path = folder / "part-01.parquet"
@@ -350,7 +341,10 @@ def test_a_row_that_is_counted_and_cannot_be_used_is_found_when_it_is_sampled(tm
 
 def test_more_phrases_than_are_kept_leave_those_of_the_sample(monkeypatch):
     monkeypatch.setattr(counts_module, "MOST_PHRASES", 2_000)
-    parts = [Counts(10).count(SOME[start : start + 100])[0] for start in range(0, 700, 100)]
+    parts = [
+        Counts(10).count(map(Facts.of, SOME[start : start + 100]))[0]
+        for start in range(0, 700, 100)
+    ]
     assert all(part.phrases is not None for part in parts)
     merged = merge_all(parts)
     assert merged is not None
@@ -436,7 +430,7 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_hang(tmp_path):
 
 
 def test_the_state_says_what_it_holds():
-    counts, _ = Counts(10).count(SOME[:20])
+    counts, _ = Counts(10).count(map(Facts.of, SOME[:20]))
     size = int.from_bytes(counts.to_bytes()[:8], "little")
     assert json.loads(counts.to_bytes()[8 : 8 + size])["total"] == 20
     assert Path(counting.__file__).parent.name == "counting"

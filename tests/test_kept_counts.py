@@ -16,6 +16,7 @@ from dtdr.data.jsonl import BadRecords
 from dtdr.errors import OutputError
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict.counting import Counts, KeptCounts, draw_sample, file_parts, passes
+from dtdr.predict.counting.counts import Facts
 
 ONE = ProcessEngine(1)
 GROUPS = ("ann", "bob", "", "eve")
@@ -129,7 +130,7 @@ def test_parts_of_one_parquet_file_are_kept_one_by_one(tmp_path, monkeypatch, co
     found = file_parts.find_parts([tmp_path / "d.parquet"])
     assert len({file_parts.hash_part(part) for part in found}) == len(found) == 3
     kept = KeptCounts(tmp_path / "k")
-    whole, _ = Counts(50).count(SOME)
+    whole, _ = Counts(50).count(map(Facts.of, SOME))
     for number in (3, 0):
         counted.clear()
         sample = draw_sample([tmp_path / "d.parquet"], 50, engine=ONE, kept=kept)

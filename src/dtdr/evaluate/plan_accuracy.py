@@ -20,7 +20,7 @@ from dtdr.evaluate.reliability import BINS, Bin, confidence_bins, expected_calib
 from dtdr.evaluate.statistics import Proportion, permutation_p_value, proportion
 from dtdr.evaluate.tables import Column, Table, count, numeric, p_value
 from dtdr.predict.model import Model
-from dtdr.predict.plans.beam import MOST_CALLS
+from dtdr.predict.plans.best_first import MOST_CALLS
 
 PREDICTED = 5
 """Plans that are asked for."""

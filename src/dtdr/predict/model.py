@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,7 +26,6 @@ from dtdr.errors import DtdrError, InputError, ModelError
 from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
-from dtdr.predict.notebook import fitted_html, not_fitted_html
 from dtdr.predict.plans.model import PlanModel
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.predict.search import SEARCH_LIMIT, ToolSearch
@@ -44,6 +44,9 @@ from dtdr.text.encoders.base import Encoder
 logger = logging.getLogger("dtdr")
 
 END_TOOL = Tool(END, "Finish: everything the user asked for is planned, no further tool is needed.")
+
+_SHOWN_TOOLS = 20
+"""In a notebook."""
 
 Demonstrations = str | Path | Iterable[DemonstrationLike]
 """What a model is fitted to: a file, or anything that can be iterated over."""
@@ -174,14 +177,15 @@ class Model:
         return f"{type(self.ranker).__name__}({given})"
 
     def _repr_html_(self) -> str:
-        """What was learned from and the first tools, as notebooks show it; all texts escaped."""
+        """What was learned from, as notebooks show it; all texts escaped."""
         if "tools_" not in vars(self):
-            return not_fitted_html(repr(self))
-        return fitted_html(
-            repr(self),
-            self.tools_[:-1],
-            self.training_.demonstrations,
-            calibrated=self.calibration_.has_coverage,
+            return f"<code>{html.escape(repr(self))}</code>, not fitted yet"
+        names = ", ".join(self._names[:_SHOWN_TOOLS])
+        more = ", …" if len(self._names) > _SHOWN_TOOLS + 1 else ""
+        return (
+            f"<p><code>{html.escape(repr(self))}</code></p><p>learned from "
+            f"{self.training_.demonstrations:,} demonstrations of {len(self._names) - 1:,} tools: "
+            f"{html.escape(names)}{more}</p>"
         )
 
     # -- changes -------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import hashlib
 import heapq
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ once in 32 times. Where there are more, only those of the sample are."""
 
 _AT_ONCE = 20_000
 """Demonstrations after which phrases are made unique, so that memory stays small."""
+
+_ARRAYS = ("lowest", "phrases")
+"""Attributes of counts that are not JSON."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -98,16 +102,12 @@ class Counts:
     rare: dict[str, list[int]] = field(default_factory=dict)
     phrases: Phrases | None = field(default_factory=lambda: np.empty(0, np.uint32))
 
-    def count(self, demonstrations: Iterable[Demonstration]) -> tuple[Counts, Numbers]:
+    def count(self, facts: Iterable[Facts]) -> tuple[Counts, Numbers]:
         """Counts of other demonstrations, in the same way, and the number of each id, in order."""
-        return self.count_facts(map(Facts.of, demonstrations))
-
-    def count_facts(self, facts: Iterable[Facts]) -> tuple[Counts, Numbers]:
-        """``count``, of what is counted of each demonstration."""
         numbers: list[int] = []
         phrases = np.empty(0, np.uint32)
         queries: list[str] = []
-        tools: dict[str, int] = {}
+        tools: Counter[str] = Counter()
         heaps: dict[str, list[int]] = {}
         skipped = empty = 0
         for item in facts:
@@ -118,8 +118,8 @@ class Counts:
                 continue
             names = set(item.tools)
             empty += not names
+            tools.update(names)
             for name in names:
-                tools[name] = tools.get(name, 0) + 1
                 heap = heaps.setdefault(name, [])
                 if len(heap) < PER_TOOL:
                     heapq.heappush(heap, -number)
@@ -128,39 +128,18 @@ class Counts:
             queries.append(item.query)
             if len(queries) == _AT_ONCE:
                 phrases, queries = _add_phrases(phrases, queries), []
-        rare = {tool: sorted(-number for number in heap) for tool, heap in heaps.items()}
         every = np.array(numbers, np.uint64)
-        return self.of(every, skipped, empty, tools, rare, _add_phrases(phrases, queries)), every
-
-    def of(
-        self,
-        numbers: Numbers,
-        skipped: int,
-        empty: int,
-        tools: Mapping[str, int],
-        rare: Mapping[str, list[int]],
-        phrases: Phrases,
-    ) -> Counts:
-        """Counts of other demonstrations, made in the same way.
-
-        Args:
-            numbers: of all their ids, in any order.
-            skipped: failures among them that are not learned from.
-            empty: plans that call no tool.
-            tools: how many plans call each tool.
-            rare: the lowest numbers of each tool, sorted.
-            phrases: hashes of the runs of words, distinct and sorted.
-        """
-        return replace(
+        counts = replace(
             self,
             total=len(numbers),
             skipped=skipped,
             empty=empty,
             tools=dict(tools),
-            lowest=np.sort(numbers)[: self.size],
-            rare=dict(rare),
-            phrases=phrases,
+            lowest=np.sort(every)[: self.size],
+            rare={tool: sorted(-number for number in heap) for tool, heap in heaps.items()},
+            phrases=_add_phrases(phrases, queries),
         )
+        return counts, every
 
     def merge(self, other: Counts) -> Counts:
         """What was counted of both; any order of merging gives the same."""
@@ -176,10 +155,7 @@ class Counts:
             total=self.total + other.total,
             skipped=self.skipped + other.skipped,
             empty=self.empty + other.empty,
-            tools={
-                tool: self.tools.get(tool, 0) + other.tools.get(tool, 0)
-                for tool in self.tools.keys() | other.tools.keys()
-            },
+            tools=dict(Counter(self.tools) + Counter(other.tools)),
             lowest=np.sort(np.concatenate([self.lowest, other.lowest]))[: self.size],
             rare=rare,
             phrases=None if phrases is None or len(phrases) > MOST_PHRASES else phrases,
@@ -199,28 +175,18 @@ class Counts:
         Args:
             learned: the record of the sample, from which its networks learned.
         """
-        digest = hashlib.sha256(self.to_bytes())
-        digest.update(learned.sha256.encode())
-        return TrainingData(
-            self.total - self.skipped,
-            self.skipped,
-            digest.hexdigest(),
-            self.empty,
-            learned.demonstrations,
+        return replace(
+            learned,
+            demonstrations=self.total - self.skipped,
+            skipped_failures=self.skipped,
+            sha256=hashlib.sha256(self.to_bytes() + learned.sha256.encode()).hexdigest(),
+            empty_plans=self.empty,
+            sampled=learned.demonstrations,
         )
 
     def to_bytes(self) -> bytes:
         """The state; equal ones have equal bytes."""
-        record = {
-            "size": self.size,
-            "seed": self.seed,
-            "failures": self.failures,
-            "total": self.total,
-            "skipped": self.skipped,
-            "empty": self.empty,
-            "tools": self.tools,
-            "rare": self.rare,
-        }
+        record = {name: value for name, value in vars(self).items() if name not in _ARRAYS}
         head = json.dumps(record, sort_keys=True).encode()
         phrases = b"" if self.phrases is None else self.phrases.tobytes()
         parts = (head, self.lowest.tobytes(), phrases)

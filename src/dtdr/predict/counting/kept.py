@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import unicodedata
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from dtdr.errors import InputError, OutputError
 from dtdr.predict.counting.counts import Counts, Numbers
 
 _SUFFIX = ".counts"
-_VERSION = 1
+_VERSION = 2
 """Of what is counted and of how it is written: a change of either makes it another."""
 _DIGEST = hashlib.sha256().digest_size
-_LENGTH = 8
-"""Bytes of the length before each block."""
+_RECORD = ("total", "skipped", "empty", "tools", "rare")
+"""Attributes of the counts of a part that are JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,12 @@ class KeptCounts:
         body = content[_DIGEST:]
         if hashlib.sha256(body).digest() != content[:_DIGEST]:
             raise InputError(f"{path} is damaged, or not a file of counts; counted again")
-        head, numbers, phrases = _split(body)
-        record = json.loads(head)
-        if record["way"] != _way(empty):
+        arrays = np.load(io.BytesIO(body))
+        record, numbers = json.loads(arrays["record"].tobytes()), arrays["numbers"]
+        if record.pop("way") != _way(empty):
             return None
-        every = np.frombuffer(numbers, np.uint64)
-        counts = empty.of(
-            every,
-            record["skipped"],
-            record["empty"],
-            record["tools"],
-            record["rare"],
-            np.frombuffer(phrases, np.uint32),
-        )
-        return counts, every
+        lowest = np.sort(numbers)[: empty.size]
+        return replace(empty, **record, lowest=lowest, phrases=arrays["phrases"]), numbers
 
     def write(self, name: str, counts: Counts, numbers: Numbers) -> None:
         """Keep the counts of a part.
@@ -87,15 +80,11 @@ class KeptCounts:
             OutputError: they cannot be written.
         """
         assert counts.phrases is not None  # those of one part are never too many
-        record = {
-            "way": _way(counts),
-            "skipped": counts.skipped,
-            "empty": counts.empty,
-            "tools": counts.tools,
-            "rare": counts.rare,
-        }
-        blocks = (json.dumps(record).encode(), numbers.tobytes(), counts.phrases.tobytes())
-        body = b"".join(len(block).to_bytes(_LENGTH, "little") + block for block in blocks)
+        record = {name: getattr(counts, name) for name in _RECORD} | {"way": _way(counts)}
+        content = io.BytesIO()
+        text = np.frombuffer(json.dumps(record).encode(), np.uint8)
+        np.savez(content, record=text, numbers=numbers, phrases=counts.phrases)
+        body = content.getvalue()
         with replace_file(self._path(name)) as stream:
             stream.buffer.write(hashlib.sha256(body).digest() + body)
 
@@ -123,12 +112,3 @@ class KeptCounts:
 def _way(counts: Counts) -> list[Any]:
     """What the counts of the same bytes depend on; the size of the sample is not among it."""
     return [_VERSION, unicodedata.unidata_version, longest_line(), counts.seed, counts.failures]
-
-
-def _split(body: bytes) -> list[bytes]:
-    blocks = []
-    while body:
-        end = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-        blocks.append(body[_LENGTH:end])
-        body = body[end:]
-    return blocks

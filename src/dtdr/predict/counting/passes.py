@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from dtdr.errors import InputError, nothing_to_learn
 from dtdr.predict.counting.counts import Counts, Facts, Numbers, merge_all, number_of
 from dtdr.predict.counting.file_parts import Part, find_parts, hash_part, open_part
 from dtdr.predict.counting.kept import KeptCounts
-from dtdr.predict.counting.unique_ids import UniqueIds
 
 logger = logging.getLogger("dtdr")
 
 _COUNTED = ("id", "query", "calls.tool", "outcome")
 """Columns of Parquet that are counted."""
+_NONE: Numbers = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +83,21 @@ def count_part(
         InputError: something cannot be used, and bad records are not skipped.
         OutputError: the counts cannot be written.
     """
-    if kept is None:
-        return _count_part(part, empty, skip_bad)
-    try:
-        name = hash_part(part)
-    except InputError:  # it is read again, and then reported or counted as bad
-        return _count_part(part, empty, skip_bad)
-    warning = ""
-    try:
-        known = kept.read(name, empty)
-    except InputError as error:
-        known, warning = None, str(error)
+    name, warning, known = "", "", None
+    if kept is not None:
+        try:
+            name = hash_part(part)
+            known = kept.read(name, empty)
+        except InputError as error:  # a part that cannot be read is reported or counted as bad
+            warning = str(error) if name else ""
     if known is not None:
         return Counted(*known, BadRecords(is_strict=not skip_bad), kept_as=name, is_old=True)
-    counted = _count_part(part, empty, skip_bad)
-    if not counted.is_whole or counted.bad.count or hash_part(part) != name:
-        return replace(counted, warning=warning)
+    counted = replace(_count_part(part, empty, skip_bad), warning=warning)
+    is_good = counted.is_whole and not counted.bad.count
+    if kept is None or not name or not is_good or hash_part(part) != name:
+        return counted
     kept.write(name, counted.counts, counted.numbers)
-    return replace(counted, kept_as=name, warning=warning)
+    return replace(counted, kept_as=name)
 
 
 def _count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
@@ -111,17 +108,16 @@ def _count_part(part: Part, empty: Counts, skip_bad: bool) -> Counted:
     """
     bad = BadRecords(is_strict=not skip_bad)
     if part.groups is None:
-        counts, numbers = empty.count(_read_records(part, bad))
+        counts, numbers = empty.count(map(Facts.of, _read_records(part, bad)))
         return Counted(counts, numbers, bad)
     odd: list[bool] = []
     try:
-        counts, numbers = empty.count_facts(_read_facts(part, odd))
+        counts, numbers = empty.count(_read_facts(part, odd))
     except InputError as error:
         leave_out(str(error), bad)
-        return Counted(empty, np.empty(0, np.uint64), bad, is_whole=False)
+        return Counted(empty, _NONE, bad, is_whole=False)
     if any(odd):
-        looked_at = list(_read_records(part, bad, odd))
-        more, more_numbers = empty.count(looked_at)
+        more, more_numbers = empty.count(map(Facts.of, _read_records(part, bad, odd)))
         counts, numbers = counts.merge(more), np.concatenate([numbers, more_numbers])
     return Counted(counts, numbers, bad)
 
@@ -196,15 +192,8 @@ def _read_records(
             leave_out(f"{place}: {error}", bad)
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """The second pass over a part.
-
-    Attributes:
-        demonstrations: of the sample, with the numbers of their ids.
-        bad: what was left out.
-        is_whole: whether the file could be read to the end.
-    """
+class Collected(NamedTuple):
+    """The second pass over a part: numbers and demonstrations of the sample, and what was bad."""
 
     demonstrations: list[tuple[int, Demonstration]]
     bad: BadRecords
@@ -316,32 +305,35 @@ def draw_sample(
     whole: list[Part] = []
     names: set[str] = set()
     parts_kept = 0
-    with UniqueIds() as ids:
+    numbers: list[Numbers] = []
 
-        def take() -> Iterator[Counts]:
-            nonlocal parts_kept
-            counted = engine.map(count_part, parts, empty, skip_bad, kept, label="Counting")
-            for part, one in zip(parts, counted, strict=True):
-                ids.add(one.numbers)
-                names.add(one.kept_as)
-                parts_kept += one.is_old
-                if one.warning:
-                    logger.warning("%s", one.warning)
-                if bad is not None:
-                    bad.update(one.bad)
-                if one.is_whole:
-                    whole.append(part)
-                yield one.counts
+    def take() -> Iterator[Counts]:
+        nonlocal parts_kept
+        counted = engine.map(count_part, parts, empty, skip_bad, kept, label="Counting")
+        for part, one in zip(parts, counted, strict=True):
+            numbers.append(one.numbers)
+            names.add(one.kept_as)
+            parts_kept += one.is_old
+            if one.warning:
+                logger.warning("%s", one.warning)
+            if bad is not None:
+                bad.update(one.bad)
+            if one.is_whole:
+                whole.append(part)
+            yield one.counts
 
-        counts = merge_all(take()) or empty
-        if kept is not None:
-            kept.prune(names)
-        repeats = ids.count_repeats()
-    if repeats:
+    counts = merge_all(take()) or empty
+    if kept is not None:
+        kept.prune(names)
+    ids = np.concatenate([*numbers, _NONE])
+    numbers.clear()
+    ids.sort()  # in place: there may be many
+    if repeats := int(np.count_nonzero(ids[1:] == ids[:-1])):
         raise InputError(
             f"{repeats:,} ids appear more than once in the data; every demonstration needs an id "
             "of its own"
         )
+    del ids
     if counts.total == counts.skipped:
         raise nothing_to_learn(counts.skipped)
     chosen = counts.choose()

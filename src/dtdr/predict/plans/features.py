@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.predict.plans.beam import MOST_CALLS, BeamSearch, Candidate, Multiset, StepState
-from dtdr.predict.plans.spans import SpanTagger, SpanTexts
+from dtdr.predict.plans.best_first import Candidate, Multiset, PlanSearch
+from dtdr.rankers.base import StepState
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,6 +18,7 @@ SIGNS = {
     "log_probability": 1,
     "tools_asked_for": 1,
     "counts_asked_for": 1,
+    "spans_served": 1,
     "parts_unserved": -1,
     "calls": 0,
     "different_tools": 0,
@@ -28,65 +27,83 @@ SIGNS = {
 BY_TOOL = 2
 """Features of each tool: what names and numbers say of its calls, and what the parts say."""
 
-_JOINED = 4
-"""Plans of each half of a request for two things that are joined with those of the other."""
 _JOINT = re.compile(r"[.!?;]\s|,?\s(?:and|then)\s")
 _MOST_CALLS = 4
 """More calls of one tool count as this many where parts are read."""
 _LEAST, _MOST_PROBABILITY = 0.002, 0.99
 
 
-@runtime_checkable
-class ReadsParts(Protocol):
-    """A state that knows what each part of its query asks for, as dtdr-f's does."""
-
-    def asked(self) -> npt.NDArray[np.float32] | None:
-        """Presence and number of calls of each tool in each part; shape (2, parts, tools)."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class PlanFeatures:
-    """n plans of one query, whose calls are of m tools.
+class PlanSet:
+    """n plans that were found for one run, whose calls are of m tools.
 
     Attributes:
+        plans: the tools of each, calls already made among them.
+        left: what is left to do of each.
+        greedy: the place of the plan that takes the best tool of each step; 0 where it does not
+            come to an end.
         dense: shape (n, len(SIGNS)).
         tools: shape (m,), sorted.
         by_tool: shape (n, m, BY_TOOL).
-        greedy: the place of the plan that takes the best tool of each step.
     """
 
+    plans: list[Multiset]
+    left: list[Candidate]
+    greedy: int
     dense: Floats
     tools: npt.NDArray[np.intp]
     by_tool: Floats
-    greedy: int
 
-    def __len__(self) -> int:
-        return len(self.dense)
+
+def find_plans(
+    state: StepState,
+    span_scores: Floats,
+    made: Sequence[int],
+    longest: int,
+    *,
+    may_be_empty: bool,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    joined: Iterable[Candidate] = (),
+) -> PlanSet | None:
+    """The plans of a run; None where no plan comes to an end.
+
+    Args:
+        state: of the run, with its calls; it is not changed.
+        span_scores: of the query; see ``SpanTagger.count_scores``.
+        made: tools of the calls made so far.
+        longest: calls that a whole plan may have.
+        may_be_empty: whether nothing may be left to do.
+        allowed: see ``PlanSearch``.
+        joined: further plans, of both halves of a request for two things.
+    """
+    left = max(longest - len(made), 2)
+    search = PlanSearch(state, left, may_be_empty=may_be_empty, allowed=allowed)
+    best = search.follow_best()
+    found = search.run()
+    for plan in joined if best is None else (best, *joined):
+        key = tuple(sorted(plan.tools))
+        if key not in found or found[key].total < plan.total:
+            found[key] = plan
+    if not found:
+        return None
+    place = 0 if best is None else list(found).index(tuple(sorted(best.tools)))
+    whole = {tuple(sorted([*made, *key])): plan for key, plan in found.items()}
+    return describe_plans(whole, state, span_scores, place)
 
 
 def describe_plans(
-    candidates: Mapping[Multiset, Candidate],
-    state: StepState,
-    span_scores: Floats,
-    greedy: int,
-) -> PlanFeatures:
-    """Describe the plans of a run.
-
-    Args:
-        candidates: by their tools, calls already made among them.
-        state: of the run.
-        span_scores: of the query; see ``SpanTagger.count_scores``.
-        greedy: see ``PlanFeatures``.
-    """
-    tools = np.unique(np.array([tool for key in candidates for tool in key], np.intp))
-    counts = np.zeros((len(candidates), len(tools)), np.intp)
-    for row, key in zip(counts, candidates, strict=True):
+    found: Mapping[Multiset, Candidate], state: StepState, span_scores: Floats, greedy: int
+) -> PlanSet:
+    """Describe the plans of a run; see ``PlanSet`` and ``find_plans``."""
+    tools = np.unique(np.array([tool for key in found for tool in key], np.intp))
+    counts = np.zeros((len(found), len(tools)), np.intp)
+    for row, key in zip(counts, found, strict=True):
         np.add.at(row, np.searchsorted(tools, key), 1)
-    spans = np.take_along_axis(
-        span_scores[:, tools], np.minimum(counts, len(span_scores) - 1), axis=0
-    )
+    most = len(span_scores) - 1
+    spans = np.take_along_axis(span_scores[:, tools], np.minimum(counts, most), axis=0) / 3
     present = counts > 0
-    read = state.asked() if isinstance(state, ReadsParts) else None
+    # Shape (2, parts, tools), where a ranker knows what each part of the query asks for.
+    read = state.asked() if hasattr(state, "asked") else None
     asked = np.zeros((2, 0, len(span_scores[0]))) if read is None else read.astype(np.float64)
     part = np.clip(asked[0], 0, _MOST_PROBABILITY)
     # How likely the part that asks most for a tool does; even odds where nothing reads parts.
@@ -96,78 +113,17 @@ def describe_plans(
     served = 1 - np.exp(np.log1p(-part[:, tools]) @ present.T.astype(float))
     wanted = part.max(axis=1, initial=0)[:, None]
     by_name = {
-        "log_probability": np.array([one.total for one in candidates.values()]),
+        "log_probability": np.array([plan.total for plan in found.values()]),
         "tools_asked_for": present @ np.log(likely / (1 - likely)),
         "counts_asked_for": -away.sum(axis=1),
+        "spans_served": spans.sum(axis=1),
         "parts_unserved": np.maximum(wanted - served, 0).sum(axis=0),
         "calls": counts.sum(axis=1),
         "different_tools": present.sum(axis=1),
     }
     dense = np.stack([by_name[name] for name in SIGNS], axis=1).astype(np.float64)
-    by_tool = np.stack([spans / 3, expected**2 - away], axis=2)
-    return PlanFeatures(dense, tools, by_tool, greedy)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Proposal:
-    """n plans that were found for one run.
-
-    Attributes:
-        plans: the tools of each, calls already made among them.
-        candidates: what is left to do of each.
-        features: of them.
-    """
-
-    plans: list[Multiset]
-    candidates: list[Candidate]
-    features: PlanFeatures
-
-
-def propose_plans(
-    texts: SpanTexts,
-    tagger: SpanTagger,
-    state: StepState,
-    made: Sequence[int],
-    names: Sequence[str],
-    longest: int,
-    *,
-    may_be_empty: bool,
-    halves: Sequence[StepState] = (),
-) -> Proposal | None:
-    """The plans of a run; None where no plan comes to an end.
-
-    Args:
-        texts: the query and its spans.
-        tagger: knows which tools the spans are meant for.
-        state: of the run, with its calls; it is not changed.
-        made: tools of the calls made so far.
-        names: of the tools, as the state numbers them.
-        longest: calls that a whole plan may have.
-        may_be_empty: whether nothing may be left to do.
-        halves: states of the two halves of a request for two things, whose plans are joined.
-    """
-    beam = BeamSearch(state, max(longest - len(made), 2), may_be_empty=may_be_empty)
-    found = beam.run()
-    greedy = beam.follow_best()
-    place = 0
-    if greedy is not None:
-        key = tuple(sorted(greedy.tools))
-        found.setdefault(key, greedy)
-        place = list(found).index(key)
-    best = [
-        list(BeamSearch(half, longest, may_be_empty=may_be_empty).run().values())[:_JOINED]
-        for half in halves
-    ]
-    for parts in product(*best) if best else ():
-        tools = tuple(tool for part in parts for tool in part.tools)
-        key, total = tuple(sorted(tools)), sum(part.total for part in parts)
-        if len(tools) <= MOST_CALLS and (key not in found or found[key].total < total):
-            found[key] = Candidate(tools, total)
-    if not found:
-        return None
-    whole = {tuple(sorted([*made, *key])): one for key, one in found.items()}
-    features = describe_plans(whole, state, tagger.count_scores(texts, names), place)
-    return Proposal(list(whole), list(found.values()), features)
+    by_tool = np.stack([spans, expected**2 - away], axis=2)
+    return PlanSet(list(found), list(found.values()), greedy, dense, tools, by_tool)
 
 
 def cut_in_two(query: str) -> list[str]:

@@ -15,7 +15,7 @@ from dtdr.data.run import Run
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.arguments.state import RunState
-from dtdr.predict.plans.beam import MOST_CALLS
+from dtdr.predict.plans.best_first import MOST_CALLS
 from dtdr.predict.plans.links import Links
 
 Written: TypeAlias = tuple[tuple[CallPrediction, ...], tuple[tuple[int, int], ...]]
@@ -139,11 +139,8 @@ class PlanPrediction:
         """A JSON object, which ``from_dict`` reads back."""
         return {
             "calls": [
-                {"id": id, **call.to_dict()} for id, call in zip(self.ids, self.calls, strict=True)
-            ]
-            if self.has_arguments
-            else [
-                {"id": id, "tool": call.tool} for id, call in zip(self.ids, self.calls, strict=True)
+                {"id": id} | (call.to_dict() if self.has_arguments else {"tool": call.tool})
+                for id, call in zip(self.ids, self.calls, strict=True)
             ],
             "links": [[self.ids[earlier], self.ids[later]] for earlier, later in self.links],
             "probability": round(self.probability, 6),
@@ -156,7 +153,7 @@ class PlanWriter:
     Args:
         run: the query and the calls made so far; it may change later.
         arguments: fills the calls; None leaves them empty.
-        dependencies: of calls where no argument tells, and the order of calls.
+        dependencies: of calls where no argument tells.
     """
 
     def __init__(self, run: Run, arguments: ArgumentModel | None, dependencies: Links) -> None:
@@ -173,7 +170,7 @@ class PlanWriter:
 
     def predict(self, tools: Sequence[str], probability: float) -> PlanPrediction:
         """A plan of these tools, which are in their most probable order."""
-        names = tuple(self._dependencies.order(tools))
+        names = tuple(tools)
         return PlanPrediction(
             names,
             self._ids[: len(names)],
@@ -194,8 +191,7 @@ class PlanWriter:
             place = {id: made + number for number, id in enumerate(self._ids)}
             for later, call in enumerate(calls, made):
                 links |= {(place[one], later) for one in call.outputs if one in place}
-        complete = self._dependencies.complete(tools, links)
-        left = [(one - made, other - made) for one, other in complete if one >= made]
+        left = [(one - made, other - made) for one, other in links if one >= made]
         return tuple(calls), tuple(sorted(left))
 
     def _fill(self, names: tuple[str, ...], arguments: ArgumentModel) -> list[CallPrediction]:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, hstack
 
-from dtdr.errors import ModelError
-from dtdr.predict.plans.features import BY_TOOL, SIGNS, PlanFeatures
+from dtdr.predict.plans.features import BY_TOOL, SIGNS, PlanSet
 
 Floats = npt.NDArray[np.float64]
 
 _PENALTY = 3.0
 """Of squared weights of features, in standard deviations."""
-_TOOL_PENALTY = 10.0
-"""Of squared weights of single tools. With 3, inner folds of UltraTool have fewer plans right."""
+_TOOL_PENALTY = 30.0
+"""Of squared weights of single tools. With 10, inner folds of tau_retail have fewer plans right."""
 _ITERATIONS = 60
 _BOUNDS = {-1: (None, 0), 0: (None, None), 1: (0, None)}
 
 
 @dataclass(frozen=True, eq=False)
 class PlanRanker:
-    """Weights of what ``PlanFeatures`` say of a plan.
+    """Weights of what a ``PlanSet`` says of its plans.
 
     A weight has the sign of its feature or is 0, so that what the ranker learned from seldom is
     never held against the right plan.
@@ -42,7 +41,7 @@ class PlanRanker:
     greedy_first: bool = False
 
     @classmethod
-    def fit(cls, queries: Sequence[PlanFeatures], targets: Sequence[Floats], tools: int) -> Self:
+    def fit(cls, queries: Sequence[PlanSet], targets: Sequence[Floats], tools: int) -> Self:
         """Learn from the plans found for queries.
 
         Args:
@@ -55,7 +54,7 @@ class PlanRanker:
         if not queries:  # by the search alone
             order = [float(name == "log_probability") for name in SIGNS]
             return cls(np.array(order), np.zeros((tools, BY_TOOL)))
-        sizes = [len(one) for one in queries]
+        sizes = [len(one.plans) for one in queries]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         owner = np.repeat(np.arange(len(queries)), sizes)
         dense = np.concatenate([one.dense for one in queries])
@@ -86,7 +85,7 @@ class PlanRanker:
         ).x
         return cls(weights[: len(SIGNS)] / scale, weights[len(SIGNS) :].reshape(tools, BY_TOOL))
 
-    def probabilities(self, query: PlanFeatures) -> Floats:
+    def probabilities(self, query: PlanSet) -> Floats:
         """Of each plan; shape (n,), summing to 1."""
         scores = query.dense @ self.dense
         scores += np.einsum("nmk,mk->n", query.by_tool, self.by_tool[query.tools])
@@ -96,41 +95,17 @@ class PlanRanker:
         shares /= shares.sum()
         return shares
 
-    def of_tools(self, known: Sequence[str], names: Sequence[str]) -> PlanRanker:
-        """The ranker of other tools: those that it does not know have no weights.
+    def best(self, query: PlanSet) -> int:
+        """The place of the most probable plan."""
+        return int(self.probabilities(query).argmax())
 
-        Args:
-            known: names of its tools.
-            names: of the others.
-        """
-        place = {name: number for number, name in enumerate(known)}
+    def of_tools(self, places: Sequence[int]) -> PlanRanker:
+        """The ranker of other tools: by their places among its own, -1 for one it does not know."""
         rows = np.vstack([self.by_tool, np.zeros((1, BY_TOOL))])
-        by_tool = rows[[place.get(name, -1) for name in names]]
-        return PlanRanker(self.dense, by_tool, self.greedy_first)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save."""
-        return {
-            "dense": self.dense,
-            "by_tool": self.by_tool.astype(np.float32),
-            "greedy_first": np.array([self.greedy_first]),
-        }
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, npt.NDArray[Any]], tools: int) -> Self:
-        """What ``arrays`` gave.
-
-        Raises:
-            KeyError: an array is missing.
-            ModelError: the arrays do not fit together.
-        """
-        dense, by_tool = arrays["dense"].astype(np.float64), arrays["by_tool"].astype(np.float64)
-        if dense.shape != (len(SIGNS),) or by_tool.shape != (tools, BY_TOOL):
-            raise ModelError("the ranker of plans does not fit together; fit the model again")
-        return cls(dense, by_tool, bool(arrays["greedy_first"][0]))
+        return replace(self, by_tool=rows[list(places)])
 
 
-def _by_tool(queries: Sequence[PlanFeatures], tools: int) -> csr_array:
+def _by_tool(queries: Sequence[PlanSet], tools: int) -> csr_array:
     """What weights of single tools see; shape (plans, tools * BY_TOOL)."""
     rows, columns, values = [], [], []
     start = 0
@@ -139,6 +114,6 @@ def _by_tool(queries: Sequence[PlanFeatures], tools: int) -> csr_array:
         rows.append(row + start)
         columns.append(one.tools[column] * BY_TOOL + kind)
         values.append(one.by_tool[row, column, kind])
-        start += len(one)
+        start += len(one.plans)
     places = (np.concatenate(rows), np.concatenate(columns))
     return csr_array((np.concatenate(values), places), shape=(start, tools * BY_TOOL))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f.fitted_blocks import Layout
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.nn import (
     Indices,
     Matrix,
@@ -309,11 +309,10 @@ def uses_shortlist(tools: int) -> bool:
     return tools > _ALL_RANKED
 
 
-def shortlist(layout: Layout, table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
+def shortlist(table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
     """The candidates among many tools, and the order that they were chosen by.
 
     Args:
-        layout: of the features.
         table: shape (features + 1, tools).
         new: columns of tools without demonstrations, which are ranked by their texts alone.
 
@@ -322,7 +321,7 @@ def shortlist(layout: Layout, table: Matrix, new: Indices) -> tuple[Indices | No
     """
     if not uses_shortlist(table.shape[1]):
         return None, table[0]
-    order: Matrix = layout.shortlist @ table
+    order: Matrix = LAYOUT.shortlist @ table
     order[new] = -np.inf
     return order.argpartition(len(order) - _SHORTLIST)[-_SHORTLIST:], order
 

@@ -25,7 +25,7 @@ from dtdr.rankers.nn import Indices, Matrix
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-_CACHE_BYTES = 64_000_000
+CACHE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class ToolRows:
         rows = self._rows.get(tool)
         if rows is None:
             rows = self._make([tool])[0]
-            if (len(self._rows) + 1) * rows.nbytes > _CACHE_BYTES:
+            if (len(self._rows) + 1) * rows.nbytes > CACHE_BYTES:
                 self._rows.clear()
             self._rows[tool] = rows
         return rows

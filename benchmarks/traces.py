@@ -111,8 +111,7 @@ def measure(log: Path, output: Path, *, redact: bool) -> dict[str, Any]:
         logs.find_format("openai-chat"), [log], redactor=logs.Redactor() if redact else None
     )
     started, worked = time.perf_counter(), time.process_time()
-    for _ in logs.import_traces(importer, output, force=True):
-        pass
+    logs.import_traces(importer, output, force=True)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

@@ -77,10 +77,10 @@ def test_a_list_has_an_object_for_each_that_is_named(bookings):
 
 def test_names_of_fields_are_kept_as_constants_are():
     rare = demonstrations(book, 2)
-    assert Constants.fit(rare).fields == {}
+    assert Constants.fit(rare).slot("book", "trip").fields == ()
     every = Constants.fit(demonstrations(book))
-    assert every.fields["book", "trip"] == ("city", "stay")
-    assert every.without(["book"]).fields == {}
+    assert every.slot("book", "trip").fields == ("city", "stay")
+    assert every.without(["book"]).slots == {}
     none = ArgumentModel.fit(demonstrations(book), options=ArgumentOptions(min_runs=0))
     assert none.fill("book", Run("Book a trip to Paris for Wanda")).unknown == ("guests", "trip")
     assert "double" not in json.dumps(none.config())
@@ -166,13 +166,14 @@ def test_values_are_shared_by_parameters_of_a_name():
     rare = [item for item in runs if item.plan.calls[0].tool == "search_files"]
     kept = [item for item in runs if item not in rare] + rare[:2]
     constants = Constants.fit(kept)
-    assert ("search_files", "lang") not in {key for key, items in constants.values.items() if items}
-    assert {value for _, value in constants.values["", "lang"]} == {"en", "de"}
+    assert constants.slot("search_files", "lang").values == ()
+    assert {value for _, value in constants.slot("", "lang").values} == {"en", "de"}
     model = ArgumentModel.fit(kept)
     call = model.fill("search_files", Run("Search for Yoga in German"))
     assert call.arguments["lang"] == "de"
     (source,) = call.sources["lang"]
     assert source.kind == "constant"
     # Which of the tools gave a value is not known: all are forgotten with one of them.
-    assert ("", "lang") not in constants.without(["search_mail"]).values
-    assert Constants.fit(kept, min_runs=0).values == {}
+    assert constants.without(["search_mail"]).slot("", "lang").values == ()
+    none = Constants.fit(kept, min_runs=0).slots
+    assert not any(slot.values for slot in none.values())

@@ -12,7 +12,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.evaluate.call_accuracy import score_calls
 from dtdr.logs import read_traces
-from dtdr.predict.arguments.candidates import MAX_LEAVES, CallCandidates
+from dtdr.predict.arguments.candidates import MAX_PARTS, CallCandidates
 from dtdr.predict.arguments.constants import Constants
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
@@ -155,7 +155,7 @@ def counted(value, output=None, query="Go", runs=6):
     demonstrations = [
         Demonstration(str(number), query, Plan(calls), group=f"g{number}") for number in range(runs)
     ]
-    return [one for _, one in Constants.fit(demonstrations).values.get(("tell", "it"), ())]
+    return [one for _, one in Constants.fit(demonstrations).slot("tell", "it").values]
 
 
 def test_what_an_output_or_the_user_gave_is_no_constant():
@@ -175,7 +175,7 @@ def test_a_value_that_few_of_many_runs_share_is_no_constant():
         Demonstration(str(n), "Go", Plan((ToolCall("1", "tell", {"it": value}),)), group=f"g{n}")
         for n, value in enumerate(values)
     ]
-    assert Constants.fit(runs).values["tell", "it"] == ()
+    assert Constants.fit(runs).slot("tell", "it").values == ()
 
 
 # -- bounds --------------------------------------------------------------------------------------
@@ -207,8 +207,7 @@ def test_huge_deep_and_cyclic_outputs_offer_a_bounded_number_of_parts(flights, o
     call = flights.fill("rebook", state)
     assert 0 <= call.probability <= 1
     found = CallCandidates(state, "rebook", flights.constants).find("flights/*/date")
-    leaves = found.leaves
-    assert leaves.stop - leaves.start <= MAX_LEAVES
+    assert 0 < len(found) - found.parts <= MAX_PARTS
 
 
 # -- what is lost --------------------------------------------------------------------------------

@@ -8,10 +8,9 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
-from dtdr.cli import import_, run
+from dtdr.cli import import_
 from dtdr.cli.signature import CommandGroup
 from dtdr.errors import DtdrError
-from tests.command_line import is_one_sentence
 from tests.trace_logs import Call, Turn, number, openai_chat, write_lines
 
 app = CommandGroup()
@@ -70,22 +69,6 @@ def test_the_tools_of_the_log_go_where_fit_looks_for_them(log, tmp_path):
     assert not (tmp_path / "tools.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("widow=3", "--set: object contains unknown field `widow`"),
-        ("window=0", "--set: expected `int` >= 1"),
-        ("order=random", "--set: invalid enum value 'random'"),
-    ],
-)
-def test_a_setting_that_is_none_is_one_sentence(setting, said, log, tmp_path, capsys):
-    command = ["import", "openai-chat", str(log), "-o", str(tmp_path / "d.jsonl")]
-    assert run([*command, "--set", setting]) == 2
-    error = capsys.readouterr().err
-    assert is_one_sentence(error)
-    assert said in error
-
-
 def test_json_gives_one_object(log, tmp_path):
     done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--redact")
 
@@ -101,7 +84,7 @@ def test_options_reach_the_import(log, tmp_path):
     rules.write_text('{"topic": "sales"}', encoding="utf-8")
     done = call(
         "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--turns", "whole-query",
-        "--set", "references=false", "--redact-rules", rules, "--failed", "drop-call",
+        "--set", "references=false", "--redact-rules", rules,
     )  # fmt: skip
 
     assert done.exit_code == 0, done.output
@@ -128,19 +111,12 @@ def test_bad_lines_are_counted_and_named(log, tmp_path):
     assert f"{log}:5" in done.stderr
 
 
-def test_misuse_is_one_sentence(log, tmp_path):
-    output = tmp_path / "d.jsonl"
-    for arguments, words in (
-        (("nothing", log, "-o", output), "unknown format 'nothing'"),
-        (("otel", log, "-o", log, "--force"), "is one of the logs"),
-        (("otel", log, "-o", output, "--tools-out", output), "give two files"),
-        (("openai-chat", tmp_path / "none", "-o", output), "no such file"),
-        (("openai-chat", log, "-o", output, "--resume"), "nothing to resume"),
-    ):
-        refused = call(*arguments)
-        assert isinstance(refused.exception, DtdrError), arguments
-        assert words in str(refused.exception)
-    assert not output.exists()
+def test_a_log_is_never_replaced(log):
+    before = log.read_bytes()
+    refused = call("openai-chat", log, "-o", log, "--force")
+    assert isinstance(refused.exception, DtdrError)
+    assert "is one of the logs" in str(refused.exception)
+    assert log.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -187,29 +163,8 @@ def test_a_named_pipe_is_read(log, tmp_path):
     assert json.loads(done.stdout)["kept"] == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nonsense", "-"], "unknown format 'nonsense'"),
-        (["openai-chat"], "name at least one log file after openai-chat"),
-        (["-", "-"], "standard input can be read once only"),
-        (["-", "--resume"], "cannot be resumed"),
-    ],
-)
-def test_misuse_of_inputs_is_told(arguments, message, tmp_path):
-    done = CliRunner().invoke(
-        app, [*arguments, "-o", str(tmp_path / "d.jsonl")], input=b'{"messages": []}'
-    )
-    assert isinstance(done.exception, DtdrError)
-    assert message in str(done.exception)
-
-
 def test_what_is_kept_of_outputs_can_be_chosen(log, tmp_path):
-    done = call(
-        "openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--outputs", "shape",
-        "--set", "order=references",
-    )  # fmt: skip
+    done = call("openai-chat", log, "-o", tmp_path / "d.jsonl", "--json", "--outputs", "none")
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "d.jsonl").read_text(encoding="utf-8"))
-    assert record["calls"][0]["output"] == {"id": "string(9)"}
-    assert "step" not in record["calls"][0]
+    assert "output" not in record["calls"][0]

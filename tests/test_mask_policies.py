@@ -90,7 +90,7 @@ def test_where_no_tool_is_wanted_an_agent_that_can_search_is_shown_the_search(
 
 
 @given(policies, available, rankings(), called, costs)
-def test_what_is_shown_is_an_ordered_part_of_what_is_available(
+def test_what_is_shown_is_in_order_never_empty_and_has_what_must_be_there(
     policy, names, ranking, history, prices
 ):
     found = ToolSelector(policy).select(names, ranking, history, costs=prices)
@@ -100,23 +100,9 @@ def test_what_is_shown_is_an_ordered_part_of_what_is_available(
     assert set(found.reasons) == set(found.shown)
     assert set(found.weights) == set(found.shown) - set(FOREIGN)
     assert list(found.weights.values()) == sorted(found.weights.values(), reverse=True)
-
-
-@given(policies, available, rankings(), called, costs)
-def test_the_list_is_empty_only_where_no_tool_is_available(policy, names, ranking, history, prices):
-    found = ToolSelector(policy).select(names, ranking, history, costs=prices)
-
     assert bool(found.shown) == bool(names)
     if set(names) & set(KNOWN):
         assert set(found.shown) & set(KNOWN)
-
-
-@given(policies, available, rankings(), called, costs)
-def test_called_tools_always_included_ones_and_unknown_ones_are_never_dropped(
-    policy, names, ranking, history, prices
-):
-    found = ToolSelector(policy).select(names, ranking, history, costs=prices)
-
     needed = set(history) | set(policy.always_include) | set(FOREIGN)
     assert needed & set(names) <= set(found.shown)
 
@@ -130,22 +116,28 @@ def test_a_name_that_stands_twice_is_an_error(policy, names, ranking, history, p
         ToolSelector(policy).select(names, ranking, history, costs=prices)
 
 
-@given(st.integers(1, 8), available, rankings())
-def test_top_k_shows_the_k_best_available_tools(k, names, ranking):
-    found = ToolSelector(ToolPolicy(top_k=k)).select(names, ranking)
-
-    best = [name for name in ranking.tools if name in names][:k]
-    assert sorted(found.preferred) == sorted(best)
-    assert END not in found.shown
-
-
-@given(st.sampled_from([0.0, 0.1, 0.3, 0.6]), available, rankings())
-def test_a_threshold_shows_what_lies_above_it_and_at_least_the_best(cut, names, ranking):
-    found = ToolSelector(ToolPolicy(threshold=cut)).select(names, ranking)
+@given(
+    st.builds(ToolPolicy, top_k=st.integers(1, 8))
+    | st.builds(ToolPolicy, threshold=st.sampled_from([0.0, 0.1, 0.3, 0.6]))
+    | st.builds(ToolPolicy, coverage=st.sampled_from([0.5, 0.8, 0.95])),
+    available,
+    rankings(),
+)
+def test_a_bound_shows_what_it_allows_and_at_least_the_best(policy, names, ranking):
+    calibration = Calibration(held_out=np.sort(np.linspace(0.01, 1, 50)))
+    shares = np.array([ranking.probability(name) for name in (*KNOWN, END)])
+    ranking = Ranking((*KNOWN, END), shares, calibration=calibration)
+    found = ToolSelector(policy).select(names, ranking)
 
     known = [name for name in ranking.tools if name in names]
-    above = [name for name in known if ranking.probability(name) > cut]
-    assert sorted(found.preferred) == sorted(above or known[:1])
+    allowed = known[: policy.top_k]
+    if policy.threshold is not None:
+        allowed = [name for name in known if ranking.probability(name) > policy.threshold]
+    if policy.coverage is not None:
+        cut = calibration.probability_for(policy.coverage)
+        allowed = [name for name in known if ranking.probability(name) >= cut]
+    assert sorted(found.preferred) == sorted(allowed or known[:1])
+    assert END not in found.shown
 
 
 @given(st.integers(1, 150), available, rankings(), called, costs)
@@ -160,22 +152,6 @@ def test_a_token_budget_holds_unless_what_must_be_shown_breaks_it(
     best = [name for name in ranking.tools if name in names][:1]
     spent = sum(prices[name] for name in found.shown)
     assert spent <= budget or set(found.shown) == fixed | set(best)
-
-
-@given(st.sampled_from([0.5, 0.8, 0.95]), available, rankings())
-def test_coverage_shows_the_tools_above_the_calibrated_cut(coverage, names, ranking):
-    held_out = np.sort(np.linspace(0.01, 1, 50))
-    calibrated = Ranking(
-        (*KNOWN, END),
-        np.array([ranking.probability(name) for name in (*KNOWN, END)]),
-        calibration=Calibration(held_out=held_out),
-    )
-    found = ToolSelector(ToolPolicy(coverage=coverage)).select(names, calibrated)
-
-    cut = calibrated.calibration.probability_for(coverage)
-    known = [name for name in calibrated.tools if name in names]
-    above = [name for name in known if calibrated.probability(name) >= cut]
-    assert sorted(found.preferred) == sorted(above or known[:1])
 
 
 @given(available, rankings(), st.booleans())
@@ -221,24 +197,19 @@ def test_a_confident_set_changes_only_for_a_more_probable_one(walk, k, tolerance
         former = set(selector.kept)
 
 
-@given(policies, walks, costs)
-def test_a_set_that_is_not_sticky_depends_on_nothing_but_its_step(policy, walk, prices):
-    policy = replace(policy, sticky="none")
-    selector = ToolSelector(policy)
-    for names, ranking, history in walk:
-        found = selector.select(names, ranking, history, costs=prices)
-        alone = ToolSelector(policy).select(names, ranking, history, costs=prices)
-        assert found.reasons == alone.reasons
-
-
 @given(walks, policies, costs)
-def test_changed_says_whether_the_step_before_showed_another_set(walk, policy, prices):
+def test_a_step_says_whether_the_set_changed_and_depends_on_others_only_if_it_is_sticky(
+    walk, policy, prices
+):
     selector = ToolSelector(policy)
     former = None
     for names, ranking, history in walk:
         found = selector.select(names, ranking, history, costs=prices)
         assert found.changed == (former is not None and former != set(found.shown))
         former = set(found.shown)
+        if policy.sticky == "none":
+            alone = ToolSelector(policy).select(names, ranking, history, costs=prices)
+            assert found.reasons == alone.reasons
 
 
 @given(st.integers(1, 3), st.sampled_from(["none", "grow", "confidence"]), st.data())

@@ -9,7 +9,6 @@ from dtdr.data.outputs import (
     bound_output,
     is_empty,
     iter_leaves,
-    output_shape,
     resolve_pointer,
     to_pointer,
 )
@@ -140,16 +139,6 @@ def test_an_output_without_content_is_empty(output):
 @pytest.mark.parametrize("output", [0, False, "none left", [0], {"balance": 0}, {"items": [1]}])
 def test_an_output_with_content_is_not(output):
     assert not is_empty(output)
-
-
-def test_a_shape_keeps_keys_and_sizes_and_no_value():
-    output = {"to": "Rome", "stops": [1, 2.5], "ok": True, "none": None}
-    assert output_shape(output) == {
-        "to": "string(4)",
-        "stops": ["integer", "number"],
-        "ok": "boolean",
-        "none": "null",
-    }
 
 
 def test_a_deep_output_is_looked_at_once_a_level():

@@ -204,14 +204,17 @@ def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, su
     memory = MemoryFileSystem()
     for path in tmp_path.iterdir():
         memory.pipe(f"/busy{suffix}/{path.name}", path.read_bytes())
-    read = MemoryFile.read
 
-    def break_off(self, size=-1):
-        if "part-0" in self.path:
-            raise RuntimeError("503 Slow Down")
-        return read(self, size)
+    def breaking(read):
+        def break_off(self, size):
+            if "part-0" in self.path:
+                raise RuntimeError("503 Slow Down")
+            return read(self, size)
 
-    monkeypatch.setattr(MemoryFile, "read", break_off)
+        return break_off
+
+    for name in ("read", "readinto"):
+        monkeypatch.setattr(MemoryFile, name, breaking(getattr(MemoryFile, name)))
     with pytest.raises(InputError, match=r"part-0\S+: .*503 Slow Down"):
         list(read_demonstrations(f"memory://busy{suffix}"))
     bad = BadRecords()
@@ -284,6 +287,10 @@ def test_damage_never_ends_in_a_traceback_or_the_end_of_the_process(tmp_path):
         (
             {"id": ["1"], "query": ["x"], "calls": [[{"id": "1", "tool": "f", "arguments": "{"}]]},
             "row 1: the arguments of call '1' must be JSON text",
+        ),
+        (
+            {"id": ["1"], "query": ["x"], "calls": [[]], "offered": ['{"a": 1}']},
+            "row 1: 'offered' must be a JSON list of names",
         ),
         ({"id": ["1", "1"], "query": ["x"] * 2, "calls": [[]] * 2}, "row 2: the id '1' was used"),
     ],

@@ -68,7 +68,7 @@ def test_exactly_the_predicted_call_is_handed_over_once():
     async def work():
         tools = Tools()
         calls = early(tools)
-        assert calls.start([predicted("find", {"name": "Ann"})]) == 1
+        assert calls.prepare([predicted("find", {"name": "Ann"})]) == 1
         await settle()
         assert await calls.take("find", {"name": "Bo"}) == (False, None)
         assert await calls.take("find", {"name": "Ann"}) == (True, "find ['Ann']")
@@ -101,7 +101,7 @@ def test_what_is_not_safe_sure_and_whole_is_not_made(call):
             ToolCall("cut", "a", output="x", output_length=9_000),
             ToolCall("known", "a", output={"id": 3}),
         ]
-        assert calls.start([call], earlier) == 0
+        assert calls.prepare([call], earlier) == 0
         await settle()
         assert tools.made == []
 
@@ -118,7 +118,7 @@ def test_references_become_what_earlier_calls_returned():
             "text": {"$join": ["to ", {"$ref": "a"}]},
         }
         earlier = [ToolCall("a", "x", output="Ann"), ToolCall("b", "x", output={"id": 3})]
-        calls.start([predicted("find", arguments)], earlier)
+        calls.prepare([predicted("find", arguments)], earlier)
         await settle()
         assert tools.made == [("find", {"whole": "Ann", "part": [3], "text": "to Ann"})]
 
@@ -128,11 +128,11 @@ def test_references_become_what_earlier_calls_returned():
 def test_a_call_under_way_is_waited_for_and_not_made_again():
     async def work():
         tools = Tools(is_open=False)
-        calls = early(tools, timeout=0.5)
-        calls.start([predicted("find")])
+        calls = early(tools, max_age=0.2)
+        calls.prepare([predicted("find")])
         await settle()
         taking = asyncio.ensure_future(calls.take("find", {}))
-        await asyncio.sleep(0.7)  # past the time-out, which counts for what nobody asked for
+        await asyncio.sleep(0.3)  # past the age, which counts for what nobody asked for
         tools.gate.set()
         assert await taking == (True, "find []")
         assert len(tools.made) == 1
@@ -140,11 +140,11 @@ def test_a_call_under_way_is_waited_for_and_not_made_again():
     run(work)
 
 
-def test_what_nobody_asked_for_is_cancelled_at_the_time_out_and_at_the_next_step():
+def test_what_nobody_asked_for_is_cancelled_when_it_is_old_and_at_the_next_step():
     async def work():
         tools = Tools(is_open=False)
-        calls = early(tools, timeout=0.02)
-        calls.start([predicted("find")])
+        calls = early(tools, max_age=0.02)
+        calls.prepare([predicted("find")])
         while not tools.cancelled:
             await asyncio.sleep(0.01)
         assert tools.cancelled == ["find"]
@@ -152,9 +152,9 @@ def test_what_nobody_asked_for_is_cancelled_at_the_time_out_and_at_the_next_step
         assert calls.counts.wasted == 1
 
         calls = early(tools)
-        calls.start([predicted("read")])
+        calls.prepare([predicted("read")])
         await settle()
-        calls.start([predicted("find", {"name": "Ann"})])
+        calls.prepare([predicted("find", {"name": "Ann"})])
         await settle()
         assert tools.cancelled == ["find", "read"]
         assert calls.counts.wasted == 1
@@ -166,7 +166,7 @@ def test_a_tool_that_is_not_safe_throws_away_what_was_read_before():
     async def work():
         tools = Tools()
         calls = early(tools)
-        calls.start([predicted("read"), predicted("find")])
+        calls.prepare([predicted("read"), predicted("find")])
         await settle()
         assert (await calls.take("find", {}))[0]  # another safe one changes nothing
         assert await calls.take("write", {}) == (False, None)
@@ -181,12 +181,12 @@ def test_a_call_that_was_thrown_away_is_not_made_early_again_and_the_budget_ends
         tools = Tools()
         calls = early(tools, budget=3, concurrency=2)
         for _ in range(3):
-            calls.start([predicted("find")])
+            calls.prepare([predicted("find")])
             await settle()
         assert len(tools.made) == 1
         names = [{"name": str(number)} for number in range(9)]
         for name in names:
-            calls.start([predicted("find", name), predicted("read", name)])
+            calls.prepare([predicted("find", name), predicted("read", name)])
             await settle()
         calls.discard()
         assert calls.counts.wasted == 3
@@ -199,7 +199,7 @@ def test_no_more_than_so_many_run_at_a_time():
     async def work():
         tools = Tools(is_open=False)
         calls = early(tools, concurrency=2)
-        calls.start([predicted("find", {"n": number}) for number in range(5)])
+        calls.prepare([predicted("find", {"n": number}) for number in range(5)])
         await settle()
         assert len(tools.made) == 2
         calls.discard()
@@ -211,12 +211,12 @@ def test_an_old_result_and_a_failed_one_are_not_handed_over():
     async def work():
         tools = Tools()
         calls = early(tools, max_age=0.01)
-        calls.start([predicted("find")])
+        calls.prepare([predicted("find")])
         await asyncio.sleep(0.05)
         assert await calls.take("find", {}) == (False, None)
         tools.failures = [OSError("no disk")]
         calls = early(tools)
-        calls.start([predicted("read")])
+        calls.prepare([predicted("read")])
         await settle()
         assert await calls.take("read", {}) == (False, None)
         assert calls.counts.wasted == 1
@@ -228,7 +228,7 @@ def test_saved_time_is_what_passed_before_it_was_asked_for():
     async def work():
         calls = early(Tools())
         started = time.monotonic()
-        calls.start([predicted("find")])
+        calls.prepare([predicted("find")])
         await settle()
         done = time.monotonic()
         await asyncio.sleep(0.05)  # the LLM thinks on
@@ -236,7 +236,7 @@ def test_saved_time_is_what_passed_before_it_was_asked_for():
         assert 0 <= calls.counts.milliseconds_saved <= 1000 * (done - started)
         tools = Tools(is_open=False)
         calls = early(tools)
-        calls.start([predicted("find")])
+        calls.prepare([predicted("find")])
         await asyncio.sleep(0.05)
         tools.gate.set()
         await calls.take("find", {})
@@ -352,7 +352,7 @@ def test_errors_reach_the_agent_and_the_session_and_a_model_without_arguments_st
         ({"min_probability": 0}, "must be above 0"),
         ({"min_probability": 1.1}, "at most 1"),
         ({"budget": 0}, "budget"),
-        ({"timeout": 0}, "timeout and max_age"),
+        ({"max_age": 0}, "max_age"),
     ],
 )
 def test_bounds_out_of_range_are_one_sentence(options, said):

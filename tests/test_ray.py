@@ -11,7 +11,7 @@ from dtdr.data.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.logs import ImportOptions, find_format
-from dtdr.logs.many_logs import ImportTask, import_logs
+from dtdr.logs.writing import ImportTask, import_logs
 from dtdr.predict.counting import draw_sample
 
 pytestmark = pytest.mark.slow

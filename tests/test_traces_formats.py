@@ -135,7 +135,7 @@ def test_an_output_that_parallel_calls_share_is_no_reference(tmp_path):
 
 @pytest.mark.parametrize("rendering", [name for name in RENDERINGS if name != "mcp"])
 def test_tool_definitions_are_collected(rendering, tmp_path):
-    without = ("otel, events", "claude-code")
+    without = ("claude-code",)
     if rendering.startswith("openai-responses") or rendering in without:
         pytest.skip("this rendering logs no definitions")
     _, importer = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
@@ -173,9 +173,8 @@ def test_turns_of_one_conversation_share_a_group_and_have_ids_of_their_own(rende
     found, _ = read(tmp_path, rendering, RENDERINGS[rendering](sample()))
 
     assert len({demonstration.id for demonstration in found}) == 2
-    if rendering != "otel, events":  # those conventions name no conversation
-        assert len({demonstration.group for demonstration in found}) == 1
-        assert found[0].group
+    assert len({demonstration.group for demonstration in found}) == 1
+    assert found[0].group
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
@@ -344,37 +343,6 @@ def test_numbered_prompt_attributes_of_openllmetry_are_read(tmp_path):
 
     assert shape(found) == [("Weather in Rome?", ["get_weather"])]
     assert [tool.description for tool in importer.tools()] == ["The weather"]
-
-
-def test_message_events_in_log_records_belong_to_their_span(tmp_path):
-    from tests.trace_logs import otlp_span
-
-    def log(name, body, at):
-        values = [{"key": k, "value": {"stringValue": v}} for k, v in body.items()]
-        record = {
-            "traceId": "t1",
-            "spanId": "s1",
-            "timeUnixNano": str(at),
-            "eventName": name,
-            "body": {"kvlistValue": {"values": values}},
-        }
-        return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
-
-    span = otlp_span("t1", "s1", "", "chat m", 1, 2, {"gen_ai.operation.name": "chat"})
-    choice = {
-        "message": json.dumps(
-            {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
-        )
-    }
-    records = [
-        log("gen_ai.choice", choice, 2),
-        span,
-        log("gen_ai.user.message", {"content": "q"}, 1),
-    ]
-
-    found, _ = read(tmp_path, "otel", records)
-
-    assert shape(found) == [("q", ["f"])]
 
 
 def test_the_instructions_of_a_sub_agent_are_not_the_users_words(tmp_path):

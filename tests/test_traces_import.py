@@ -10,8 +10,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstration_files import read_demonstrations, read_tools, save_demonstrations
@@ -23,7 +21,6 @@ from dtdr.logs import (
     FORMATS,
     Importer,
     ImportOptions,
-    Redactor,
     documents,
     find_format,
     import_traces,
@@ -31,11 +28,8 @@ from dtdr.logs import (
     streams,
 )
 from tests.trace_logs import (
-    RENDERINGS,
     Call,
     Turn,
-    conversations,
-    format_of,
     number,
     openai_chat,
     otel,
@@ -64,8 +58,7 @@ def importer_of(path, fmt="openai-chat", **more):
 
 
 def run(importer, output, **more):
-    for _ in import_traces(importer, output, **more):
-        pass
+    import_traces(importer, output, **more)
     return output.read_bytes()
 
 
@@ -320,114 +313,9 @@ def test_the_window_holds_no_more_than_its_budget(tmp_path):
     log = write_lines(tmp_path / "log.jsonl", many(40))
     largest = max(len(line) for line in log.read_bytes().splitlines())
     importer = importer_of(log, options=ImportOptions(window_bytes=10_000))
-    for _ in importer.steps():
-        list(importer.take_ended())
+    for _ in importer.demonstrations():
         assert importer.window.size <= 10_000 + largest
         assert len(importer.format._marks) == len(importer.window)
-
-
-@pytest.mark.parametrize("rendering", [*RENDERINGS, "dtdr"])
-@given(
-    turns=st.lists(conversations, min_size=1, max_size=3),
-    stop=st.integers(0, 30),
-    window=st.sampled_from([1500, 10**6]),
-)
-@settings(max_examples=settings().max_examples // 8)
-def test_an_import_that_is_resumed_gives_what_one_pass_gives(
-    rendering, turns, stop, window, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("log")
-    fmt = format_of(rendering)
-    if rendering == "dtdr":
-        call = {"id": "1", "tool": "t", "arguments": {}}
-        records = [{"id": f"{i}", "query": "ann@x.org", "calls": [call]} for i in range(9)]
-    else:
-        records = [record for found in turns for record in RENDERINGS[rendering](found)]
-    half = len(records) // 2
-    paths = [write_lines(folder / "a.jsonl", records[:half]), folder / "b.jsonl.gz"]
-    rest = "".join(json.dumps(record) + "\n" for record in records[half:])
-    paths[1].write_bytes(gzip.compress(rest.encode()))
-    options = ImportOptions(window_bytes=window)
-
-    def fresh():
-        return importer_of(paths, fmt, options=options, redactor=Redactor(), bad=BadRecords())
-
-    whole = fresh()
-    once = run(whole, folder / "once.jsonl")
-
-    output = folder / "twice.jsonl"
-    interrupted = import_with_stop(fresh(), output, stop)
-    if interrupted:
-        resumed = fresh()
-        assert run(resumed, output, resume=True) == once
-        assert resumed.summary() == whole.summary()
-        assert resumed.tools() == whole.tools()
-    else:
-        assert not (folder / "twice.jsonl.partial").exists()
-
-
-def import_with_stop(importer, output, stop):
-    """Import with a checkpoint at every record and stop at one; whether one was left behind."""
-    steps = importer.steps
-
-    def stopping():
-        for index, step in enumerate(steps()):
-            if index == stop:
-                raise KeyboardInterrupt
-            yield step
-
-    importer.steps = stopping
-    try:
-        run(importer, output, checkpoint_bytes=1)
-    except KeyboardInterrupt:
-        return output.with_name(output.name + ".checkpoint").exists()
-    return False
-
-
-def interrupted(tmp_path, **more):
-    log = write_lines(tmp_path / "log.jsonl", many())
-    output = tmp_path / "out.jsonl"
-    assert import_with_stop(importer_of(log, **more), output, 15)
-    return log, output
-
-
-def test_an_interrupted_import_is_not_begun_again_by_accident(tmp_path):
-    log, output = interrupted(tmp_path)
-    with pytest.raises(OutputError, match=r"--resume to go on with it or --force"):
-        run(importer_of(log), output)
-    assert run(importer_of(log), output, force=True).count(b"\n") == 12
-    assert not (tmp_path / "out.jsonl.checkpoint").exists()
-
-
-def test_a_checkpoint_is_for_its_owner_alone(tmp_path):
-    interrupted(tmp_path)
-    assert (tmp_path / "out.jsonl.checkpoint").stat().st_mode & 0o777 == 0o600
-
-
-def test_resuming_with_other_logs_or_options_or_nothing_is_refused(tmp_path):
-    log, output = interrupted(tmp_path)
-    with pytest.raises(InputError, match="other logs or other options"):
-        run(importer_of(log, redactor=Redactor()), output, resume=True)
-    with log.open("a", encoding="utf-8") as stream:
-        stream.write("\n")
-    with pytest.raises(InputError, match="other logs or other options"):
-        run(importer_of(log), output, resume=True)
-    with pytest.raises(InputError, match="nothing to resume"):
-        run(importer_of(log), tmp_path / "fresh.jsonl", resume=True)
-
-
-@pytest.mark.parametrize("damage", ["cut", "empty", "partial"])
-def test_a_damaged_checkpoint_is_refused_with_a_reason(damage, tmp_path):
-    log, output = interrupted(tmp_path, options=ImportOptions(window_bytes=2000))
-    checkpoint = tmp_path / "out.jsonl.checkpoint"
-    if damage == "partial":
-        (tmp_path / "out.jsonl.partial").write_bytes(b"")
-    else:
-        kept = checkpoint.read_bytes()[:100] if damage == "cut" else b""
-        checkpoint.write_bytes(kept)
-    fresh = importer_of(log, options=ImportOptions(window_bytes=2000))
-    with pytest.raises(InputError, match="cannot be used"):
-        run(fresh, output, resume=True)
 
 
 def test_traces_can_be_read_without_a_file_in_between(tmp_path):

@@ -10,7 +10,7 @@ from dtdr import Demonstration, read_demonstrations
 from dtdr.cli import run
 from dtdr.data.demonstrations import Parent
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Failed, ImportOptions, Redactor, read_traces
+from dtdr.logs import CutOptions, ImportOptions, Redactor, read_traces
 from tests.trace_logs import Call, Turn, flat, number, otel, otlp_span, write_lines
 
 
@@ -121,20 +121,6 @@ def test_runs_within_runs_are_read_to_a_depth_that_the_stack_bears(tmp_path):
     found = read(tmp_path, "otel", [BOOKING[1], *calls])
     assert [item.plan.tools for item in found[:3]] == [("t1",), ("t2",), ("t3",)]
     assert len(found) == 51
-
-
-def test_the_plan_of_a_failed_call_that_was_dropped_names_no_call(tmp_path):
-    failed = span("s0", "boss", 3, "execute_tool", tool__name="ask", error__type="x")
-    failed["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["status"] = {"code": 2}
-    spans = [
-        *BOOKING[:2],
-        failed,
-        span("i1", "s0", 4, "execute_tool", tool__name="search"),
-        span("s9", "boss", 5, "execute_tool", tool__name="ask"),
-    ]
-    first, nested = read(tmp_path, "otel", spans, failed=Failed.DROP_RETRIED)
-    assert first.plan.tools == ("ask",)
-    assert (nested.parent, nested.outcome) == (Parent(first.id), "failure")
 
 
 def test_langfuse_agents_and_tools_within_tools_are_nested(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.errors import InputError
-from dtdr.logs import CutOptions, Failed, Order, Outputs, ReferenceRules, Turns
+from dtdr.logs import CutOptions, Failed, Outputs, ReferenceRules, Turns
 from dtdr.logs.log_format import AssistantMessage, Event, Trace, TracedCall, UserMessage
 from dtdr.logs.turns import Cutter
 
@@ -172,26 +172,20 @@ def test_a_whole_conversation_can_be_one_run():
     assert list(found.plan.edges()) == [(0, 1), (0, 2)]
 
 
-def test_a_call_that_succeeds_when_tried_again_does_not_fail_its_run():
+def test_a_run_fails_by_a_failed_call_unless_that_succeeds_when_tried_again():
     found, cutter = cut(failed=Failed.MARK_RUN)
     assert [item.outcome for item in found] == ["success", "success"]
     assert cutter.counts["failed calls"] == 1
-
-
-def test_a_failed_call_that_later_succeeded_is_dropped_and_one_that_did_not_marks_its_run():
-    found, cutter = cut(failed=Failed.DROP_RETRIED)
-    assert [call.arguments.get("again") for call in found[1].plan.calls] == [1]
-    assert cutter.counts["dropped calls"] == 1
-
-    cutter = Cutter(CutOptions(failed=Failed.DROP_RETRIED), None, "test")
     failing = in_turn(({}, "a"), ({}, "b"))
     failing[1].failed = True
-    (run,) = cutter.cut(Trace("t", [UserMessage("go"), *failing]))
-    assert run.outcome == "failure"
-    assert [call.status for call in run.plan.calls] == ["ok", "error"]
+    for failed, outcome in ((Failed.MARK_RUN, "failure"), (Failed.KEEP, "success")):
+        cutter = Cutter(CutOptions(failed=failed), None, "test")
+        (run,) = cutter.cut(Trace("t", [UserMessage("go"), *failing]))
+        assert run.outcome == outcome
+        assert [call.status for call in run.plan.calls] == ["ok", "error"]
 
 
-@pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.WHOLE, Turns.CONTEXT])
+@pytest.mark.parametrize("turns", [Turns.SPLIT, Turns.CONTEXT])
 def test_whatever_came_before_a_message_stands_before_its_query(turns):
     first = TracedCall("find", {"n": "Ann"}, 0, 1, output={"id": "usr_8841"})
     events: list[Event] = [
@@ -215,7 +209,7 @@ def test_whatever_came_before_a_message_stands_before_its_query(turns):
     assert (call.id, call.status, call.step) == ("2", "empty", 1)
 
 
-def test_outputs_can_be_kept_as_they_are_by_shape_or_not_at_all():
+def test_outputs_can_be_kept_as_they_are_or_not_at_all():
     def call_with(**options):
         output = '{"to": "Rome", "stops": [1, 2], "more": "' + "x" * 3000 + '"}'
         return plan_of(*in_turn(({}, output)), options=CutOptions(**options)).calls[0]
@@ -224,8 +218,6 @@ def test_outputs_can_be_kept_as_they_are_by_shape_or_not_at_all():
     assert kept.output == {"to": "Rome", "stops": [1, 2]}
     assert kept.output_length > 3000
     assert call_with(output_length=5000).output_length is None
-    shape = call_with(outputs=Outputs.SHAPE)
-    assert shape.output == {"to": "string(4)", "stops": ["integer", "integer"]}
     none = call_with(outputs=Outputs.NONE)
     assert (none.output, none.status) == (None, "ok")
 
@@ -234,8 +226,6 @@ def test_calls_of_one_message_are_parallel_and_those_of_the_next_come_after():
     steps = {"a": 3, "b": 3, "c": 5, "d": 9}
     calls = [TracedCall(name, {}, 0, 1, step=step) for name, step in steps.items()]
     assert [call.step for call in plan_of(*calls).calls] == [1, 1, 2, 3]
-    options = CutOptions(order=Order.REFERENCES)
-    assert not plan_of(*calls, options=options).has_order
 
 
 @pytest.mark.parametrize(
@@ -257,28 +247,18 @@ def test_a_tool_name_that_is_not_text_is_told_in_one_sentence():
         plan_of(TracedCall("a\ud800", {}, 0))
 
 
-def test_failed_calls_can_be_dropped_or_kept():
-    dropped, cutter = cut(failed=Failed.DROP_CALL)
-    assert [item.plan.tools for item in dropped] == [("find",), ("mail",)]
-    assert cutter.counts["dropped calls"] == 1
-    kept, _ = cut(failed=Failed.KEEP)
-    assert kept[1].plan.tools == ("mail", "mail")
-
-
 def test_runs_that_cannot_be_learned_from_are_counted_with_the_reason():
-    cutter = Cutter(CutOptions(failed=Failed.DROP_CALL), None, "test")
+    cutter = Cutter(CutOptions(), None, "test")
     traces = [
         Trace("a", [UserMessage("hello")]),
         Trace("b", [TracedCall("x", {}, 0)]),
         Trace("c", [UserMessage("go"), TracedCall("end", {}, 0)]),
-        Trace("d", [UserMessage("go"), TracedCall("x", {}, 0, failed=True)]),
     ]
     assert [found for trace in traces for found in cutter.cut(trace)] == []
     assert dict(cutter.dropped) == {
         "no tool was called": 1,
         "no query in the log": 1,
         "a tool is named 'end', which is reserved": 1,
-        "every call failed": 1,
     }
 
 

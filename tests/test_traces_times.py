@@ -28,7 +28,6 @@ def times(tmp_path, rendering, records):
     [
         "otel",
         "otel, model spans only",
-        "otel, events",
         "openinference",
         "openinference, Phoenix",
         "langsmith",

@@ -320,47 +320,6 @@ def otel(turns, tools=TOOLS, run="4bf92f3577b34da6a3ce929d0e0e4736", *, executio
     return records
 
 
-def otel_events(turns):
-    """The conventions before 1.37: one event a message; no arguments on executions."""
-    trace = "aa" * 16
-    records = []
-    names = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-    for index, (before, reply, start, end) in enumerate(chat_steps(turns)):
-        events = []
-        for message in before:
-            body = {k: v for k, v in message.items() if k in ("content", "tool_calls") and v}
-            if message["role"] == "tool":
-                body["id"] = message["tool_call_id"]
-            events.append(
-                {
-                    "name": f"gen_ai.{names[message['role']]}.message",
-                    "timeUnixNano": nano(start),
-                    "attributes": attributes({"gen_ai.event.content": json.dumps(body)}),
-                }
-            )
-        choice = {"index": 0, "finish_reason": "stop", "message": reply}
-        events.append(
-            {
-                "name": "gen_ai.choice",
-                "timeUnixNano": nano(end),
-                "attributes": attributes({"gen_ai.event.content": json.dumps(choice)}),
-            }
-        )
-        values = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai"}
-        records.append(
-            otlp_span(trace, f"m{index}", "", "chat m", start, end, values, events=events)
-        )
-    for call in flat(turns):
-        values = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": call.tool,
-            "gen_ai.tool.call.id": call.id,
-        }
-        name = f"execute_tool {call.tool}"
-        records.append(otlp_span(trace, call.id, "", name, call.start, call.end, values))
-    return records
-
-
 def flat_messages(prefix, messages):
     values = {}
     for index, message in enumerate(messages):

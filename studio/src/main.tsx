@@ -3,9 +3,9 @@ import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { connection, get, revision, useAnswer, useKey } from "./api";
 import type { Schemas } from "./api";
+import { DropZone } from "./drop";
 import { MapView } from "./map";
 import { MissesView } from "./misses";
-import { PromptView } from "./prompt";
 import { RunView } from "./run";
 import { RunsView } from "./runs";
 import { TITLES, VIEWS, about, address, go, model, place, theme } from "./state";
@@ -15,7 +15,6 @@ import { WhyView } from "./why";
 
 const SHOWN = {
   runs: RunsView, run: RunView, misses: MissesView, tools: ToolsView, map: MapView, why: WhyView,
-  prompt: PromptView,
 };
 const THEMES: Record<string, string> = { auto: "light", light: "dark", dark: "auto" };
 
@@ -45,7 +44,7 @@ function App() {
   useEffect(() => {
     if (!answer.data) return;
     about.value = answer.data;
-    if (!location.hash && answer.data.runs) go("runs", {}, true);
+    if (!location.hash && (answer.data.runs || !answer.data.models.length)) go("runs", {}, true);
   }, [answer.data]);
   const { view } = place.value;
   useEffect(() => {
@@ -91,9 +90,9 @@ function App() {
         </p>
       )}
       <main id="main" tabIndex={-1}>
-        {connection.value === "key" ? <KeyForm /> : about.value ? <Shown /> : (
-          <Waiting answer={answer} />
-        )}
+        {about.value?.takes_logs && <DropZone isShown={view === "runs" || !models.length} />}
+        {connection.value === "key" ? <KeyForm /> : !about.value ? <Waiting answer={answer} />
+          : models.length > 0 && <Shown />}
       </main>
     </>
   );

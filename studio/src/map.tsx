@@ -1,11 +1,10 @@
-// The tools of all runs: the main ones from left to right, one between its neighbours, or all.
-import { useEffect, useRef, useState } from "preact/hooks";
+// The tools of all runs: the main ones from left to right, or one between its neighbours.
+import { useState } from "preact/hooks";
 import { usePost } from "./api";
 import type { Schemas } from "./api";
-import { about, address, count, go, model, param, percent, theme } from "./state";
-import { drawTools } from "./tool-map";
+import { about, address, count, go, model, param, percent } from "./state";
 import {
-  Bar, Field, ModelLine, Name, RunFilters, RunLink, Select, Waiting, isFiltered, runFilter,
+  Bar, Field, ModelLine, Name, RunFilters, Waiting, isFiltered, runFilter,
 } from "./widgets";
 
 type Graph = Schemas["GraphResponse"];
@@ -112,12 +111,8 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
             <>
               <title>{describe(node)}</title>
               <rect x={x - half} y={y - 13} width={2 * half} height={26} rx={node.kind === "tool" ? 6 : 13} />
-              {node.kind === "tool" && (
-                <rect class={`community c${node.community % 8}`} x={x - half} y={y - 13} width={6}
-                  height={26} rx={3} />
-              )}
               {node.kind === "tool" ? (
-                <svg x={x - half + 11} y={y - 13} width={2 * half - 15} height={26}>
+                <svg x={x - half + 8} y={y - 13} width={2 * half - 12} height={26}>
                   <text y="17.5">{node.name}</text>
                 </svg>
               ) : <text x={x} y={y + 4.5} text-anchor="middle">{node.kind}</text>}
@@ -131,7 +126,7 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
             onFocus: () => setNear(at), onBlur: () => setNear(null),
           };
           return node.kind === "tool" ? (
-            <a key={at} href={address("map", { tool: node.name, whole: null })} {...events}
+            <a key={at} href={address("map", { tool: node.name })} {...events}
               class={`node ${node.name === centre ? "is-centre" : ""}`} aria-label={describe(node)}>
               {mark}
             </a>
@@ -139,25 +134,6 @@ function Drawing({ graph, least, centre }: { graph: Graph; least: number; centre
         })}
       </svg>
     </div>
-  );
-}
-
-/** Every tool, with WebGL where there is any. */
-function Whole({ graph }: { graph: Graph }) {
-  const box = useRef<HTMLDivElement>(null);
-  const [how, setHow] = useState("");
-  useEffect(() => {
-    if (!box.current) return;
-    const drawn = drawTools(box.current, graph, (tool) => go("map", { tool, whole: null }));
-    setHow(drawn.how);
-    return drawn.stop;
-  }, [graph, theme.value]);
-  return (
-    <>
-      <div class="whole" ref={box} data-how={how} role="img"
-        aria-label={`Map of ${graph.nodes.length - 2} tools; the view Tools has them as text`} />
-      <p class="muted">Drag to move, scroll to zoom, click a tool to see its neighbours.</p>
-    </>
   );
 }
 
@@ -232,13 +208,8 @@ function ToolPanel({ tool }: { tool: string }) {
           </div>
         </>
       )}
-      {of.examples.length > 0 && (about.value?.runs ?? 0) > 0 && (
-        <>
-          <h3>Runs that call it</h3>
-          <ul class="runs">
-            {of.examples.map((run) => <li key={run.position}><RunLink run={run} /></li>)}
-          </ul>
-        </>
+      {(about.value?.runs ?? 0) > 0 && of.calls > 0 && (
+        <p><a href={address("runs", { calls_tool: of.tool, from: null })}>Runs that call it</a></p>
       )}
     </section>
   );
@@ -256,16 +227,12 @@ function Filters({ names }: { names: string[] }) {
         <input type="search" list="tools" value={find} onInput={(event) => {
           const name = event.currentTarget.value;
           setFind(name);
-          if (names.includes(name)) go("map", { tool: name, whole: null });
+          if (names.includes(name)) go("map", { tool: name });
         }} />
       </Field>
       <datalist id="tools">{names.map((name) => <option key={name} value={name} />)}</datalist>
       <RunFilters view="map" />
       {!shownTool() && (
-        <Select label="Show" value={param("whole")} set={(value) => go("map", { whole: value })}
-          options={[["", "the 60 main tools"], ["1", "all tools"]]} />
-      )}
-      {!param("whole") && !shownTool() && (
         <Field label={`Edges from ${percent(Number(param("least") || SHARE))}`}>
           <input type="range" min="0" max="0.5" step="0.02" value={param("least") || SHARE}
             aria-valuetext={percent(Number(param("least") || SHARE))}
@@ -278,9 +245,8 @@ function Filters({ names }: { names: string[] }) {
 
 export function MapView() {
   const tool = shownTool();
-  const whole = !!param("whole") && !tool;
   const answer = usePost("/v1/studio/graph", {
-    filter: runFilter(), tool: tool || null, limit: 60, whole, model: model.value,
+    filter: runFilter(), tool: tool || null, limit: 60, model: model.value,
   });
   const graph = answer.data;
   const names = graph?.nodes.filter((node) => node.kind === "tool").map((node) => node.name) ?? [];
@@ -306,8 +272,9 @@ export function MapView() {
             </span>
           </p>
         )}
-        {graph && !isEmpty && (whole ? <Whole graph={graph} />
-          : <Drawing graph={graph} least={Number(param("least") || SHARE)} centre={tool} />)}
+        {graph && !isEmpty && (
+          <Drawing graph={graph} least={Number(param("least") || SHARE)} centre={tool} />
+        )}
         {isEmpty && (
           <p class="empty">
             {isFiltered() ? "No run matches. Change the filter." : (

@@ -14,7 +14,7 @@ const FEW = 12;
 const MANY = 60;
 
 /** The policy of the address, as the server takes it. */
-export function policy(): Partial<Schemas["MaskPolicy"]> {
+function policy(): Partial<Schemas["MaskPolicy"]> {
   const value = Number(param("bound"));
   const bounds: Record<string, Partial<Schemas["MaskPolicy"]>> = {
     top_k: { top_k: Math.max(1, Math.round(value) || 5) },
@@ -25,7 +25,7 @@ export function policy(): Partial<Schemas["MaskPolicy"]> {
   return { ...bounds[param("rule")], ...(sticky ? { sticky } : {}) };
 }
 
-export function PolicyForm({ ofRun }: { ofRun: boolean }) {
+function PolicyForm() {
   const rule = param("rule");
   const usual: Record<string, string> = { top_k: "5", coverage: "95", token_budget: "500" };
   const set = (changes: Record<string, string | null>) => go(place.value.view, changes, true);
@@ -44,15 +44,13 @@ export function PolicyForm({ ofRun }: { ofRun: boolean }) {
             onInput={(event) => set({ bound: event.currentTarget.value })} />
         </Field>
       )}
-      {ofRun && (
-        <Select
-          label="Within a run"
-          value={param("sticky")}
-          options={[["", "follow each ranking"], ["grow", "only add tools"],
-            ["confidence", "change when surer"]]}
-          set={(value) => set({ sticky: value })}
-        />
-      )}
+      <Select
+        label="Within a run"
+        value={param("sticky")}
+        options={[["", "follow each ranking"], ["grow", "only add tools"],
+          ["confidence", "change when surer"]]}
+        set={(value) => set({ sticky: value })}
+      />
     </div>
   );
 }
@@ -253,7 +251,7 @@ function Cost({ answer }: { answer: Schemas["ShownResponse"] | null }) {
   const total = answer ? answer.shown.length + answer.hidden : 0;
   return (
     <div class="cost">
-      <PolicyForm ofRun />
+      <PolicyForm />
       {answer && (
         <p class="facts">
           <span><b>{count(answer.shown.length)}</b> of {count(total)} tools are shown</span>

@@ -2,7 +2,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import type { Made, Schemas, Step } from "./api";
 
-export const VIEWS = ["runs", "run", "misses", "tools", "map", "why", "prompt"] as const;
+export const VIEWS = ["runs", "run", "misses", "tools", "map", "why"] as const;
 export type View = (typeof VIEWS)[number];
 export const TITLES: Record<View, string> = {
   runs: "Runs",
@@ -11,7 +11,6 @@ export const TITLES: Record<View, string> = {
   tools: "Tools",
   map: "Map",
   why: "Why",
-  prompt: "Prompt",
 };
 
 export interface Place {

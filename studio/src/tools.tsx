@@ -38,7 +38,7 @@ export function ToolsView() {
             {tools.slice(0, MOST).map((item) => (
               <tr key={item.tool} class={item.calls ? "" : "is-hidden"}>
                 <td>
-                  <a href={address("map", { tool: item.tool, whole: null })}>
+                  <a href={address("map", { tool: item.tool })}>
                     <bdi class="name" title={item.description || item.tool}>{item.tool}</bdi>
                   </a>
                 </td>

@@ -5,7 +5,6 @@ import pytest
 from dtdr.agents.gateway.config import (
     UpstreamSpec,
     parse_rest,
-    parse_upstream,
     read_config,
     require_distinct,
 )
@@ -43,25 +42,6 @@ def test_equal_names_after_the_dashes_are_numbered():
     specs = parse_rest(["uvx", "git", "--", "uvx", "git"])
 
     assert [spec.name for spec in specs] == ["git", "git-2"]
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "command", "url"),
-    [
-        ("notes=python 'my notes.py' -x", "notes", ("python", "my notes.py", "-x"), ""),
-        ("a=https://a.example/mcp?x=1", "a", (), "https://a.example/mcp?x=1"),
-    ],
-)
-def test_an_upstream_by_name_is_a_command_or_a_url(text, name, command, url):
-    spec = parse_upstream(text)
-
-    assert (spec.name, spec.command, spec.url) == (name, command, url)
-
-
-@pytest.mark.parametrize("text", ["python x.py", "a=", "=x", "a b=x", "a='x"])
-def test_an_upstream_that_cannot_be_read_is_an_error(text):
-    with pytest.raises(InputError):
-        parse_upstream(text)
 
 
 def test_the_config_file_of_mcp_clients_is_read(tmp_path, monkeypatch):
@@ -148,7 +128,7 @@ def test_a_config_file_that_cannot_be_used_is_an_error(value, tmp_path):
 
 def test_two_upstreams_of_one_name_are_an_error():
     with pytest.raises(InputError, match="two upstreams are named 'a'"):
-        require_distinct([parse_upstream("a=x"), parse_upstream("a=y")])
+        require_distinct([UpstreamSpec("a", url="https://x"), UpstreamSpec("a", command=("y",))])
 
 
 def test_a_command_after_urls_is_an_error():

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import (
+    NAMES,
     command,
     free_port,
     gateway_client,
@@ -62,6 +64,20 @@ async def test_a_server_that_cannot_be_started_leaves_the_others_alone(model):
         assert await names(client) == ["tool_0", "tool_1"]
 
 
+async def test_servers_that_are_not_there_do_not_keep_the_others_waiting(
+    model, served, monkeypatch
+):
+    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 90)
+    options = {"connect_seconds": 90}
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        missing = UpstreamSpec("missing", url=f"http://127.0.0.1:{taken.getsockname()[1]}/mcp")
+        with anyio.fail_after(60):
+            servers = [missing, served["known"]]
+            async with gateway_client(model, servers, options=options) as (_, gateway):
+                assert len(gateway.catalog) == len(NAMES)
+
+
 async def test_a_server_that_starts_late_keeps_nobody_waiting_but_the_callers_of_its_tools(
     model, monkeypatch
 ):
@@ -104,7 +120,7 @@ async def test_a_call_to_a_server_that_stays_away_fails_with_a_clear_error(model
 
 
 @how_many
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.slow)])
 async def test_of_many_calls_over_a_kill_none_is_lost_and_none_is_made_twice(
     model, mode, calls, tmp_path
 ):
@@ -259,7 +275,7 @@ class _EndlessHandler(BaseHTTPRequestHandler):
 
 
 async def test_an_answer_without_bounds_is_an_error_and_the_server_goes_on(model, monkeypatch):
-    monkeypatch.setattr("dtdr.agents.gateway.connection.LARGEST_ANSWER", 500_000)
+    monkeypatch.setattr("dtdr.agents.gateway.transport.LARGEST_ANSWER", 500_000)
     with ThreadingHTTPServer(("127.0.0.1", 0), _EndlessHandler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -86,6 +86,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_documented_way_from_a_log_to_a_client_that_sees_the_ranked_tools(folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}

@@ -3,7 +3,6 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,29 +10,14 @@ from hypothesis import strategies as st
 import dtdr
 from dtdr.agents.gateway import Gateway, GatewayOptions
 from dtdr.agents.gateway.clients import Clients, shorten
-from dtdr.agents.gateway.learning import BATCH, Learner, Recorder
+from dtdr.agents.gateway.learning import Recorder, RunQueue
 from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
 from dtdr.logs.log_format import TracedCall
-from dtdr.predict.model import Model
-from dtdr.rankers.random import RandomRetriever
-from tests.gateway.helpers import gateway_client, stdio, text, until
+from tests.gateway.helpers import gateway_client, stdio, until
 
 pytestmark = pytest.mark.anyio
-
-
-class Learning(RandomRetriever):
-    """Counts what it is given; the smallest retriever that can learn on."""
-
-    def update(self, demonstrations, learned, update):
-        self.given = [*getattr(self, "given", []), *demonstrations]
-
-
-@pytest.fixture
-def learning(model):
-    demonstrations = [dtdr.Demonstration("1", "x", dtdr.Plan((dtdr.ToolCall("1", "find_user"),)))]
-    return Model(Learning()).fit(demonstrations, model.tools_[:-1])
 
 
 def call(tool, *, at, output=None, failed=False, **arguments):
@@ -63,11 +47,10 @@ def test_a_run_becomes_a_demonstration_with_references(tmp_path):
     ("outputs", "written"),
     [
         (Outputs.TEXT, {"mail": "[email]", "found": 1}),
-        (Outputs.SHAPE, {"mail": "string(7)", "found": "integer"}),
         (Outputs.NONE, None),
     ],
 )
-def test_outputs_are_written_scrubbed_as_their_shape_or_not_at_all(tmp_path, outputs, written):
+def test_outputs_are_written_scrubbed_or_not_at_all(tmp_path, outputs, written):
     recorder = Recorder(tmp_path / "d.jsonl", stand_in="x", outputs=outputs)
     output = {"mail": "ann@corp.example", "found": 1}
     recorder.record([], [call("find_user", at=1, output=output)])
@@ -111,18 +94,16 @@ def test_a_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
         Recorder(tmp_path / "folder", stand_in="x")
 
 
-async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path, model):
+async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path):
     recorder = Recorder(tmp_path / "d.jsonl", stand_in="x")
     (tmp_path / "d.jsonl").unlink()
     (tmp_path / "d.jsonl").mkdir()
 
-    learner = Learner(recorder, model)
-    updates = []
-    for end in (lambda: learner.learn(lambda: updates.append(1)), learner.close):
-        learner.add([], [call("find_user", at=1)])
+    queue = RunQueue(recorder)
+    for end in (queue.work, queue.close):
+        queue.add([], [call("find_user", at=1)])
         await end()
-
-    assert (learner.recorded, updates) == (0, [])
+    assert queue.recorded == 0
 
 
 async def test_calls_that_pass_through_are_recorded_when_the_client_leaves(model, served, tmp_path):
@@ -155,41 +136,6 @@ async def test_searches_stand_in_for_the_intent_in_what_is_recorded(model, serve
     assert found.query == "shorten a text"
 
 
-async def test_a_model_that_can_learn_on_learns_when_a_run_ends(learning, served, tmp_path):
-    options = {"learn": tmp_path / "d.jsonl"}
-    async with gateway_client(learning, [served["known"]], options=options) as (client, gateway):
-        for intent in ("first", "second"):
-            await client.call_tool("open_file", {}, meta={"dtdr/intent": intent})
-        await until(lambda: gateway.ranker.generation == 1)
-        assert [item.query for item in learning.ranker.given] == ["first"]
-
-    # The last run ends with the gateway: it is written down, and the model in memory is gone.
-    written = [item.query for item in dtdr.read_demonstrations(tmp_path / "d.jsonl")]
-    assert written == ["first", "second"]
-    assert [item.query for item in learning.ranker.given] == ["first"]
-
-
-async def test_calls_are_passed_on_while_the_model_learns(learning, served, tmp_path, monkeypatch):
-    may_end, has_begun = threading.Event(), threading.Event()
-
-    def wait(demonstrations):
-        has_begun.set()
-        return int(may_end.wait(60))
-
-    monkeypatch.setattr(learning, "update", wait)
-    options = {"learn": tmp_path / "d.jsonl"}
-    async with gateway_client(learning, [served["known"]], options=options) as (client, gateway):
-        await client.call_tool("open_file", {}, meta={"dtdr/intent": "first"})
-        await client.call_tool("open_file", {}, meta={"dtdr/intent": "second"})
-        await until(has_begun.is_set)
-        result = await client.call_tool("find_user", {"id": "1"})
-        assert gateway.ranker.generation == 0
-        may_end.set()
-        await until(lambda: gateway.ranker.generation == 1)
-
-    assert json.loads(text(result))["id"] == "1"
-
-
 async def test_long_texts_of_one_client_are_not_kept(model, served):
     long = "walrus " * 400_000
     async with gateway_client(model, [served["known"]]) as (client, gateway):
@@ -202,16 +148,19 @@ async def test_long_texts_of_one_client_are_not_kept(model, served):
         assert [item.arguments for item in state.calls] == [{}]
 
 
-async def test_a_long_run_is_cut_where_its_texts_take_too_much(model, served, tmp_path):
+async def test_a_long_run_is_cut_where_its_texts_take_too_much(
+    model, served, tmp_path, monkeypatch
+):
     path = tmp_path / "d.jsonl"
     rows = ["x" * 9_000] * 20
+    monkeypatch.setattr("dtdr.agents.gateway.clients.MAX_RUN_CHARACTERS", 310_000)
     async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
         for _ in range(24):
             await client.call_tool("open_file", {"id": "1", "rows": rows})
 
     runs = [len(item.plan.calls) for item in dtdr.read_demonstrations(path)]
-    assert runs == [10, 10, 4]  # 100,000 characters of arguments and as many of output each
-    assert path.stat().st_size < 24 * 110_000
+    assert runs == [10, 10, 4]  # 16,000 characters of arguments and as many of output each
+    assert path.stat().st_size < 24 * 30_000
 
 
 def texts(value):
@@ -259,55 +208,28 @@ async def test_calls_are_passed_on_while_a_run_is_recorded(model, served, tmp_pa
     assert len(list(dtdr.read_demonstrations(tmp_path / "d.jsonl"))) == 2
 
 
-async def test_the_model_learns_nothing_more_when_the_gateway_ends(learning, tmp_path, monkeypatch):
-    may_end, batches = threading.Event(), []
-
-    def wait(demonstrations):
-        batches.append(len(demonstrations))
-        assert may_end.wait(60)
-        return len(demonstrations)
-
-    monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", float("inf"))
-    learning.update = wait
-    learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
-    async with anyio.create_task_group() as tasks:
-        for number in range(1_000):
-            learner.add([str(number)], [call("find_user", at=1)])
-        tasks.start_soon(learner.learn, lambda: None)
-        await until(lambda: batches)
-        tasks.start_soon(learner.close)
-        await anyio.wait_all_tasks_blocked()
-        may_end.set()
-
-    assert batches == [BATCH]
-    assert learner.learned == BATCH
-    assert learner.recorded == 1_000
-
-
-async def test_runs_that_there_is_no_time_to_record_are_counted(
-    learning, tmp_path, monkeypatch, caplog
-):
+async def test_runs_that_there_is_no_time_to_record_are_counted(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dtdr.agents.gateway.learning.CLOSE_SECONDS", 0.0)
-    learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
+    queue = RunQueue(Recorder(tmp_path / "d.jsonl", stand_in="x"))
     for number in range(3):
-        learner.add([str(number)], [call("find_user", at=1)])
-    await learner.close()
+        queue.add([str(number)], [call("find_user", at=1)])
+    await queue.close()
 
-    assert learner.recorded == 0
+    assert queue.recorded == 0
     assert "3 runs were not recorded: there was no time left" in caplog.text
 
 
-async def test_what_waits_to_be_recorded_is_weighed(learning, tmp_path, monkeypatch, caplog):
+async def test_what_waits_to_be_recorded_is_weighed(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dtdr.agents.gateway.learning.MAX_WAITING_CHARACTERS", 1_000)
-    learner = Learner(Recorder(tmp_path / "d.jsonl", stand_in="x"), learning)
+    queue = RunQueue(Recorder(tmp_path / "d.jsonl", stand_in="x"))
     for number in range(5):
-        learner.add([str(number)], [call("find_user", at=1)], 400)
-    await learner.close()
-    assert learner.recorded == 2
+        queue.add([str(number)], [call("find_user", at=1)], 400)
+    await queue.close()
+    assert queue.recorded == 2
     assert "3 runs were not recorded" in caplog.text
-    learner.add(["again"], [call("find_user", at=1)], 900)
-    await learner.close()
-    assert learner.recorded == 3
+    queue.add(["again"], [call("find_user", at=1)], 900)
+    await queue.close()
+    assert queue.recorded == 3
 
 
 async def test_the_runs_of_all_clients_together_are_weighed(monkeypatch):
@@ -328,7 +250,7 @@ async def test_the_runs_of_all_clients_together_are_weighed(monkeypatch):
         )
         state = clients.of(context)
         state.calls.append(call("find_user", at=1))
-        state.keep("x" * 100, learns=True)
+        state.keep("x" * 100)
         assert sum(item.characters for item in clients) <= 1_000 + 50 * 100
     assert ended[:3] == ["named 0", "named 1", "named 2"]
 

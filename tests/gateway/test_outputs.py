@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import dtdr
-from dtdr.agents.gateway.clients import MAX_RANKED_RUN_CHARACTERS, ClientState
+from dtdr.agents.gateway.clients import ClientState
 from dtdr.logs.log_format import TracedCall
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
@@ -73,15 +73,7 @@ async def test_a_model_of_names_is_told_names_and_nothing_is_kept(model, served)
         await client.list_tools()
         (state,) = gateway.clients
         assert [(call.arguments, call.output) for call in state.calls] == [({}, None)]
-        assert gateway.history_of(state)() == ["open_file"]
-
-
-def test_what_is_kept_for_ranking_is_bounded():
-    state = ClientState("x")
-    kept = [state.keep({"text": "y" * 9_000}, learns=False) for _ in range(1_000)]
-    assert state.characters <= MAX_RANKED_RUN_CHARACTERS + 10_000
-    assert kept[0] == {"text": "y" * 9_000}
-    assert kept[-1] == {}
+        assert state.history == ["open_file"]
 
 
 def test_a_call_is_read_once_and_again_when_it_goes_on():

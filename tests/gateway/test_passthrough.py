@@ -15,54 +15,41 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 @ERAS
 async def test_resources_of_all_servers_are_listed_and_read(model, served, mode):
     async with gateway_client(model, served["two"], mode=mode) as (client, _):
+        never_listed = await client.read_resource("memo://b_note")
+        with pytest.raises(MCPError, match="Resource not found") as caught:
+            await client.read_resource("memo://nobody")
         listed = [item.uri for item in (await client.list_resources()).resources]
         templates = (await client.list_resource_templates()).resource_templates
         note = await client.read_resource("memo://b_note")
         day = await client.read_resource("memo://b_day/7")
 
+    assert never_listed.contents[0].text == note.contents[0].text == "b_: memo://b_note"
+    assert caught.value.code == -32002
     assert listed == ["memo://a_note", "memo://b_note"]
     assert [item.uri_template for item in templates] == ["memo://a_day/{day}", "memo://b_day/{day}"]
-    assert note.contents[0].text == "b_: memo://b_note"
     assert day.contents[0].text == "b_: memo://b_day/7"
 
 
-async def test_a_resource_that_was_never_listed_is_read_from_the_server_that_has_it(model, served):
-    async with gateway_client(model, served["two"]) as (client, _):
-        found = await client.read_resource("memo://b_note")
-
-    assert found.contents[0].text == "b_: memo://b_note"
-
-
-async def test_a_resource_that_nobody_has_is_the_servers_error(model, served):
-    async with gateway_client(model, served["two"]) as (client, _):
-        with pytest.raises(MCPError, match="Resource not found") as caught:
-            await client.read_resource("memo://nobody")
-
-    assert caught.value.code == -32002
-
-
 @ERAS
-async def test_prompts_that_collide_are_prefixed_and_reach_their_server(model, served, mode):
+async def test_prompts_that_collide_are_prefixed_and_completions_reach_their_server(
+    model, served, mode
+):
+    argument = {"name": "x", "value": "v"}
+    prompt = types.PromptReference(type="ref/prompt", name="b__greet")
+    template = types.ResourceTemplateReference(type="ref/resource", uri="memo://a_day/{day}")
     async with gateway_client(model, served["two"], mode=mode) as (client, _):
         before = await client.get_prompt("b__greet")
         listed = [prompt.name for prompt in (await client.list_prompts()).prompts]
+        completed = [await client.complete(ref, argument) for ref in (prompt, template)]
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("nothing")
+        instructions = client.instructions
 
     assert listed == ["a__greet", "a_only", "b__greet", "b_only"]
     assert before.messages[0].content.text == "b_ greet"
-
-
-async def test_completions_reach_the_server_of_the_prompt_or_template(model, served):
-    argument = {"name": "x", "value": "v"}
-    async with gateway_client(model, served["two"]) as (client, _):
-        prompt = types.PromptReference(type="ref/prompt", name="b__greet")
-        template = types.ResourceTemplateReference(type="ref/resource", uri="memo://a_day/{day}")
-        of_prompt = await client.complete(prompt, argument)
-        of_template = await client.complete(template, argument)
-        with pytest.raises(MCPError, match="Unknown prompt"):
-            await client.get_prompt("nothing")
-
-    assert of_prompt.completion.values == ["b_v"]
-    assert of_template.completion.values == ["a_v"]
+    assert [item.completion.values for item in completed] == [["b_v"], ["a_v"]]
+    assert "search_tools" in instructions
+    assert "Instructions of b_." in instructions
 
 
 @UPSTREAM_ERAS
@@ -105,60 +92,31 @@ async def test_errors_are_the_servers_own(model, served):
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-@pytest.mark.parametrize(("level", "count"), [("debug", 1), ("error", 0)])
-async def test_log_messages_reach_the_client_at_its_level(model, served, level, count):
+@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "level", "count"),
+    [("legacy", "debug", 1), ("legacy", "error", 0), ("auto", "info", 1), ("auto", None, 0)],
+)
+async def test_log_messages_reach_the_client_at_its_level(model, mode, level, count, handshake):
     said = []
 
     async def log(params):
         said.append(params)
 
-    async with gateway_client(model, served["two"], logging_callback=log) as (client, _):
-        await client.set_logging_level(level)
-        await client.call_tool("a__log", {})
+    options: dict[str, Any] = {"log_level": level} if mode == "auto" else {}
+    specs = [stdio("a", special=True, handshake=handshake)]
+    async with gateway_client(model, specs, mode=mode, logging_callback=log, **options) as (
+        client,
+        _,
+    ):
+        if mode == "legacy":
+            await client.set_logging_level(level)
+        await client.call_tool("log", {})
         await (until(lambda: said) if count else anyio.sleep(0.2))
 
     assert [(note.level, note.data, note.logger) for note in said] == [
         ("warning", "written by the server", "disk")
     ] * count
-
-
-@pytest.mark.parametrize(("level", "count"), [("info", 1), (None, 0)])
-async def test_log_messages_reach_a_2026_client_that_asks_for_them(model, served, level, count):
-    said = []
-
-    async def log(params):
-        said.append(params)
-
-    async with gateway_client(
-        model, served["two"], mode="auto", logging_callback=log, log_level=level
-    ) as (client, _):
-        await client.call_tool("a__log", {})
-        await (until(lambda: said) if count else anyio.sleep(0.2))
-
-    assert len(said) == count
-
-
-@ERAS
-async def test_a_server_can_ask_the_user_during_a_call(model, served, mode):
-    async def answer(context, params):
-        assert params.message == "Who?"
-        return types.ElicitResult(action="accept", content={"name": "Ann"})
-
-    async with gateway_client(model, served["two"], mode=mode, elicitation_callback=answer) as (
-        client,
-        gateway,
-    ):
-        result = await client.call_tool("b__ask", {})
-        (state,) = gateway.clients
-        assert [call.tool for call in state.calls] == ["b__ask"]
-
-    assert text(result) == "Ann"
-
-
-async def test_a_client_that_takes_no_questions_refuses_them(model, served):
-    async with gateway_client(model, served["two"]) as (client, _):
-        with pytest.raises(MCPError, match="not supported"):
-            await client.call_tool("b__ask", {})
 
 
 async def touch_until(client, condition):
@@ -210,57 +168,6 @@ async def test_an_update_of_a_resource_reaches_a_2026_listener(model, handshake)
     assert received[0].uri == "memo://note"
 
 
-async def test_the_instructions_of_the_servers_are_passed_on(model, served):
-    async with gateway_client(model, served["two"]) as (client, _):
-        instructions = client.instructions
-
-    assert "search_tools" in instructions
-    assert "Instructions of b_." in instructions
-
-
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_handshake_server_asks_and_logs_through_to_a_handshake_client(model):
-    said = []
-
-    async def answer(context, params):
-        return types.ElicitResult(action="accept", content={"name": "Ann"})
-
-    async def log(params):
-        said.append(params.data)
-
-    specs = [stdio("a", special=True, handshake=True)]
-    async with gateway_client(model, specs, elicitation_callback=answer, logging_callback=log) as (
-        client,
-        _,
-    ):
-        await client.set_logging_level("info")
-        result = await client.call_tool("ask", {})
-        await client.call_tool("log", {})
-        await until(lambda: said)
-
-    assert text(result) == "Ann"
-    assert said == ["written by the server"]
-
-
-@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_question_of_a_handshake_server_reaches_a_2026_client(model, tmp_path):
-    async def answer(context, params):
-        assert params.message == "Who?"
-        return types.ElicitResult(action="accept", content={"name": "Ann"})
-
-    journal = tmp_path / "journal"
-    specs = [stdio("a", special=True, handshake=True, journal=str(journal))]
-    async with gateway_client(model, specs, mode="auto", elicitation_callback=answer) as (
-        client,
-        gateway,
-    ):
-        assert text(await client.call_tool("ask", {"id": "once"})) == "Ann"
-        (state,) = gateway.clients
-        assert [call.tool for call in state.calls] == ["ask"]
-        assert gateway.upstreams["a"].open_calls == {}
-    assert journal_of(journal) == ["once"]
-
-
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 async def test_a_question_that_nobody_answers_ends_its_call(model, monkeypatch):
     monkeypatch.setattr("dtdr.agents.gateway.forwarding.ANSWER_SECONDS", 0.2)
@@ -288,6 +195,11 @@ async def test_nobody_else_can_answer_a_question(model):
         assert stolen.request_state != asked.request_state
 
 
+async def elicit(context, params):
+    assert params.message == "Who?"
+    return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+
 async def sample(context, params):
     assert params.messages[0].content.text == "2 + 2?"
     assert params.max_tokens == 10
@@ -303,6 +215,7 @@ async def roots(context):
 ASKED = pytest.mark.parametrize(
     ("tool", "callback", "answer"),
     [
+        ("ask", {"elicitation_callback": elicit}, "Ann"),
         ("think", {"sampling_callback": sample}, "4"),
         ("where", {"list_roots_callback": roots}, "['file:///home/ann']"),
     ],
@@ -310,31 +223,32 @@ ASKED = pytest.mark.parametrize(
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-@pytest.mark.parametrize(
-    ("mode", "handshake"), [("legacy", True), ("legacy", False), ("auto", False), ("auto", True)]
-)
+@UPSTREAM_ERAS
+@ERAS
 @ASKED
-async def test_a_server_can_ask_the_clients_llm_and_for_its_roots(
-    model, tool, callback, answer, mode, handshake
+async def test_a_server_asks_the_user_the_clients_llm_and_for_its_roots(
+    model, tmp_path, tool, callback, answer, mode, handshake
 ):
-    specs = [stdio("a", special=True, handshake=handshake)]
-    async with gateway_client(model, specs, mode=mode, **callback) as (client, _):
-        result = await client.call_tool(tool, {})
+    journal = tmp_path / "journal"
+    specs = [stdio("a", special=True, handshake=handshake, journal=str(journal))]
+    async with gateway_client(model, specs, mode=mode, **callback) as (client, gateway):
+        result = await client.call_tool(tool, {"id": "x"})
+        (state,) = gateway.clients
+        assert [call.tool for call in state.calls] == [tool], "an answer is not another call"
+        assert gateway.upstreams["a"].open_calls == {}
 
     assert text(result) == answer
+    if handshake:  # whose call stays open meanwhile
+        assert journal_of(journal) == ["x"]
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 @ASKED
-async def test_over_http_a_server_of_2026_asks_through_the_gateway_too(
+async def test_over_http_a_server_of_2026_asks_through_the_gateway_and_may_be_refused(
     model, served, tool, callback, answer
 ):
     async with gateway_client(model, served["two"], **callback) as (client, _):
         assert text(await client.call_tool(f"b__{tool}", {})) == answer
-
-
-@pytest.mark.parametrize("tool", ["think", "where"])
-async def test_a_client_without_an_llm_or_roots_refuses_what_a_server_asks(model, served, tool):
     async with gateway_client(model, served["two"]) as (client, _):
         with pytest.raises(MCPError, match=r"not supported|[Nn]ot found"):
             await client.call_tool(f"b__{tool}", {})

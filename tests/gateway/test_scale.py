@@ -1,5 +1,4 @@
 import random
-import socket
 
 import anyio
 import pytest
@@ -8,7 +7,7 @@ import dtdr
 from dtdr.agents.gateway import UpstreamSpec
 from tests.gateway.helpers import few, free_port, gateway_client, http_server, names, text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SERVERS, TOOLS = 20, 100
 
@@ -38,10 +37,11 @@ def large_model():
     return dtdr.fit(demonstrations, retriever="dtdr-c"), demonstrations
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_2000_tools_of_20_servers_are_narrowed_to_ten(large_model, twenty, mode):
+async def test_2000_tools_of_20_servers_are_narrowed_to_ten_and_all_can_be_called(
+    large_model, twenty
+):
     model, demonstrations = large_model
-    async with gateway_client(model, twenty, mode=mode, policy=few(10)) as (client, gateway):
+    async with gateway_client(model, twenty, policy=few(10)) as (client, gateway):
         assert len(gateway.catalog) == SERVERS * TOOLS
         shown = await names(client)
         first, second, _ = demonstrations[7].plan.tools
@@ -49,43 +49,22 @@ async def test_2000_tools_of_20_servers_are_narrowed_to_ten(large_model, twenty,
         result = await client.call_tool(first, {"id": "1"}, meta=meta)
         after = await names(client)
         found = await client.call_tool("search_tools", {"query": "work number 87 of s13"})
-
-    assert len(shown) == 10
-    assert '"id": "1"' in text(result)
-    assert first in after
-    assert second in after
-    assert found.structured_content["tools"][0]["name"] == "s13_tool_87"
-
-
-async def test_hidden_tools_of_every_server_can_be_called(large_model, twenty):
-    model, _ = large_model
-    wanted = [f"s{server}_tool_{tool}" for server in range(SERVERS) for tool in range(0, TOOLS, 20)]
-    answered = []
-    async with gateway_client(model, twenty, policy=few(10)) as (client, _):
+        wanted = [f"s{number}_tool_{tool}" for number in range(SERVERS) for tool in (0, 40, 80)]
+        answered = []
         queue = iter(wanted)
 
         async def worker():
             for name in queue:
-                result = await client.call_tool(name, {"id": name})
-                assert f'"id": "{name}"' in text(result)
+                result_of_worker = await client.call_tool(name, {"id": name})
+                assert f'"id": "{name}"' in text(result_of_worker)
                 answered.append(name)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(16):
                 tasks.start_soon(worker)
 
+    assert len(shown) == 10
+    assert '"id": "1"' in text(result)
+    assert {first, second} <= set(after)
+    assert found.structured_content["tools"][0]["name"] == "s13_tool_87"
     assert sorted(answered) == sorted(wanted)
-
-
-async def test_servers_that_are_not_there_do_not_keep_the_others_waiting(
-    model, twenty, monkeypatch
-):
-    monkeypatch.setattr("dtdr.agents.gateway.gateway.START_SECONDS", 90)
-    options = {"connect_seconds": 90}
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        missing = UpstreamSpec("missing", url=f"http://127.0.0.1:{taken.getsockname()[1]}/mcp")
-        with anyio.fail_after(60):
-            servers = [missing, *twenty[:2]]
-            async with gateway_client(model, servers, options=options) as (_, gateway):
-                assert len(gateway.catalog) == 2 * TOOLS

@@ -23,16 +23,26 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
 @ERAS
-async def test_a_client_sees_the_ranked_few_and_the_search_tool(model, served, mode):
-    async with gateway_client(model, [served["full"]], mode=mode) as (
-        client,
-        _,
-    ):
-        listed = [tool.name for tool in (await client.list_tools()).tools]
+async def test_a_client_sees_the_ranked_few_and_what_it_searched_for_and_called(
+    model, served, mode
+):
+    async with gateway_client(model, [served["full"]], mode=mode) as (client, _):
+        first, *before = [tool.name for tool in (await client.list_tools()).tools]
+        found = await client.call_tool("search_tools", {"query": "work number 17", "limit": 1})
+        result = await client.call_tool("tool_29", {"id": "x"})
+        after = await names(client)
+        with pytest.raises(MCPError, match="Unknown tool: nothing") as caught:
+            await client.call_tool("nothing", {})
 
-    assert listed[0] == "search_tools"
-    assert len(listed) == 3
-    assert set(listed[1:]) <= set(NAMES)
+    assert first == "search_tools"
+    assert len(before) == 2
+    assert set(before) <= set(NAMES)
+    (tool,) = found.structured_content["tools"]
+    assert (tool["name"], tool["inputSchema"]["type"]) == ("tool_17", "object")
+    assert json.loads(text(found)) == found.structured_content
+    assert json.loads(text(result)) == {"tool": "tool_29", "id": "x"}
+    assert {"tool_17", "tool_29"} <= set(after)
+    assert caught.value.code == types.INVALID_PARAMS
 
 
 async def test_a_model_that_hangs_hides_no_tool(model, served, monkeypatch):
@@ -141,24 +151,6 @@ async def test_without_any_query_the_model_is_asked_as_it_learned_from_mcp_logs(
 
 
 @ERAS
-async def test_the_search_returns_tools_and_shows_them(model, served, mode):
-    async with gateway_client(model, [served["full"]], mode=mode) as (
-        client,
-        _,
-    ):
-        before = await names(client)
-        result = await client.call_tool("search_tools", {"query": "work number 17", "limit": 1})
-        after = await names(client)
-
-    (found,) = result.structured_content["tools"]
-    assert found["name"] == "tool_17"
-    assert found["inputSchema"]["type"] == "object"
-    assert json.loads(text(result)) == result.structured_content
-    assert "tool_17" not in before
-    assert "tool_17" in after
-
-
-@ERAS
 async def test_searches_one_after_another_do_not_make_the_list_longer(model, served, mode):
     async with gateway_client(model, [served["full"]], mode=mode, policy=few(6, sticky="grow")) as (
         client,
@@ -198,61 +190,32 @@ async def test_a_sign_of_life_is_not_a_restart(model, served):
         assert "tool_29" in await names(client)
 
 
-async def test_the_search_finds_what_only_the_model_knows_too(model, served):
+async def test_the_search_knows_what_the_model_knows_and_says_when_it_finds_little(model, served):
     async with gateway_client(model, [served["full"]]) as (client, _):
-        query = "please do the weather work number 7"
-        result = await client.call_tool("search_tools", {"query": query})
 
-    assert {"find_place", "get_weather"} & {
-        tool["name"] for tool in result.structured_content["tools"][:2]
-    }
+        async def search(**arguments):
+            return await client.call_tool("search_tools", arguments)
 
+        known = await search(query="please do the weather work number 7")
+        nothing = await search(query="walrus quarantine")
+        one = await search(query="walrus letter")
+        odd = [await search(**given) for given in ({}, {"query": " "}, {"query": "x", "limit": 0})]
 
-async def test_a_search_that_finds_little_says_so(model, served):
-    async with gateway_client(model, [served["full"]]) as (client, _):
-        nothing = await client.call_tool("search_tools", {"query": "walrus quarantine"})
-        one = await client.call_tool("search_tools", {"query": "walrus letter"})
-
+    first = {tool["name"] for tool in known.structured_content["tools"][:2]}
+    assert {"find_place", "get_weather"} & first
     assert nothing.structured_content["tools"] == []
     assert "No tool matches" in text(nothing)
     assert [tool["name"] for tool in one.structured_content["tools"]] == ["write_mail"]
     assert "Nothing else matches" in text(one)
+    for result in odd:
+        assert result.is_error
+        assert "query" in text(result) or "limit" in text(result)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"query": " "}, {"query": "x", "limit": 0}])
-async def test_a_search_that_cannot_be_understood_says_why(model, served, arguments):
-    async with gateway_client(model, [served["known"]]) as (client, _):
-        result = await client.call_tool("search_tools", arguments)
-
-    assert result.is_error
-    assert "query" in text(result) or "limit" in text(result)
-
-
-async def test_a_hidden_tool_that_is_called_is_passed_on_and_then_shown(model, served):
-    async with gateway_client(model, [served["full"]]) as (client, _):
-        assert "tool_29" not in await names(client)
-        result = await client.call_tool("tool_29", {"id": "x"})
-        after = await names(client)
-
-    assert json.loads(text(result)) == {"tool": "tool_29", "id": "x"}
-    assert "tool_29" in after
-
-
-async def test_an_unknown_tool_is_a_protocol_error(model, served):
-    async with gateway_client(model, [served["known"]]) as (client, _):
-        with pytest.raises(MCPError, match="Unknown tool: nothing") as caught:
-            await client.call_tool("nothing", {})
-
-    assert caught.value.code == types.INVALID_PARAMS
-
-
-async def test_tools_that_are_always_shown_are_shown(model, served):
+async def test_tools_that_are_always_shown_and_few_tools_are_shown(model, served):
     policy = few(1, always_include=("tool_3", "no_such_tool"))
     async with gateway_client(model, [served["full"]], policy=policy) as (client, _):
         assert "tool_3" in await names(client)
-
-
-async def test_few_tools_are_all_shown(model, served):
     async with gateway_client(model, [served["two_tools"]], policy=few(5)) as (client, _):
         assert await names(client) == ["tool_0", "tool_1"]
 
@@ -340,25 +303,18 @@ async def test_a_tool_without_a_name_is_left_out(model, caplog):
     assert "a tool without a name is left out" in caplog.text
 
 
-async def test_a_pause_begins_another_run(model, served):
-    async with gateway_client(model, [served["known"]], options={"run_gap": 0.1}) as (
-        client,
-        gateway,
-    ):
+async def test_a_pause_and_another_intent_begin_another_run(model, served):
+    options = {"run_gap": 0.1}
+    async with gateway_client(model, [served["known"]], options=options) as (client, gateway):
         await client.call_tool("open_file", {})
         await anyio.sleep(0.3)
         await client.call_tool("find_user", {})
         (state,) = gateway.clients
-        assert [call.tool for call in state.calls] == ["find_user"]
-
-
-async def test_another_intent_begins_another_run(model, served):
-    async with gateway_client(model, [served["known"]]) as (client, gateway):
+        assert state.history == ["find_user"]
+        gateway.options = GatewayOptions(policy=few())
         for intent in ("first", "first", "second"):
             await client.call_tool("open_file", {}, meta={"dtdr/intent": intent})
-        (state,) = gateway.clients
-        assert [call.tool for call in state.calls] == ["open_file"]
-        assert state.intent == "second"
+        assert (state.history, state.intent) == (["open_file"], "second")
 
 
 async def test_servers_that_come_one_after_another_do_not_make_a_sticky_list_longer(
@@ -389,7 +345,7 @@ async def test_definitions_that_were_shown_and_spared_are_counted_for_prometheus
         counted = dict(gateway.tokens)
         lines = (await prometheus.get("/metrics")).text.splitlines()
         assert "# TYPE process_cpu_seconds_total counter" in lines
-        assert (await prometheus.post("/metrics")).status_code == 404
+        assert (await prometheus.post("/metrics")).status_code == 405
         every = [gateway.catalog.get(name) for name in gateway.catalog.names()]
     definitions = {tool.name: count_tokens(tool.definition) for tool in every if tool is not None}
     assert len(shown) < len(definitions)

@@ -1,7 +1,6 @@
 """Agents of every framework, led by the same script, for the one battery of tests of them all."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,8 +88,11 @@ def run_langchain(script, mask, turns, *, asynchronous=False, guarded=False, ext
     from langchain.agents import create_agent
     from langchain_core.messages import HumanMessage
 
-    from dtdr.agents.langchain import GuardedToolMaskMiddleware, ToolMaskMiddleware
-    from dtdr.agents.langchain_core import transcript
+    from dtdr.agents.langchain import (
+        GuardedToolMaskMiddleware,
+        ToolMaskMiddleware,
+        transcript,
+    )
 
     kind = GuardedToolMaskMiddleware if guarded else ToolMaskMiddleware
     agent = create_agent(
@@ -320,33 +322,25 @@ def llama_index_tools(script, names=ALL):
     return [tool(name) for name in names]
 
 
-def run_llama_index(script, mask, turns, *, retriever=False, workflow=False, **options):
-    """Run an agent of its own class, or any agent with the retriever, alone or in a workflow."""
+def run_llama_index(script, mask, turns, *, workflow=False, **options):
+    """Run an agent of our own class, alone or in a workflow."""
     from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
     from llama_index.core.memory import ChatMemoryBuffer
 
-    from dtdr.agents.llama_index import ToolMaskAgent, ToolMaskRetriever, transcript
+    from dtdr.agents.llama_index import ToolMaskAgent, transcript
 
-    tools = llama_index_tools(script)
-    model = llama_index_model(script)
-    source = ToolMaskRetriever(mask, tools) if retriever else None
-    if mask is None or source is not None:
-        options |= {"tool_retriever": source} if source else {"tools": tools}
-        agent: Any = FunctionAgent(
-            name="tester", description="tests", llm=model, can_handoff_to=[], **options
-        )
-        if workflow:
-            agent = AgentWorkflow(agents=[agent], root_agent="tester")
+    options |= {"tools": llama_index_tools(script), "llm": llama_index_model(script)}
+    if mask is None:
+        agent: Any = FunctionAgent(**options)
     else:
-        agent = ToolMaskAgent(mask=mask, tools=tools, llm=model, **options)
+        named = {"name": "tester", "description": "tests", "can_handoff_to": []}
+        agent = ToolMaskAgent(mask=mask, **options, **named)
+    if workflow:
+        agent = AgentWorkflow(agents=[agent], root_agent="tester")
     memory = ChatMemoryBuffer.from_defaults(token_limit=10_000)
 
     async def ask(text):
-        scope: Any = contextlib.nullcontext()
-        if source is not None:
-            scope = source.session(await memory.aget_all())
-        with scope:
-            return await agent.run(text, memory=memory)
+        return await agent.run(text, memory=memory)
 
     for text in turns:
         result = asyncio.run(ask(text))
@@ -396,8 +390,5 @@ FRAMEWORKS = {
     "openai-agents-streamed": Framework("agents", run_openai_agents, {"how": "streamed"}),
     "llama-index": Framework("llama_index.core", run_llama_index, {"streaming": False}),
     "llama-index-streamed": Framework("llama_index.core", run_llama_index, {"streaming": True}),
-    "llama-index-retriever": Framework("llama_index.core", run_llama_index, {"retriever": True}),
-    "llama-index-workflow": Framework(
-        "llama_index.core", run_llama_index, {"retriever": True, "workflow": True}
-    ),
+    "llama-index-workflow": Framework("llama_index.core", run_llama_index, {"workflow": True}),
 }

@@ -5,7 +5,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
 
-from dtdr.agents.langchain_core import tool_name
+from dtdr.agents.langchain import tool_name
 from tests.integrations.tools import NAMES, NEW
 
 

@@ -39,7 +39,6 @@ TESTED = {
     "pydantic-ai-search",
     "openai-agents",
     "llama-index",
-    "llama-index-retriever",
 }
 FIVE = best([], 5) | {NEW}
 
@@ -65,7 +64,7 @@ def test_every_block_of_the_page_is_run_by_a_test():
     "name",
     sorted(
         TESTED
-        - {"from-log-shell", "from-log-python", "prefetch", "llama-index-retriever"}
+        - {"from-log-shell", "from-log-python", "prefetch"}
         - {"route-langchain", "route-litellm"}
     ),
 )
@@ -284,19 +283,14 @@ def test_the_openai_agents_snippet_masks():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["llama-index", "llama-index-retriever"])
-def test_the_llama_index_snippets_mask(name):
+def test_the_llama_index_snippet_masks():
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
-    from llama_index.core.memory import ChatMemoryBuffer
-
     script = Script([("read_file",)])
     llm, tools = llama_index_model(script), llama_index_tools(script)
-    found = run_python(name, llm=llm, tools=tools)
+    agent = run_python("llama-index", llm=llm, tools=tools)["agent"]
 
     async def started():
-        if "answer" in found:
-            return await found["answer"](QUERY, ChatMemoryBuffer.from_defaults())
-        return await found["agent"].run(QUERY)
+        return await agent.run(QUERY)
 
     asyncio.run(started())
     assert script.seen[0] == FIVE

@@ -80,7 +80,7 @@ def test_the_retriever_receives_outputs_and_what_was_said_before(way):
 
 @every_framework
 def test_the_messages_of_an_agent_are_read_as_its_transcript(way):
-    outcome = FRAMEWORKS[way](Script(STEPS), None if "retriever" not in way else mask())
+    outcome = FRAMEWORKS[way](Script(STEPS), None)
     assert outline(outcome.read()) == [(QUERY, STEPS)]
 
 

@@ -11,8 +11,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from dtdr.agents import openai
-from dtdr.agents.langchain import ToolMaskMiddleware
-from dtdr.agents.langchain_core import transcript
+from dtdr.agents.langchain import ToolMaskMiddleware, transcript
 from dtdr.errors import InputError
 from tests.integrations.frameworks import FRAMEWORKS, Script
 from tests.integrations.scripted_chat_model import ScriptedModel, tools

@@ -409,28 +409,6 @@ def test_one_bad_lesson_spoils_no_other_that_is_sent_with_it(learning):
     assert learning.service.models["mail"].current.retriever.counts_.sum() == before + 6 * 3
 
 
-def test_what_arrives_while_a_copy_learns_is_learned_together(learning, monkeypatch):
-    entered, release = threading.Event(), threading.Event()
-    original, sizes = Learner.update, []
-
-    def update(self, demonstrations):
-        entered.set()
-        assert release.wait(30)
-        sizes.append(len(demonstrations))
-        return original(self, demonstrations)
-
-    monkeypatch.setattr(Learner, "update", update)
-    body = {"demonstrations": [DEMONSTRATION] * 2}
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        answers = [pool.submit(learning.post, "/v1/feedback", body)]
-        assert entered.wait(30)
-        answers += [pool.submit(learning.post, "/v1/feedback", body) for _ in range(3)]
-        serving.wait_until(lambda: len(learning.service.models["mail"]._lessons) == 3)
-        release.set()
-        assert [answer.result(30).json()["learned"] for answer in answers] == [2] * 4
-    assert sizes == [2, 6]
-
-
 def test_what_was_learned_is_saved_when_asked(model):
     with serving.serve(serving.settings(model)) as served:
         served.service.models["mail"].unsaved = 3

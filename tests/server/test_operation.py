@@ -302,7 +302,7 @@ def test_limits_must_be_more_than_nothing(fitted):
     with pytest.raises(InputError, match="sessions is 0"):
         Limits(sessions=0)
     with pytest.raises(InputError, match="no model to serve"):
-        Settings(models={})
+        create_app(Settings(models={}))
     with pytest.raises(InputError, match="must not be negative"):
         Settings(models={"mail": fitted}, watch_seconds=-1)
 

@@ -11,7 +11,7 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
-VIEWS = ("runs", "run", "misses", "tools", "map", "why", "prompt")
+VIEWS = ("runs", "run", "misses", "tools", "map", "why")
 
 
 class Browser:

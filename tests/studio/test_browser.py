@@ -13,6 +13,7 @@ from dtdr.data.plan import Plan
 from dtdr.data.tools import Tool
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import synthetic
+from dtdr.serve.server import Settings
 from dtdr.serve.server.keys import create_key
 from tests.server import serving
 from tests.studio.browser import VIEWS, Browser
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.browser
 
 QUERY = "Send an email to Ann with the summary of q3.pdf"
 AXE = Path(__file__).parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
+HOTEL = Path(__file__).parents[2] / "examples" / "hotel" / "openai-chat.jsonl"
 ODD = (
     "<img src=x onerror=\"document.title='hit'\">",
     "\"quotes\" and 'more' & <b>bold</b>",
@@ -119,13 +121,11 @@ def settle(browser):
 PARAMETERS = {
     "run": {"q": QUERY, "calls": ["get_email_address"]},
     "why": {"q": QUERY, "calls": ["get_email_address"]},
-    "prompt": {"q": QUERY, "calls": ["get_email_address"], "icl": "cached"},
 }
 MARKS = {
     "map": ".drawing a.node",
     "run": ".ranking li",
     "why": ".panel table",
-    "prompt": "pre.prompt mark",
     "runs": ".runs-table tbody tr",
     "misses": "section[aria-label='Confused tools'] tbody tr",
     "tools": ".panel tbody tr",
@@ -155,7 +155,7 @@ def test_each_view_on_2000_tools(browser, many, view):
     visit(browser, many)
     browser.open(view, **PARAMETERS.get(view, {}))
     # Misses rank 25,000 steps among 2,000 tools first, and say how far that is.
-    browser.wait(lambda: browser.count(MARKS[view].replace(" mark", "")), seconds=180)
+    browser.wait(lambda: browser.count(MARKS[view]), seconds=180)
     settle(browser)
     assert browser.errors() == []
     if view == "map":
@@ -163,7 +163,7 @@ def test_each_view_on_2000_tools(browser, many, view):
         assert 50 <= browser.count(".drawing a.node") <= 60
 
 
-@pytest.mark.parametrize("width", [400, 1280, 2560])
+@pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_view_is_wider_than_the_window(browser, tinyagent, view, width):
     visit(browser, tinyagent)
@@ -177,53 +177,6 @@ def test_no_view_is_wider_than_the_window(browser, tinyagent, view, width):
 # -- the map -----------------------------------------------------------------------------------
 
 
-def test_all_tools_are_drawn_with_webgl_or_without(browser, many):
-    visit(browser, many)
-    browser.open("map", whole="1")
-    browser.wait(lambda: browser.count(".whole canvas"))
-    how = browser.run("return document.querySelector('.whole').dataset.how")
-    has_webgl = browser.run("return document.createElement('canvas').getContext('webgl2') !== null")
-    assert how == ("webgl" if has_webgl else "canvas")
-    assert browser.errors() == []
-
-
-def test_without_webgl_a_canvas_can_be_zoomed_and_clicked(tinyagent):
-    browser = Browser("--disable-gpu", "--disable-3d-apis")
-    try:
-        visit(browser, tinyagent)
-        browser.open("map", whole="1")
-        browser.wait(lambda: browser.count(".whole canvas"))
-        assert browser.run("return document.querySelector('.whole').dataset.how") == "canvas"
-        painted = """const box = document.querySelector('.whole canvas');
-            if (!box) return 0;
-            const data = box.getContext('2d').getImageData(0, 0, box.width, box.height).data;
-            return data.filter((value, at) => at % 4 === 3 && value > 0).length"""
-        before = browser.wait(lambda: browser.run(painted))
-        graph = tinyagent.post("/v1/studio/graph", {"whole": True, "model": "f"}).json()
-        node = graph["nodes"][5]
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        box = browser.find(".whole canvas")
-        width, height = box.size["width"], box.size["height"]
-        x = (node["x"] * 0.94 + 0.03 - 0.5) * width
-        y = (node["y"] * 0.94 + 0.03 - 0.5) * height
-        browser.run("document.querySelector('.whole').scrollIntoView({block: 'center'})")
-        ActionChains(browser.driver).move_to_element_with_offset(
-            box, int(x), int(y)
-        ).click().perform()
-        browser.wait(lambda: node["name"] in browser.text("section[aria-label='Tool'] h2"))
-        browser.open("map", whole="1")
-        browser.wait(lambda: browser.run(painted))
-        browser.run(
-            """document.querySelector('.whole canvas').dispatchEvent(
-            new WheelEvent('wheel', {deltaY: -900, bubbles: true, cancelable: true}))"""
-        )
-        browser.wait(lambda: browser.run(painted) != before)
-        assert browser.errors() == []
-    finally:
-        browser.quit()
-
-
 def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tinyagent):
     visit(browser, tinyagent)
     browser.open("map")
@@ -233,9 +186,12 @@ def test_a_tool_on_the_map_shows_its_neighbours_arguments_and_runs(browser, tiny
     browser.wait(lambda: "Before it" in browser.text(panel))
     assert "get_email_address" in browser.driver.current_url
     assert "the query" in browser.text(panel)
-    browser.find(f"{panel} .runs a").click()
+    browser.button("Runs that call it").click()
+    browser.wait(lambda: browser.count(".runs-table tbody tr"))
+    browser.find(".runs-table tbody a").click()
     browser.wait(lambda: browser.ranking())
     assert browser.run("return document.querySelector('#query').value")
+    browser.driver.back()
     browser.driver.back()
     browser.wait(lambda: browser.count(panel))
 
@@ -479,26 +435,41 @@ def test_colours_can_be_chosen(browser, tinyagent):
     browser.wait(lambda: browser.run(background) == light)
 
 
+# -- a log of one's own ------------------------------------------------------------------------
+
+
+def test_a_dropped_log_is_learned_from_and_shown_without_any_model(browser):
+    endpoints = studio_endpoints(None, takes_logs=True)
+    with serving.serve(Settings({}, port=0, read_only=True), more=endpoints) as served:
+        visit(browser, served)
+        browser.driver.get(f"{served.url}/")
+        browser.wait(lambda: "Open a log" in browser.text("main"))
+        if AXE.exists():
+            assert browser.violations(AXE.read_text(encoding="utf-8")) == []
+        browser.find("input[type=file]").send_keys(str(HOTEL.resolve()))
+        browser.wait(lambda: browser.count(".runs-table tbody tr"), seconds=120)
+        browser.wait(lambda: "Learned from" in browser.text(".drop"))
+        browser.open("misses", model="openai-chat")
+        browser.wait(lambda: browser.count(MARKS["misses"]), seconds=60)
+        assert browser.errors() == []
+
+
 # -- what is not as usual ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", [*VIEWS[:2], *VIEWS[3:], "tool", "whole", "fork"])
+@pytest.mark.parametrize("view", [*VIEWS[:2], *VIEWS[3:], "tool", "fork"])
 def test_odd_names_are_text_and_never_markup(browser, odd, view):
     visit(browser, odd)
     step = {"q": "Do <b>3</b> things", "calls": [ODD[1], ODD[2]]}
     if view == "tool":
         browser.open("map", tool=ODD[0])
         browser.wait(lambda: ODD[0] in browser.text("section[aria-label='Tool']"))
-    elif view == "whole":
-        browser.open("map", whole="1")
-        browser.wait(lambda: browser.count(".whole canvas"))
     elif view == "fork":
         browser.open("run", **step, fork=[ODD[4]], side="2")
         browser.wait(lambda: browser.count("table tbody tr"))
     else:
         browser.open(view, **({} if view == "map" else step))
-        mark = MARKS[view].replace(" mark", "")
-        browser.wait(lambda: browser.count(mark))
+        browser.wait(lambda: browser.count(MARKS[view]))
     settle(browser)
     for width in (1280, 400):
         browser.resize(width)

@@ -67,8 +67,7 @@ class Way:
     """A way to show tools.
 
     Attributes:
-        name: what tables say.
-        provider: who offers it; empty for everybody.
+        name: what tables say, with the provider where only one offers it.
         sticky: the policy's; None where every tool is shown.
         constant: whether the array of tools stays the same.
         loaded: how definitions are loaded within the conversation: ``inline``, or ``referred`` to
@@ -78,7 +77,6 @@ class Way:
     """
 
     name: str
-    provider: str = ""
     sticky: Sticky | None = None
     constant: bool = False
     loaded: Literal["", "inline", "referred"] = ""
@@ -90,9 +88,9 @@ WAYS = (
     Way("filtered, each step", sticky="none"),
     Way("filtered, growing", sticky="grow"),
     Way("filtered, confident", sticky="confidence"),
-    Way("allowed_tools", "OpenAI", sticky="none", constant=True),
-    Way("additional_tools", "OpenAI", sticky="grow", loaded="inline"),
-    Way("defer_loading", "Anthropic", sticky="grow", loaded="referred"),
+    Way("allowed_tools OpenAI", sticky="none", constant=True),
+    Way("additional_tools OpenAI", sticky="grow", loaded="inline"),
+    Way("defer_loading Anthropic", sticky="grow", loaded="referred"),
     Way("deferred, searched", loaded="referred", deferred=True),
 )
 
@@ -155,18 +153,20 @@ class Cost:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
+        caches = {
+            "cold": (self.cold_read, self.cold_paid),
+            "warm": (self.warm_read, self.warm_paid),
+        }
         return {
             "way": self.way.name,
-            "provider": self.way.provider or None,
             "tools_shown": round(self.shown, 2),
             "tokens_per_run": round(self.tokens, 1),
-            "cold": {
-                "cached_tokens_per_run": round(self.cold_read, 1),
-                "paid_tokens_per_run": round(self.cold_paid, 1),
-            },
-            "warm": {
-                "cached_tokens_per_run": round(self.warm_read, 1),
-                "paid_tokens_per_run": round(self.warm_paid, 1),
+            **{
+                name: {
+                    "cached_tokens_per_run": round(read, 1),
+                    "paid_tokens_per_run": round(paid, 1),
+                }
+                for name, (read, paid) in caches.items()
             },
             "recall": round(self.recall, 4),
             "hit": round(self.hit, 4),
@@ -181,7 +181,6 @@ def advise(
     *,
     policy: ToolPolicy | None = None,
     sizes: Sizes | None = None,
-    ways: Sequence[Way] = WAYS,
 ) -> list[Cost]:
     """Replay runs, and count what each way to show tools would have cost.
 
@@ -196,7 +195,6 @@ def advise(
         tools: definitions; those that the retriever was fitted with are known already.
         policy: how many tools are shown; how sticky it is, each way sets for itself.
         sizes: tokens of what demonstrations do not hold.
-        ways: what to compare.
 
     Raises:
         InputError: there is no demonstration, or the retriever cannot serve the policy.
@@ -207,7 +205,7 @@ def advise(
     policy.check(retriever.calibration_)
     sizes = sizes or Sizes()
     costs = definition_costs(retriever, demonstrations, tools, sizes)
-    counters = [_Counter(way, policy, sizes, costs) for way in ways]
+    counters = [_Counter(way, policy, sizes, costs) for way in WAYS]
     for demonstration, rankings in rank_steps(retriever, demonstrations):
         for counter in counters:
             counter.count(demonstration, rankings)
@@ -239,11 +237,7 @@ def unused_tools(
 ) -> dict[str, int]:
     """Tokens of the definitions of the tools that no run calls, by name, most first.
 
-    Args:
-        retriever: whose tools count too.
-        demonstrations: the runs; calls of failed ones and of earlier turns count as use.
-        tools: definitions.
-        sizes: tokens of a definition, where they are not to be measured.
+    Calls of failed runs and of earlier turns count as use.
     """
     called = {name for item in demonstrations for name in item.plan.tools}
     for item in demonstrations:
@@ -257,11 +251,7 @@ class _Counter:
     """Counts one way over all runs."""
 
     def __init__(
-        self,
-        way: Way,
-        policy: ToolPolicy,
-        sizes: Sizes,
-        costs: Mapping[str, int],
+        self, way: Way, policy: ToolPolicy, sizes: Sizes, costs: Mapping[str, int]
     ) -> None:
         self._way = way
         self._policy = replace(policy, sticky=way.sticky or "none")
@@ -276,14 +266,11 @@ class _Counter:
     def count(self, demonstration: Demonstration, rankings: Sequence[Ranking]) -> None:
         """Count one run; one ranking a step, the last for the end of plan."""
         self._runs += 1
-        cold_cache = PromptCache()
-        selector = ToolSelector(self._policy)
-        conversation = [
-            Segment(("query", demonstration.query), count_tokens(demonstration.query), mark=True)
-        ]
+        cold_cache, selector = PromptCache(), ToolSelector(self._policy)
+        query = demonstration.query
+        conversation = [Segment(("query", query), count_tokens(query), mark=True)]
         loaded: set[str] = set()
         found: set[str] = set()
-        steps = demonstration.plan.steps()
 
         def send(shown: frozenset[str], ranking: Ranking) -> None:
             prompt = [*self._head(shown, ranking), *conversation]
@@ -292,41 +279,34 @@ class _Counter:
             self._cold_read += read
             self._warm_read += self._warm_cache.send(prompt)[1]
 
-        for position, (step, ranking) in enumerate(zip(steps, rankings, strict=True)):
+        steps = zip(demonstration.plan.steps(), rankings, strict=True)
+        for position, (step, ranking) in enumerate(steps):
             shown = frozenset(found if self._way.deferred else self._names)
             if self._way.sticky is not None:
                 selection = selector.select(self._names, ranking, step.history, costs=self._costs)
                 shown = frozenset(selection.shown)
-                if self._way.loaded and (
-                    new := [
-                        name
-                        for name in selection.shown
-                        if name not in loaded and selection.reasons[name] != "unknown"
-                    ]
-                ):
+                known = [name for name in selection.shown if selection.reasons[name] != "unknown"]
+                new = [name for name in known if name not in loaded]
+                if self._way.loaded and new:
                     loaded.update(new)
                     conversation.append(self._load(new))
             send(shown, ranking)
             self._requests += 1
             self._shown += len(shown)
-            acceptable = step.acceptable - {END}
-            if acceptable:
+            if acceptable := step.acceptable - {END}:
                 self._recalls.append(len(acceptable & shown) / len(acceptable))
-            if position < len(demonstration.plan):
-                call = demonstration.plan.calls[position]
-                if call.tool not in shown and call.tool not in found:
-                    self._searches += 1
-                    if self._way.deferred:
-                        conversation.append(self._load([call.tool]))
-                        send(shown, ranking)
-                found.add(call.tool)
-                tokens = (
-                    count_tokens({"name": call.tool, "input": dict(call.arguments)})
-                    + self._sizes.result
-                )
-                conversation.append(
-                    Segment((demonstration.id, position, call.tool), tokens, mark=True)
-                )
+            if position == len(demonstration.plan):
+                break
+            call = demonstration.plan.calls[position]
+            if call.tool not in shown and call.tool not in found:
+                self._searches += 1
+                if self._way.deferred:
+                    conversation.append(self._load([call.tool]))
+                    send(shown, ranking)
+            found.add(call.tool)
+            made = count_tokens({"name": call.tool, "input": dict(call.arguments)})
+            key = (demonstration.id, position, call.tool)
+            conversation.append(Segment(key, made + self._sizes.result, mark=True))
 
     def cost(self) -> Cost:
         """The means."""

@@ -1,6 +1,10 @@
 """Masks in Anthropic's requests: filtered, or constant tools with deferred loading.
 
-Needs no package: requests are JSON. Shapes are those of anthropic 2.11.
+Needs no package: requests are JSON. Shapes are those of anthropic 2.11. The forms:
+
+``deferred`` keeps ``tools`` constant and loads what is needed in the conversation, so that the
+prompt cache holds; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all
+tools and write the preferred ones behind the conversation.
 """
 
 from __future__ import annotations
@@ -11,8 +15,15 @@ from typing import Any, get_args
 from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
-from dtdr.agents.requests import Requests, as_json, check_list, hint_text, in_thread, loads
-from dtdr.errors import InputError, unknown_choice
+from dtdr.agents.requests import (
+    Provider,
+    as_json,
+    check_list,
+    find_loadable,
+    hint_text,
+    insert_loads,
+)
+from dtdr.errors import InputError
 from dtdr.rankers.selection import AnthropicForm
 
 Form = AnthropicForm
@@ -28,23 +39,66 @@ LOADER_TOOL: dict[str, Any] = {
 """Its definition: the one tool that is never deferred, which the API requires."""
 
 
-def tool_name(tool: object) -> str | None:
-    """The name of a tool of the user's own; None for tools that Anthropic defines."""
-    record = as_json(tool)
-    if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
-        return None
-    name = record.get("name")
-    return name if isinstance(name, str) and name else None
+class _Anthropic(Provider):
+    """Requests of the messages API."""
+
+    forms = ("deferred", *(form for form in get_args(Form) if form != "deferred"))
+    loading_form = "deferred"
+
+    def tool_name(self, tool: object) -> str | None:
+        """The name of a tool of the user's own; None for tools that Anthropic defines."""
+        record = as_json(tool)
+        if not isinstance(record, Mapping) or record.get("type") not in (None, "custom"):
+            return None
+        name = record.get("name")
+        return name if isinstance(name, str) and name else None
+
+    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
+        """See ``Provider``."""
+        if "messages" not in body:
+            raise InputError("the request has no 'messages'")
+        return check_list(body["messages"], "messages")
+
+    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+        """See ``Provider``."""
+        if form == "filtered":
+            return {"tools": filter_tools(body["tools"], selection, keep=_forced_names(body))}
+        is_weighted = form == "hint-weighted"
+        return {"messages": with_hint(self.messages(body), selection, weighted=is_weighted)}
+
+    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
+        """See ``Provider``.
+
+        The array of tools is the same for every step of every run: the tools that the retriever
+        knows have ``defer_loading``, and ``load_tools`` is there, in whose results the references
+        to them are. A cache breakpoint of a deferred tool moves to the nearest tool before it that
+        is not deferred.
+        """
+        messages, tools = self.messages(body), body["tools"]
+        names = tool_names(tools)
+        if LOADER in names:
+            raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
+        waiting = find_loadable(mask, names)
+        answers = [
+            position
+            for position, message in enumerate(messages)
+            if _field(message, "role") == "assistant"
+        ]
+        also = _forced_names(body)
+        return {
+            "messages": insert_loads(messages, answers, tools, tool_name, mask, load, also=also),
+            "tools": _without(
+                [LOADER_TOOL, *tools],
+                lambda name: name in waiting,
+                lambda tool: {**tool, "defer_loading": True},
+            ),
+        }
 
 
-def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
-    if "messages" not in body:
-        raise InputError("the request has no 'messages'")
-    return check_list(body["messages"], "messages")
-
-
-_REQUESTS = Requests(tool_name, _messages)
-tool_names, transcript, select = _REQUESTS.tool_names, _REQUESTS.transcript, _REQUESTS.select
+_ANTHROPIC = _Anthropic()
+tool_name, tool_names = _ANTHROPIC.tool_name, _ANTHROPIC.tool_names
+transcript, select, apply = _ANTHROPIC.transcript, _ANTHROPIC.select, _ANTHROPIC.apply
+mask_request, amask_request = _ANTHROPIC.mask_request, _ANTHROPIC.amask_request
 
 
 def filter_tools(
@@ -92,35 +146,6 @@ def with_hint(
     return changed
 
 
-def defer_tools(
-    tools: Sequence[Any], known: Collection[str], *, always_include: Collection[str] = ()
-) -> list[Any]:
-    """The same array for every step of every run: known tools are loaded when referred to.
-
-    Args:
-        tools: the request's ``tools``.
-        known: names that the retriever knows; others are loaded from the start.
-        always_include: names that are loaded from the start too.
-
-    Returns:
-        ``tools``, the known ones with ``defer_loading``, and the tool ``load_tools``, in whose
-        results the references stand. Cache breakpoints of deferred tools move to the nearest tool
-        before them that is not.
-
-    Raises:
-        InputError: two tools share a name, or one has the name of the loader.
-    """
-    names = tool_names(tools)
-    if LOADER in names:
-        raise InputError(f"a tool is named {LOADER!r}, which this form needs; rename the tool")
-    waiting = frozenset(known) - frozenset(always_include)
-    return _without(
-        [LOADER_TOOL, *tools],
-        lambda name: name in waiting,
-        lambda tool: {**tool, "defer_loading": True},
-    )
-
-
 def references(names: Iterable[str]) -> list[dict[str, str]]:
     """Content of a tool result that loads deferred tools."""
     return [{"type": "tool_reference", "tool_name": name} for name in names]
@@ -148,7 +173,7 @@ def answer_searches(
     Raises:
         InputError: two tools share a name, or the request has no list of messages.
     """
-    _messages(body)
+    _ANTHROPIC.messages(body)
     tool_names(body.get("tools") or ())
     answers: list[dict[str, Any]] = []
     for block in map(as_json, check_list(content, "content")):
@@ -156,7 +181,7 @@ def answer_searches(
             continue
         answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.get("id")}
         try:
-            matches = _REQUESTS.search(body, block.get("input"), mask)
+            matches = _ANTHROPIC.search(body, block.get("input"), mask)
             names = [name for name in map(tool_name, matches) if name is not None]
             answer["content"] = references(names) or search.NOTHING
         except InputError as error:  # the model's mistake, which it can correct
@@ -165,119 +190,23 @@ def answer_searches(
     return answers
 
 
-def load(names: Sequence[str], number: int) -> list[dict[str, Any]]:
+def load(names: Sequence[str], count: int) -> list[dict[str, Any]]:
     """Two messages that load deferred tools as if the model had asked for them.
 
     The model is spared the round trip of a search: what it will need is there before it asks.
 
     Args:
         names: the tools to load.
-        number: tells this load from the conversation's others; part of its id.
+        count: how many loads the conversation has before; part of the id.
     """
-    identifier = f"toolu_dtdr_{number:04d}"
-    return [
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": identifier, "name": LOADER, "input": {}}],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": identifier,
-                    "content": references(names),
-                }
-            ],
-        },
-    ]
-
-
-def with_loads(
-    messages: Sequence[Any],
-    tools: Sequence[Any],
-    mask: ToolMask,
-    *,
-    also: Collection[str] = (),
-) -> list[Any]:
-    """The conversation with a load in front of every answer for which tools became needed.
-
-    Derived from the conversation each time, and the same each time.
-
-    Args:
-        messages: the request's ``messages``, as the user keeps them: without loads.
-        tools: the request's ``tools``, all of them.
-        mask: retriever and policy.
-        also: names to load for the next answer, whatever their rank.
-
-    Raises:
-        InputError: two tools share a name.
-    """
-    answers = [
-        position
-        for position, message in enumerate(messages)
-        if _field(message, "role") == "assistant"
-    ]
-    due = loads(messages, answers, tools, tool_name, mask, also=also)
-    changed: list[Any] = []
-    count = 0
-    for position in range(len(messages) + 1):
-        if position in due:
-            count += 1
-            changed += load(due[position], count)
-        changed += messages[position : position + 1]
-    return changed
-
-
-def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
-    """The request with a selection written into it; the given one is not changed.
-
-    ``deferred`` needs the conversation's earlier steps too; use ``masked`` for it.
-
-    Raises:
-        InputError: an unknown form, or two tools that share a name.
-    """
-    if form not in get_args(Form) or form == "deferred":
-        raise unknown_choice("form", form, [name for name in get_args(Form) if name != "deferred"])
-    messages = _messages(body)
-    changed = dict(body)
-    if not body.get("tools"):
-        return changed
-    if form == "filtered":
-        changed["tools"] = filter_tools(body["tools"], selection, keep=_forced_names(body))
-    else:
-        changed["messages"] = with_hint(messages, selection, weighted=form == "hint-weighted")
-    return changed
-
-
-def mask_request(
-    body: Mapping[str, Any], mask: ToolMask, form: Form = "deferred"
-) -> dict[str, Any]:
-    """A request that shows the tools which the next step needs.
-
-    Args:
-        body: the keywords of ``messages.create``.
-        mask: retriever and policy.
-        form: ``deferred`` keeps ``tools`` constant and loads what is needed in the conversation,
-            so that the prompt cache holds; ``filtered`` works with every model; ``hint`` and
-            ``hint-weighted`` keep all tools and write the preferred ones behind the conversation.
-
-    Raises:
-        InputError: an unknown form, or two tools that share a name.
-    """
-    if form != "deferred":
-        return apply(body, select(body, mask), form)
-    messages = _messages(body)
-    changed = dict(body)
-    if tools := body.get("tools"):
-        changed["messages"] = with_loads(messages, tools, mask, also=_forced_names(body))
-        changed["tools"] = defer_tools(
-            tools, mask.retriever.vocabulary, always_include=mask.policy.always_include
-        )
-    return changed
-
-
-amask_request = in_thread(mask_request)
+    identifier = f"toolu_dtdr_{count + 1:04d}"
+    use = {"type": "tool_use", "id": identifier, "name": LOADER, "input": {}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": identifier,
+        "content": references(names),
+    }
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
 
 
 def _forced_names(body: Mapping[str, Any]) -> tuple[str, ...]:

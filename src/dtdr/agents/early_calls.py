@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dtdr.data.calls import END, ToolCall, is_reference
@@ -26,8 +26,7 @@ class PrefetchBounds:
         min_probability: of a call (its tool and all its arguments), to be made early.
         budget: early calls that may be thrown away before no more are made, in one run.
         concurrency: early calls that are under way at a time.
-        timeout: seconds after which an early call that nobody asked for is cancelled.
-        max_age: seconds after which an early call is too old to be handed over.
+        max_age: seconds after which an early call that nobody asked for is thrown away.
 
     Raises:
         InputError: a number is out of range.
@@ -36,7 +35,6 @@ class PrefetchBounds:
     min_probability: float = 0.8
     budget: int = 20
     concurrency: int = 2
-    timeout: float = 30.0
     max_age: float = 60.0
 
     def __post_init__(self) -> None:
@@ -45,8 +43,8 @@ class PrefetchBounds:
                 f"min_probability is {self.min_probability}; it must be above 0 and at most 1"
             )
         check_at_least(1, budget=self.budget, concurrency=self.concurrency)
-        if not (self.timeout > 0 and self.max_age > 0):
-            raise InputError("timeout and max_age must be above 0")
+        if not self.max_age > 0:
+            raise InputError(f"max_age is {self.max_age}; it must be above 0")
 
 
 @dataclass(slots=True)
@@ -66,12 +64,13 @@ class PrefetchCounts:
     wasted: int = 0
     milliseconds_saved: float = 0.0
 
-    def add(self, other: PrefetchCounts) -> None:
-        """Add the counts of another run."""
-        self.started += other.started
-        self.hits += other.hits
-        self.wasted += other.wasted
-        self.milliseconds_saved += other.milliseconds_saved
+    def __add__(self, other: PrefetchCounts) -> PrefetchCounts:
+        return PrefetchCounts(
+            self.started + other.started,
+            self.hits + other.hits,
+            self.wasted + other.wasted,
+            self.milliseconds_saved + other.milliseconds_saved,
+        )
 
     def __str__(self) -> str:
         return (
@@ -84,11 +83,9 @@ class PrefetchCounts:
 class _EarlyCall:
     key: str
     tool: str
+    task: asyncio.Task[tuple[Any, float]]
     started: float
-    ended: float | None = None
-    is_claimed: bool = False
-    deadline: asyncio.Timeout | None = None
-    task: asyncio.Task[Any] = field(init=False)
+    timer: asyncio.TimerHandle
 
 
 class EarlyCalls:
@@ -97,7 +94,7 @@ class EarlyCalls:
     Only tools that ``allows`` accepts are ever called. A result is handed over for exactly the
     call that was made, once. It is thrown away when it is no longer predicted, when it is too old,
     or when a tool that is not allowed is called first, since that may change what the result says.
-    Changes that others make, ``discard_tools`` is to be told of.
+    Changes that others make, ``discard`` is to be told of.
     An early call that failed is not handed over, and no call that was thrown away is made early
     again in the run.
 
@@ -120,7 +117,12 @@ class EarlyCalls:
         self._calls: dict[str, _EarlyCall] = {}
         self._thrown_away: set[str] = set()
 
-    def start(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
+    @property
+    def candidates(self) -> int:
+        """How many predictions ``prepare`` can make use of."""
+        return 2 * self.bounds.concurrency
+
+    def prepare(self, calls: Iterable[CallPrediction], earlier: Iterable[ToolCall] = ()) -> int:
         """Make the probable calls, and throw away those that are no longer predicted.
 
         Args:
@@ -141,7 +143,8 @@ class EarlyCalls:
                 and (arguments := _resolve(call.arguments, outputs)) is not None
             ):
                 wanted[_key(call.tool, arguments)] = call.tool, arguments
-        self.discard(self._calls.keys() - wanted.keys())
+        for key in self._calls.keys() - wanted.keys():
+            self._throw_away(self._calls[key])
         before = self.counts.started
         for key, (tool, arguments) in wanted.items():
             is_full = len(self._calls) >= self.bounds.concurrency
@@ -156,12 +159,15 @@ class EarlyCalls:
 
         Cancelling this cancels the call.
         """
-        call = self._claim(tool, arguments)
+        if not self._allows(tool):
+            self.discard()
+        call = self._calls.pop(_key(tool, arguments), None)
         if call is None:
             return False, None
+        call.timer.cancel()
         asked = time.monotonic()
         try:
-            output = await call.task
+            output, ended = await call.task
         except Exception as error:  # noqa: BLE001  # whoever asks makes the call
             logger.info("the early call of %r failed and is made again: %s", tool, error)
             self._throw_away(call)
@@ -170,50 +176,29 @@ class EarlyCalls:
             self._throw_away(call)
             raise
         self.counts.hits += 1
-        self.counts.milliseconds_saved += 1000 * (min(call.ended or asked, asked) - call.started)
+        self.counts.milliseconds_saved += 1000 * (min(ended, asked) - call.started)
         return True, output
 
-    def _claim(self, tool: str, arguments: Mapping[str, Any]) -> _EarlyCall | None:
-        if not self._allows(tool):
-            self.discard()
-            return None
-        call = self._calls.pop(_key(tool, arguments), None)
-        if call is None:
-            return None
-        is_late = call.deadline is not None and call.deadline.expired()
-        if is_late or time.monotonic() - call.started > self.bounds.max_age:
-            self._throw_away(call)
-            return None
-        call.is_claimed = True
-        if call.deadline is not None and call.ended is None:
-            call.deadline.reschedule(None)  # whoever asked for it waits for it
-        return call
-
-    def discard(self, keys: Collection[str] | None = None) -> None:
-        """Throw away, and cancel, calls that nobody asked for: all of them, or those named."""
-        for key in tuple(self._calls) if keys is None else keys:
-            self._throw_away(self._calls.pop(key))
-
-    def discard_tools(self, are_stale: Callable[[str], bool]) -> None:
-        """Throw away the calls of some tools, whose results something has changed meanwhile."""
-        self.discard([key for key, call in self._calls.items() if are_stale(call.tool)])
+    def discard(self, are_stale: Callable[[str], bool] = lambda tool: True) -> None:
+        """Throw away, and cancel, calls that nobody asked for: all, or those of some tools."""
+        for call in tuple(self._calls.values()):
+            if are_stale(call.tool):
+                self._throw_away(call)
 
     def _make(self, key: str, tool: str, arguments: Mapping[str, Any]) -> None:
-        call = _EarlyCall(key, tool, time.monotonic())
-        call.task = asyncio.get_running_loop().create_task(self._run(call, tool, arguments))
-        call.task.add_done_callback(_retrieve)
-        self._calls[key] = call
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._run(tool, arguments))
+        task.add_done_callback(_retrieve)
+        timer = loop.call_later(self.bounds.max_age, lambda: self._throw_away(self._calls[key]))
+        self._calls[key] = _EarlyCall(key, tool, task, time.monotonic(), timer)
         self.counts.started += 1
 
-    async def _run(self, call: _EarlyCall, tool: str, arguments: Mapping[str, Any]) -> Any:
-        try:
-            async with asyncio.timeout(None if call.is_claimed else self.bounds.timeout) as limit:
-                call.deadline = limit
-                return await self._execute(tool, arguments)
-        finally:
-            call.ended = time.monotonic()
+    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> tuple[Any, float]:
+        return await self._execute(tool, arguments), time.monotonic()
 
     def _throw_away(self, call: _EarlyCall) -> None:
+        self._calls.pop(call.key, None)
+        call.timer.cancel()
         call.task.cancel()
         self._thrown_away.add(call.key)
         self.counts.wasted += 1

@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dtdr.agents import openai
-from dtdr.agents.langchain_core import calls_of, definition, tool_name, transcript
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import find_tools, hint_text, select_tools
 from dtdr.agents.search import DESCRIPTION, LIMIT, SEARCH_TOOL, write_answer
+from dtdr.agents.transcript import Transcript, read_items
 from dtdr.errors import InputError, MissingExtraError, unknown_choice
 
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools import BaseTool, ToolRuntime, tool
-    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.utils.function_calling import convert_to_openai_tool
 except ImportError as error:
     raise MissingExtraError("the LangChain middleware", "langchain", "langchain") from error
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
-    from langchain_core.messages import BaseMessage
+    from langchain_core.messages import BaseMessage, ToolCall
     from langgraph.types import Command
+
+    from dtdr.logs.messages import Item
 
 Form = Literal["filtered", "allowed-tools", "hint", "hint-weighted"]
 
@@ -93,7 +96,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
         Raises:
             InputError: two tools share a name.
         """
-        return select_tools(self.mask, tools, lambda: transcript(messages), tool_name, definition)
+        return select_tools(self.mask, tools, lambda: transcript(messages), tool_name, _definition)
 
     def _mask_request(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         if not request.tools:
@@ -124,7 +127,7 @@ def _search_tool(mask: ToolMask) -> BaseTool:
         asked = {"query": query, "limit": limit}
         try:
             chosen = find_tools(
-                mask, asked, available, lambda: transcript(messages), tool_name, definition
+                mask, asked, available, lambda: transcript(messages), tool_name, _definition
             )
         except InputError as error:  # the model's mistake, which it can correct
             return str(error)
@@ -168,7 +171,7 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         call = request.tool_call
         before = list(
             itertools.takewhile(
-                lambda message: all(made["id"] != call["id"] for made in calls_of(message)),
+                lambda message: all(made["id"] != call["id"] for made in _calls_of(message)),
                 request.state["messages"],
             )
         )
@@ -178,3 +181,45 @@ class GuardedToolMaskMiddleware(ToolMaskMiddleware):
         return ToolMessage(
             refusal, name=call["name"], tool_call_id=call["id"] or "", status="error"
         )
+
+
+def tool_name(tool: object) -> str | None:
+    """The name of a LangChain tool, a function, or a definition; None for a provider's own."""
+    if isinstance(tool, dict):
+        return openai.tool_name(tool)
+    name = getattr(tool, "name", None) or getattr(tool, "__name__", None)
+    return name if isinstance(name, str) and name else None
+
+
+def _definition(tool: Any) -> dict[str, Any]:
+    """What the model is sent of a tool."""
+    return tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
+
+
+def transcript(messages: Iterable[BaseMessage]) -> Transcript:
+    """The turns of a conversation in LangChain's messages."""
+    return read_items(
+        (position, item) for position, message in enumerate(messages) for item in _items(message)
+    )
+
+
+def _items(message: BaseMessage) -> Iterator[Item]:
+    from dtdr.logs.log_format import AssistantMessage, UserMessage
+    from dtdr.logs.messages import ToolCallRequest, ToolResult, output_of, text_of
+
+    text = text_of(message.content)
+    if message.type == "human" and text.strip():
+        yield UserMessage(text)
+    elif isinstance(message, AIMessage):
+        if text.strip():
+            yield AssistantMessage(text)
+        for call in _calls_of(message):
+            yield ToolCallRequest(call["id"] or "", call["name"], call["args"])
+    elif isinstance(message, ToolMessage):
+        output, has_failed = output_of(message.content), message.status == "error"
+        yield ToolResult(message.tool_call_id, output, message.name or "", has_failed)
+
+
+def _calls_of(message: BaseMessage) -> Sequence[ToolCall]:
+    """The calls that a message of the model asks for."""
+    return message.tool_calls if isinstance(message, AIMessage) else ()

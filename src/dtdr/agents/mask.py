@@ -22,6 +22,9 @@ from dtdr.predict.search import ToolSearch
 
 logger = logging.getLogger("dtdr.agents")
 
+Step = tuple[Run, Sequence[str]]
+"""What a step is ranked by, and the tools that the conversation refers to."""
+
 
 class ToolMask:
     """A fitted retriever and a policy; what every integration asks which tools to show.
@@ -82,21 +85,13 @@ class ToolMask:
         Raises:
             InputError: two tools share a name.
         """
-        unique_names(names)
-        selector = ToolSelector(self.policy)
-        try:
-            if not isinstance(transcript, Transcript):
-                transcript = transcript()
-            read = self._read(transcript)
-            runs = _offer(read.runs(self.turns, last_only=self.policy.sticky == "none"), names)
-            if not runs or not runs[-1].query:
-                return _open(selector, names, "the transcript holds no message of a user")
-            called = (*transcript.called, *searched_tools(transcript))
-            for ranking in self.retriever.rank_batch(runs):
-                selection = selector.select(names, ranking, called, costs=costs)
-        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            return _open(selector, names, _reason(error))
-        return selection
+
+        def read() -> list[Step]:
+            conversation = transcript if isinstance(transcript, Transcript) else transcript()
+            runs = self._read(conversation).runs(self.turns, last_only=self.policy.sticky == "none")
+            return [(run, _called(conversation)) for run in runs]
+
+        return self._select(names, read, costs)[-1]
 
     def select_each(
         self,
@@ -117,26 +112,34 @@ class ToolMask:
         Raises:
             InputError: two tools share a name.
         """
+
+        def read() -> list[Step]:
+            return [(self._run_of(item), _called(item)) for item in transcripts()]
+
+        selections = self._select(names, read, costs)
+        return selections if len(selections) == count else selections * count
+
+    def _select(
+        self,
+        names: Sequence[str],
+        read: Callable[[], list[Step]],
+        costs: Mapping[str, int] | None,
+    ) -> list[ToolSelection]:
+        """The selection of each step, or one that shows everything where something failed."""
         unique_names(names)
         selector = ToolSelector(self.policy)
         try:
-            read = transcripts()
-            runs = _offer([self._run_of(transcript) for transcript in read], names)
-            return [
-                selector.select(
-                    names,
-                    ranking,
-                    (*transcript.called, *searched_tools(transcript)),
-                    costs=costs,
-                )
+            steps = read() or [(Run(""), ())]
+            rankings = self.retriever.rank_batch(_offer([run for run, _ in steps], names))
+            selections = [
+                selector.select(names, ranking, called, costs=costs)
                 if run.query
                 else selector.show_all(names, "the transcript holds no message of a user")
-                for ranking, transcript, run in zip(
-                    self.retriever.rank_batch(runs), read, runs, strict=True
-                )
+                for ranking, (run, called) in zip(rankings, steps, strict=True)
             ]
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            return [_open(selector, names, _reason(error))] * count
+            selections = [selector.show_all(names, _reason(error))]
+        return [*selections[:-1], _warn(selections[-1])]
 
     async def aselect(
         self,
@@ -281,13 +284,14 @@ class ToolRun:
             InputError: two tools share a name.
         """
         unique_names(names)
-        if self._failure:
-            return _open(self._selector, names, self._failure)
-        try:
-            ranking = self._session.rank(names)
-            return self._selector.select(names, ranking, self.history, costs=costs)
-        except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
-            return _open(self._selector, names, _reason(error))
+        failure = self._failure
+        if not failure:
+            try:
+                ranking = self._session.rank(names)
+                return self._selector.select(names, ranking, self.history, costs=costs)
+            except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
+                failure = _reason(error)
+        return _warn(self._selector.show_all(names, failure))
 
     async def aselect(
         self, names: Sequence[str], *, costs: Mapping[str, int] | None = None
@@ -308,9 +312,14 @@ def _offer(runs: list[Run], names: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _open(selector: ToolSelector, names: Sequence[str], failure: str) -> ToolSelection:
-    logger.warning("showing all %d tools: %s", len(names), failure)
-    return selector.show_all(names, failure)
+def _called(transcript: Transcript) -> tuple[str, ...]:
+    return (*transcript.called, *searched_tools(transcript))
+
+
+def _warn(selection: ToolSelection) -> ToolSelection:
+    if selection.failure:
+        logger.warning("showing all %d tools: %s", len(selection.names), selection.failure)
+    return selection
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,11 @@
 """Masks in OpenAI's requests: chat completions and responses, filtered or safe for the cache.
 
-Needs no package: requests are JSON. Shapes are those of openai 3.52.
+Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
+
+``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds; ``filtered`` works with
+every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
+short, and adds what is needed within the conversation; ``hint`` and ``hint-weighted`` keep all
+tools and write the preferred ones behind the conversation.
 """
 
 from __future__ import annotations
@@ -13,46 +18,93 @@ from dtdr.agents import search
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection
 from dtdr.agents.requests import (
-    Requests,
+    Provider,
     as_json,
     check_list,
     check_tools,
     find_loadable,
     hint_text,
-    in_thread,
-    loads,
+    insert_loads,
 )
-from dtdr.errors import InputError, unknown_choice
+from dtdr.errors import InputError
 from dtdr.rankers.selection import OpenAIForm
 
 Api = Literal["chat", "responses"]
 Form = OpenAIForm
 
 
-def tool_name(tool: object) -> str | None:
-    """The name of a function or custom tool; None for built-in tools, MCP servers, namespaces."""
-    record = as_json(tool)
-    if not isinstance(record, Mapping):
-        return None
-    kind = record.get("type", "function")
-    if kind not in ("function", "custom"):
-        return None
-    nested = record.get(kind)
-    name = nested.get("name") if isinstance(nested, Mapping) else record.get("name")
-    return name if isinstance(name, str) and name else None
+class _OpenAI(Provider):
+    """Requests of both of OpenAI's APIs, told by ``messages`` and ``input``."""
+
+    forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
+    loading_form = "additional-tools"
+
+    def tool_name(self, tool: object) -> str | None:
+        """The name of a function or custom tool; None for built-in tools, MCP servers, …."""
+        record = as_json(tool)
+        if not isinstance(record, Mapping):
+            return None
+        kind = record.get("type", "function")
+        if kind not in ("function", "custom"):
+            return None
+        nested = record.get(kind)
+        name = nested.get("name") if isinstance(nested, Mapping) else record.get("name")
+        return name if isinstance(name, str) and name else None
+
+    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
+        """See ``Provider``."""
+        key = _key(body)
+        if key == "input" and isinstance(body[key], str):
+            return [{"role": "user", "content": body[key]}]
+        return check_list(body[key], key)
+
+    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+        """See ``Provider``."""
+        tools, choice = check_tools(body["tools"]), body.get("tool_choice")
+        if form == "filtered":
+            return {"tools": filter_tools(tools, selection, keep=_forced_names(choice))}
+        if form == "allowed-tools":
+            api: Api = "chat" if _key(body) == "messages" else "responses"
+            decided = allowed_tools(tools, selection, api=api, choice=choice)
+            return {"tool_choice": decided} if choice is not None or decided != "auto" else {}
+        is_weighted = form == "hint-weighted"
+        return {_key(body): with_hint(self.messages(body), selection, weighted=is_weighted)}
+
+    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
+        """See ``Provider``.
+
+        Tools that the retriever does not know, that are always included or that have no name stay
+        in ``tools``.
+        """
+        if _key(body) == "messages":
+            raise InputError(
+                "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
+            )
+        items, tools = self.messages(body), check_tools(body["tools"])
+        waiting = find_loadable(mask, tool_names(tools))
+        definitions = {name: tool for tool in tools if (name := tool_name(tool)) in waiting}
+        answers = [
+            position
+            for position in range(len(items))
+            if _is_answer(items[position])
+            and (position == 0 or not _is_answer(items[position - 1]))
+        ]
+
+        def add(names: Sequence[str], count: int) -> list[dict[str, Any]]:
+            added = [definitions[name] for name in names]
+            return [{"type": "additional_tools", "role": "developer", "tools": added}]
+
+        also = _forced_names(body.get("tool_choice"))
+        return {
+            "input": insert_loads(items, answers, tools, tool_name, mask, add, also=also),
+            "tools": [tool for tool in tools if tool_name(tool) not in waiting],
+        }
 
 
-def _messages(body: Mapping[str, Any]) -> Sequence[Any]:
-    """The conversation of a request of either API."""
-    if _api(body) == "chat":
-        return check_list(body["messages"], "messages")
-    if isinstance(body["input"], str):
-        return [{"role": "user", "content": body["input"]}]
-    return check_list(body["input"], "input")
-
-
-_REQUESTS = Requests(tool_name, _messages)
-tool_names, transcript, select = _REQUESTS.tool_names, _REQUESTS.transcript, _REQUESTS.select
+_OPENAI = _OpenAI()
+tool_name, tool_names = _OPENAI.tool_name, _OPENAI.tool_names
+transcript, select, apply = _OPENAI.transcript, _OPENAI.select, _OPENAI.apply
+mask_request, amask_request = _OPENAI.mask_request, _OPENAI.amask_request
 
 
 def filter_tools(
@@ -99,7 +151,6 @@ def allowed_tools(
     Raises:
         InputError: two tools share a name.
     """
-    tool_names(tools)
     shown = [_reference(tool, api) for tool in filter_tools(tools, selection)]
     hidden = len(shown) < len(tools)
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
@@ -121,51 +172,8 @@ def with_hint(
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    given = check_list(messages, "messages")
     text = hint_text(selection, weighted=weighted)
-    return [*given, {"role": "system", "content": text}] if text else list(given)
-
-
-def with_additional_tools(
-    items: Sequence[Any],
-    tools: Sequence[Any],
-    mask: ToolMask,
-    *,
-    also: Collection[str] = (),
-) -> tuple[list[Any], list[Any]]:
-    """The items with tools added in front of the answers that need them, and the tools that stay.
-
-    Derived from the conversation each time, and the same each time, so that the cached
-    start of the prompt stays what it was.
-
-    Args:
-        items: the request's ``input``, as the user keeps it: without added tools.
-        tools: the request's ``tools``, all of them.
-        mask: retriever and policy.
-        also: names to add for the next answer, whatever their rank.
-
-    Returns:
-        ``input`` and ``tools``; tools that the retriever does not know, that are always included
-        or that have no name stay in ``tools``.
-
-    Raises:
-        InputError: two tools share a name.
-    """
-    waiting = find_loadable(mask, tool_names(tools))
-    definitions = {name: tool for tool in tools if (name := tool_name(tool)) in waiting}
-    answers = [
-        position
-        for position in range(len(items))
-        if _is_answer(items[position]) and (position == 0 or not _is_answer(items[position - 1]))
-    ]
-    due = loads(items, answers, tools, tool_name, mask, also=also)
-    changed: list[Any] = []
-    for position in range(len(items) + 1):
-        if position in due:
-            added = [definitions[name] for name in due[position]]
-            changed.append({"type": "additional_tools", "role": "developer", "tools": added})
-        changed += items[position : position + 1]
-    return changed, [tool for tool in tools if tool_name(tool) not in waiting]
+    return [*messages, *([{"role": "system", "content": text}] if text else [])]
 
 
 def search_tool(api: Api = "chat") -> dict[str, Any]:
@@ -197,7 +205,7 @@ def answer_searches(
     Raises:
         InputError: two tools share a name, or the body is of neither API.
     """
-    _messages(body)
+    _OPENAI.messages(body)
     tool_names(body.get("tools") or ())
     answers = []
     for item in map(as_json, check_list(output, "output")):
@@ -223,7 +231,7 @@ def answer_searches(
 def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[list[Any], str]:
     """The tools that one search brings up, and the same as a text."""
     try:
-        chosen = _REQUESTS.search(body, arguments, mask)
+        chosen = _OPENAI.search(body, arguments, mask)
     except InputError as error:  # the model's mistake, which it can correct
         return [], str(error)
     described = [{"name": tool_name(tool), "definition": as_json(tool)} for tool in chosen]
@@ -231,81 +239,11 @@ def _search(body: Mapping[str, Any], arguments: Any, mask: ToolMask) -> tuple[li
     return chosen, json.dumps(answer, ensure_ascii=False)
 
 
-def apply(body: Mapping[str, Any], selection: ToolSelection, form: Form) -> dict[str, Any]:
-    """The request with a selection written into it; the given one is not changed.
-
-    ``additional-tools`` needs the conversation's earlier steps too; use ``masked`` for it.
-
-    Raises:
-        InputError: an unknown form, two tools that share a name, or a body of neither API.
-    """
-    choices = [name for name in get_args(Form) if name != "additional-tools"]
-    if form not in choices:
-        raise unknown_choice("form", form, choices)
-    messages = _messages(body)
-    api = _api(body)
-    changed = dict(body)
-    if not body.get("tools"):
-        return changed
-    tools = check_tools(body["tools"])
-    choice = body.get("tool_choice")
-    if form == "filtered":
-        keep = _forced_names(choice)
-        changed["tools"] = filter_tools(tools, selection, keep=keep)
-    elif form == "allowed-tools":
-        decided = allowed_tools(tools, selection, api=api, choice=choice)
-        if choice is not None or decided != "auto":
-            changed["tool_choice"] = decided
-    else:
-        key = "messages" if api == "chat" else "input"
-        changed[key] = with_hint(messages, selection, weighted=form == "hint-weighted")
-    return changed
-
-
-def mask_request(
-    body: Mapping[str, Any], mask: ToolMask, form: Form = "allowed-tools"
-) -> dict[str, Any]:
-    """A request of either API that shows the tools which the next step needs.
-
-    Args:
-        body: the keywords of ``chat.completions.create`` or ``responses.create``.
-        mask: retriever and policy.
-        form: ``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds;
-            ``filtered`` works with every compatible server; ``additional-tools``, of the responses
-            API, keeps it constant and short, and adds what is needed within the conversation;
-            ``hint`` and ``hint-weighted`` keep all tools and write the preferred ones behind the
-            conversation.
-
-    Raises:
-        InputError: an unknown form, two tools that share a name, a body of neither API, or
-            ``additional-tools`` for a chat-completions request.
-    """
-    if form != "additional-tools":
-        return apply(body, select(body, mask), form)
-    items = _messages(body)
-    if _api(body) == "chat":
-        raise InputError(
-            "'additional-tools' is a form of the responses API; use 'allowed-tools' for chat"
-        )
-    changed = dict(body)
-    if body.get("tools"):
-        changed["input"], changed["tools"] = with_additional_tools(
-            items,
-            check_tools(body["tools"]),
-            mask,
-            also=_forced_names(body.get("tool_choice")),
-        )
-    return changed
-
-
-amask_request = in_thread(mask_request)
-
-
-def _api(body: Mapping[str, Any]) -> Api:
-    if "messages" in body:
-        return "chat"
-    if "input" in body:
-        return "responses"
+def _key(body: Mapping[str, Any]) -> str:
+    """Where a request has its conversation, which tells the API."""
+    for key in ("messages", "input"):
+        if key in body:
+            return key
     raise InputError("the request has neither 'messages' (chat) nor 'input' (responses)")
 
 
@@ -318,11 +256,8 @@ def _reference(tool: object, api: Api) -> dict[str, Any]:
         return (
             {"type": kind, kind: {"name": name}} if api == "chat" else {"type": kind, "name": name}
         )
-    reference = {"type": kind}
-    for key in ("server_label", "name"):
-        if isinstance(record.get(key), str):
-            reference[key] = record[key]
-    return reference
+    labels = {key: record.get(key) for key in ("server_label", "name")}
+    return {"type": kind, **{key: text for key, text in labels.items() if isinstance(text, str)}}
 
 
 def _choice(tools: list[Any], mode: str, api: Api) -> dict[str, Any]:
@@ -336,9 +271,9 @@ def _forced_names(choice: Any) -> frozenset[str]:
     """The tools that a request's own ``tool_choice`` names: without them it would be refused."""
     if not isinstance(choice, Mapping):
         return frozenset()
-    if choice.get("type") == "allowed_tools":
-        return frozenset(filter(None, map(tool_name, _read_allowed(choice)[1])))
-    return frozenset(filter(None, (tool_name(choice),)))
+    is_list = choice.get("type") == "allowed_tools"
+    named = _read_allowed(choice)[1] if is_list else (choice,)
+    return frozenset(filter(None, map(tool_name, named)))
 
 
 def _read_allowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Thread
 from typing import Any, Self
 
-from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
+from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds
 from dtdr.errors import InputError
 from dtdr.predict.session import Session
 
@@ -19,7 +19,7 @@ Execute = Callable[[str, Mapping[str, Any]], Any]
 """Calls a tool with arguments and gives its output; a coroutine function or a plain one."""
 
 
-class AsyncPrefetch:
+class AsyncPrefetch(EarlyCalls):
     """The calls of an agent's run, the next of them made while the LLM is thinking.
 
     >>> fetch = AsyncPrefetch(retriever.session(query), execute, ["find_user"])  # doctest: +SKIP
@@ -36,9 +36,6 @@ class AsyncPrefetch:
             is ever called early.
         bounds: how much is done early.
 
-    Attributes:
-        counts: what early calls came to.
-
     Raises:
         InputError: ``tools`` is a text.
     """
@@ -52,15 +49,10 @@ class AsyncPrefetch:
     ) -> None:
         if isinstance(tools, str):
             raise InputError(f"the tools that are safe must be a list, not {tools!r}")
+        super().__init__(self._make_now, frozenset(tools).__contains__, bounds)
         self.session = session
-        self._execute = execute
-        self._early = EarlyCalls(self._make, frozenset(tools).__contains__, bounds)
+        self._call = execute
         self._predicting: asyncio.Task[None] | None = None
-
-    @property
-    def counts(self) -> PrefetchCounts:
-        """What early calls came to."""
-        return self._early.counts
 
     def start(self) -> None:
         """Begin a step: predict its calls in a thread, and make those that are probable.
@@ -80,7 +72,7 @@ class AsyncPrefetch:
         try:
             is_made, output = await self.take(tool, arguments)
             if not is_made:
-                output = await self._make(tool, arguments)
+                output = await self._make_now(tool, arguments)
         except Exception as error:
             self.tell(tool, arguments, error)
             raise
@@ -90,7 +82,7 @@ class AsyncPrefetch:
     async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
         """See ``EarlyCalls.take``; the session is not told."""
         self._stop_predicting()
-        return await self._early.take(tool, arguments)
+        return await super().take(tool, arguments)
 
     def tell(self, tool: str, arguments: Mapping[str, Any], output: Any) -> None:
         """Tell the session what a call returned, or the error that it raised."""
@@ -107,7 +99,7 @@ class AsyncPrefetch:
     async def close(self) -> None:
         """Cancel what is under way."""
         self._stop_predicting()
-        self._early.discard()
+        self.discard()
 
     async def __aenter__(self) -> Self:
         return self
@@ -122,16 +114,15 @@ class AsyncPrefetch:
 
     async def _predict(self) -> None:
         try:
-            count = 2 * self._early.bounds.concurrency
-            calls = await asyncio.to_thread(self.session.next_calls, count)
-            self._early.start(calls, self.session.run.calls)
+            calls = await asyncio.to_thread(self.session.next_calls, self.candidates)
+            self.prepare(calls, self.session.run.calls)
         except Exception as error:  # noqa: BLE001  # an agent must never be stopped by this
             logger.warning("nothing is called early: %s: %s", type(error).__name__, error)
 
-    async def _make(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(self._execute):
-            return await self._execute(tool, arguments)
-        output = await asyncio.to_thread(self._execute, tool, arguments)
+    async def _make_now(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        if inspect.iscoroutinefunction(self._call):
+            return await self._call(tool, arguments)
+        output = await asyncio.to_thread(self._call, tool, arguments)
         return await output if inspect.isawaitable(output) else output
 
 
@@ -160,19 +151,10 @@ class Prefetch:
     ) -> None:
         self._execute = execute
         self._fetch = AsyncPrefetch(session, execute, tools, bounds)
+        self.session, self.counts = session, self._fetch.counts
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="dtdr-prefetch", daemon=True)
         self._thread.start()
-
-    @property
-    def session(self) -> Session:
-        """The run."""
-        return self._fetch.session
-
-    @property
-    def counts(self) -> PrefetchCounts:
-        """What early calls came to."""
-        return self._fetch.counts
 
     def start(self) -> None:
         """Begin a step; see ``AsyncPrefetch.start``."""

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from dtdr.agents.mask import ToolMask
 from dtdr.agents.policy import ToolSelection, unique_names
 from dtdr.agents.search import described_tools, read_search, searched_tools
 from dtdr.agents.transcript import Transcript, read_items
 from dtdr.data.json_codec import quote_json
-from dtdr.errors import InputError
+from dtdr.errors import InputError, unknown_choice
 from dtdr.rankers.selection import count_tokens
 
 Tool = TypeVar("Tool")
-P = ParamSpec("P")
 
 
 def transcript_of(messages: Iterable[object]) -> Transcript:
@@ -39,17 +29,36 @@ def transcript_of(messages: Iterable[object]) -> Transcript:
     return read_items(positioned_items(map(_read_message, messages)))
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """What is read of the requests of a provider.
+class Provider(ABC):
+    """Masks in the requests of one provider, which are JSON or objects of its package.
 
     Attributes:
-        name_of: the name of a tool; None for one that the provider defines.
-        messages_of: the conversation of a request; raises ``InputError`` where it has none.
+        forms: what ``mask_request`` can write, the default first.
+        loading_form: the one of them that needs the conversation's earlier steps, too.
     """
 
-    name_of: Callable[[object], str | None]
-    messages_of: Callable[[Mapping[str, Any]], Sequence[Any]]
+    forms: tuple[str, ...]
+    loading_form: str
+
+    @abstractmethod
+    def tool_name(self, tool: object) -> str | None:
+        """The name of a tool of the user's own; None for one that the provider defines."""
+
+    @abstractmethod
+    def messages(self, body: Mapping[str, Any]) -> Sequence[Any]:
+        """The conversation of a request.
+
+        Raises:
+            InputError: the request has none.
+        """
+
+    @abstractmethod
+    def write(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+        """The fields of a request that a form other than ``loading_form`` changes."""
+
+    @abstractmethod
+    def load(self, body: Mapping[str, Any], mask: ToolMask) -> dict[str, Any]:
+        """The fields of a request that ``loading_form`` changes."""
 
     def tool_names(self, tools: Sequence[object]) -> tuple[str, ...]:
         """The names of those tools that have one, in their order.
@@ -57,7 +66,7 @@ class Requests:
         Raises:
             InputError: two tools share a name, or one is not a JSON object.
         """
-        return check_names(map(self.name_of, check_tools(tools)))
+        return check_names(map(self.tool_name, check_tools(tools)))
 
     def transcript(self, body: Mapping[str, Any]) -> Transcript:
         """The conversation of a request.
@@ -65,7 +74,7 @@ class Requests:
         Raises:
             InputError: the request has no list of messages.
         """
-        return transcript_of(self.messages_of(body))
+        return transcript_of(self.messages(body))
 
     def select(self, body: Mapping[str, Any], mask: ToolMask) -> ToolSelection:
         """Which tools of a request are shown.
@@ -73,9 +82,9 @@ class Requests:
         Raises:
             InputError: two tools share a name, or the request has no list of messages.
         """
-        self.messages_of(body)
+        self.messages(body)
         tools = check_tools(body.get("tools") or ())
-        return select_tools(mask, tools, lambda: self.transcript(body), self.name_of)
+        return select_tools(mask, tools, lambda: self.transcript(body), self.tool_name)
 
     def search(self, body: Mapping[str, Any], arguments: object, mask: ToolMask) -> list[Any]:
         """The tools of a request that a model's search brings up, best first.
@@ -84,17 +93,46 @@ class Requests:
             InputError: the search says nothing to search for, or two tools share a name.
         """
         tools = check_tools(body.get("tools") or ())
-        return find_tools(mask, arguments, tools, lambda: self.transcript(body), self.name_of)
+        return find_tools(mask, arguments, tools, lambda: self.transcript(body), self.tool_name)
 
+    def apply(self, body: Mapping[str, Any], selection: ToolSelection, form: str) -> dict[str, Any]:
+        """The request with a selection written into it; the given one is not changed.
 
-def in_thread(work: Callable[P, Tool]) -> Callable[P, Awaitable[Tool]]:
-    """The same, awaited, in a thread, so that ranking does not block an event loop."""
+        The form that loads tools needs the earlier steps too; use ``mask_request`` for it.
 
-    @wraps(work)
-    async def run(*arguments: P.args, **keywords: P.kwargs) -> Tool:
-        return await asyncio.to_thread(work, *arguments, **keywords)
+        Raises:
+            InputError: an unknown form, two tools that share a name, or no conversation.
+        """
+        choices = [name for name in self.forms if name != self.loading_form]
+        if form not in choices:
+            raise unknown_choice("form", form, choices)
+        self.messages(body)
+        return {**body, **(self.write(body, selection, form) if body.get("tools") else {})}
 
-    return run
+    def mask_request(
+        self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
+    ) -> dict[str, Any]:
+        """A request that shows the tools which the next step needs; see the module for the forms.
+
+        Args:
+            body: the keywords of the provider's ``create``.
+            mask: retriever and policy.
+            form: one of ``forms``; None for the first of them.
+
+        Raises:
+            InputError: an unknown form, two tools that share a name, or no conversation.
+        """
+        form = form or self.forms[0]
+        if form != self.loading_form:
+            return self.apply(body, self.select(body, mask), form)
+        self.messages(body)
+        return {**body, **(self.load(body, mask) if body.get("tools") else {})}
+
+    async def amask_request(
+        self, body: Mapping[str, Any], mask: ToolMask, form: str | None = None
+    ) -> dict[str, Any]:
+        """``mask_request`` in a thread, so that ranking does not block an event loop."""
+        return await asyncio.to_thread(self.mask_request, body, mask, form)
 
 
 def _read_message(message: object) -> dict[str, Any]:
@@ -274,16 +312,17 @@ def find_loadable(mask: ToolMask, names: Collection[str]) -> frozenset[str]:
     return known.difference(mask.policy.always_include)
 
 
-def loads(
+def insert_loads(
     messages: Sequence[Any],
     answers: Sequence[int],
     tools: Sequence[Tool],
     name_of: Callable[[Tool], str | None],
     mask: ToolMask,
+    write: Callable[[list[str], int], list[Any]],
     *,
     also: Collection[str] = (),
-) -> dict[int, list[str]]:
-    """Which tools are loaded in front of which answer of the model, and of the next one.
+) -> list[Any]:
+    """The conversation with tools loaded in front of every answer for which some became needed.
 
     Derived from the conversation each time, and the same each time, so that the cached
     start of the prompt stays what it was. What is loaded stays loaded, and a tool that was called
@@ -295,11 +334,8 @@ def loads(
         tools: the request's ``tools``, all of them.
         name_of: the name of a tool; None where it has none.
         mask: retriever and policy.
+        write: the messages that load tools of these names, and how many loads there were.
         also: names to load for the next answer, whatever their rank.
-
-    Returns:
-        Names by position, for positions in front of which some are loaded; the last possible one
-        is the end of the conversation.
 
     Raises:
         InputError: two tools share a name.
@@ -313,22 +349,19 @@ def loads(
         transcripts.extend(transcript_of(messages[:position]) for position in points)
         return transcripts
 
-    selections = mask.select_each(
-        names,
-        read,
-        len(points),
-        costs=token_costs(mask, tools, name_of),
-    )
-    due: dict[int, list[str]] = {}
+    costs = token_costs(mask, tools, name_of)
+    selections = mask.select_each(names, read, len(points), costs=costs)
+    changed: list[Any] = []
     loaded: set[str] = set()
+    count = start = 0
     for place, (position, selection) in enumerate(zip(points, selections, strict=True)):
-        wanted = set(selection.shown)
+        changed += messages[start:position]
+        start = position
         # What a search returned, its result has loaded.
         loaded.update(*(searched_tools(each) for each in transcripts[place : place + 1]))
-        if position == len(messages):
-            wanted.update(also)
-        new = (wanted & waiting) - loaded
-        if new:
-            due[position] = [name for name in names if name in new]
-            loaded |= new
-    return due
+        wanted = {*selection.shown, *(also if position == len(messages) else ())}
+        if new := [name for name in names if name in (wanted & waiting) - loaded]:
+            changed += write(new, count)
+            loaded.update(new)
+            count += 1
+    return changed

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli.options import ALLOW_ENDPOINT
 from dtdr.cli.output import note
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
@@ -29,7 +27,6 @@ def mcp(
     model: Path,
     rest: list[str] | None = None,
     *,
-    upstream: list[str] | None = None,
     config: Path | None = None,
     http: str | None = None,
     top: Annotated[int, typer.Option(min=1)] = 10,
@@ -37,7 +34,6 @@ def mcp(
     sticky: str = "grow",
     whole_run: bool = False,
     always: list[str] | None = None,
-    query: str | None = None,
     learn: Path | None = None,
     redact: bool = True,
     outputs: Outputs = Outputs.TEXT,
@@ -48,7 +44,6 @@ def mcp(
     verbose: bool = False,
     setup: str | None = None,
     write: bool = False,
-    allow_endpoint: ALLOW_ENDPOINT = None,
 ) -> None:
     """Run an MCP gateway that lists only the most likely tools.
 
@@ -58,8 +53,6 @@ def mcp(
         model (MODEL): A model folder.
         rest (-- UPSTREAM): After --, a command with its arguments, or URLs; another -- begins the
             next server.
-        upstream (NAME=SERVER): A named server: NAME='command arguments' or NAME=https://host/mcp;
-            repeatable.
         config (FILE): JSON with mcpServers or servers, as MCP clients use it.
         http ([HOST:]PORT): Serve streamable HTTP at /mcp instead of standard input and output.
         top (K): List at most K ranked tools.
@@ -69,9 +62,7 @@ def mcp(
         whole_run: Choose the list for the whole run, and change it only if that is worth a lost
             prompt cache; for clients that load tools once.
         always (TOOL): Always list this tool; repeatable.
-        query (TEXT): Query to rank for until the client sends the user's intent.
-        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, and update the model
-            in memory if it supports that.
+        learn (FILE): Append the forwarded calls to this demonstrations.jsonl, to fit a model to.
         redact: Remove secrets and personal data from FILE.
         outputs: What to write of the calls' outputs.
         prefetch: Make predicted calls while the LLM thinks: to the tools under "prefetch" in the
@@ -91,15 +82,11 @@ def mcp(
     if write:
         raise InputError("--write needs --setup; give --setup CLIENT as well")
     from dtdr.agents.early_calls import PrefetchBounds
-    from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, parse_upstream, read_config
+    from dtdr.agents.gateway import Gateway, GatewayOptions, parse_rest, read_config
     from dtdr.agents.policy import ToolPolicy
     from dtdr.api import load
 
-    specs = [
-        *(read_config(config) if config is not None else ()),
-        *map(parse_upstream, upstream or ()),
-        *parse_rest(rest or ()),
-    ]
+    specs = [*(read_config(config) if config is not None else ()), *parse_rest(rest or ())]
     policy = ToolPolicy(
         top_k=top,
         coverage=coverage,
@@ -118,8 +105,6 @@ def mcp(
         pin=pin,
         wait_seconds=wait,
     )
-    if query is not None:
-        options = replace(options, query=query)
     _log_to_standard_error(verbose=verbose)
     _serve(Gateway(load(model), specs, options), http)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli import options
 from dtdr.cli.output import note
 from dtdr.errors import InputError
 from dtdr.serve.server.settings import Settings, named_models
@@ -24,17 +23,17 @@ DATA = Annotated[
 
 
 def studio(
-    models: list[str],
+    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...")] = None,
     *,
     data: DATA = None,
     port: int = 0,
     learn: bool = False,
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
-    allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
-    """Explore a model in a browser: a map of its tools, and runs step by step.
+    """Explore runs and a model in a browser: where the model is wrong, and why.
 
-    Without --data, the map shows the plans in a dtdr-f model. Listens on this machine only.
+    Without a model, drop a log on the page: the studio learns from it and shows its runs. Without
+    --data, it shows the plans that a dtdr-f model kept. Listens on this machine only.
 
     Example: dtdr studio model --data demonstrations.jsonl
 
@@ -48,7 +47,7 @@ def studio(
 
     require_server()
     settings = Settings(
-        models=named_models(models), port=port, log_requests=False, read_only=not learn
+        models=named_models(models or ()), port=port, log_requests=False, read_only=not learn
     )
 
     def show_page(address: str) -> None:
@@ -57,10 +56,10 @@ def studio(
         if open_browser:
             webbrowser.open(page)
 
-    serve(settings, more=studio_endpoints(data), on_listening=show_page)
+    serve(settings, more=studio_endpoints(data, takes_logs=True), on_listening=show_page)
 
 
-def studio_endpoints(data: Path | None) -> Sequence[Endpoint]:
+def studio_endpoints(data: Path | None, *, takes_logs: bool = False) -> Sequence[Endpoint]:
     """What the studio adds to a server.
 
     Raises:
@@ -75,5 +74,6 @@ def studio_endpoints(data: Path | None) -> Sequence[Endpoint]:
         demonstrations = list(read_demonstrations(data))
         if not demonstrations:
             raise InputError(f"{data} has no run to show")
-        runs = Runs(demonstrations, has_queries=True)
-    return Studio(runs, "" if data is None else data.name).endpoints
+        runs = Runs(demonstrations)
+    name = "" if data is None else data.name
+    return Studio(runs, name, takes_logs=takes_logs).endpoints

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -259,15 +259,6 @@ def read_tools(path: str | Path) -> tuple[Tool, ...]:
         raise InputError(f"{path}: {error}") from error
 
 
-def write_demonstrations(stream: IO[str], demonstrations: Iterable[Demonstration]) -> int:
-    """Write demonstrations to an open text file, one a line; returns how many."""
-    count = 0
-    for demonstration in demonstrations:
-        stream.write(json_codec.dumps(demonstration.to_dict()).decode() + "\n")
-        count += 1
-    return count
-
-
 def save_demonstrations(
     path: str | Path, demonstrations: Iterable[Demonstration], *, force: bool = False
 ) -> int:
@@ -282,7 +273,11 @@ def save_demonstrations(
     with replace_file(path, force=force) as stream:
         if Path(path).suffix == parquet.SUFFIX:
             return parquet.write_parquet(stream.buffer, demonstrations)
-        return write_demonstrations(stream, demonstrations)
+        count = 0
+        for demonstration in demonstrations:
+            stream.buffer.write(json_codec.dumps(demonstration.to_dict()) + b"\n")
+            count += 1
+        return count
 
 
 def save_tools(path: str | Path, tools: Iterable[Tool], *, force: bool = False) -> None:

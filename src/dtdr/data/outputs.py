@@ -203,24 +203,6 @@ def bound_output(
     return bounded, max(whole_length, length + 1)
 
 
-def output_shape(output: Any) -> Any:
-    """An output with every value replaced by its type, and texts also by their length.
-
-    Keys and the sizes of lists and objects stay: ``{"to": "string(4)", "stops": ["integer"]}``.
-    """
-    if isinstance(output, dict):
-        return {key: output_shape(part) for key, part in output.items()}
-    if isinstance(output, list):
-        return [output_shape(part) for part in output]
-    if isinstance(output, str):
-        return f"string({len(output)})"
-    if isinstance(output, bool):
-        return "boolean"
-    if output is None:
-        return "null"
-    return "integer" if isinstance(output, int) else "number"
-
-
 def _cut_text(text: str, length: int) -> str:
     start = text[: length + 1]
     # Half a word, of base64 say, is worth more than nothing where there are no words.

@@ -3,7 +3,8 @@
 Needs ``pip install 'dtdr[parquet]'``. One row is a demonstration; its columns are the keys
 of the JSON object: ``id``, ``query``, ``before``, ``calls``, ``links``, ``source``, ``group``,
 ``outcome``, ``time`` and ``offered``, with ``parent_id`` and ``parent_call`` for ``parent``. The
-``arguments`` and ``output`` of a call are JSON text, since every tool has others.
+``arguments`` and ``output`` of a call are JSON text, since every tool has others. So is
+``offered``, since a text that repeats is stored and read once.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import IO, Any
 
 from dtdr.data import json_codec
-from dtdr.data.demonstrations import Demonstration
+from dtdr.data.demonstrations import Demonstration, read_offered
 from dtdr.errors import InputError, MissingExtraError
 
 SUFFIX = ".parquet"
@@ -244,6 +246,8 @@ def parse_row(row: Mapping[str, Any]) -> Demonstration:
     for key in ("before", "calls"):
         if isinstance(items := record.get(key), list):
             record[key] = list(map(_parse_call, items))
+    if isinstance(text := record.get("offered"), str):
+        record["offered"] = _parse_offered(text)
     parent = {key: record.pop(name) for name, key in _PARENT.items() if name in record}
     if parent:
         record["parent"] = parent
@@ -366,7 +370,7 @@ def _schema(arrow: Any) -> Any:
             "outcome": text,
             **dict.fromkeys(_PARENT, text),
             "time": arrow.timestamp("us", "UTC"),
-            "offered": arrow.list_(text),
+            "offered": text,
         }
     )
 
@@ -374,12 +378,22 @@ def _schema(arrow: Any) -> Any:
 def _row(record: dict[str, Any]) -> dict[str, Any]:
     parent = record.pop("parent", {})
     record.update((name, parent.get(key)) for name, key in _PARENT.items())
+    if "offered" in record:
+        record["offered"] = json_codec.dumps(record["offered"]).decode()
     for key in ("before", "calls"):
         for item in record.get(key, ()):
             for name in _JSON:
                 if name in item:
                     item[name] = json_codec.dumps(item[name]).decode()
     return record
+
+
+@lru_cache(maxsize=1_024)
+def _parse_offered(text: str) -> frozenset[str] | None:
+    try:
+        return read_offered(json_codec.loads(text))
+    except (ValueError, RecursionError):
+        raise InputError(f"'offered' must be a JSON list of names, not {text[:40]!r}") from None
 
 
 def _parse_call(item: Any) -> Any:

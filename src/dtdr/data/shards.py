@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from dtdr.errors import InputError, MissingExtraError
+from dtdr.errors import DtdrError, InputError, MissingExtraError
 
 SUFFIXES = (".jsonl", ".parquet")
 """Files of a folder that hold demonstrations."""
@@ -30,7 +32,7 @@ class Shard:
     """
 
     name: str
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 def find_shards(path: str | Path) -> list[Shard]:
@@ -126,62 +128,18 @@ def _remote_shards(url: str) -> list[Shard]:
 
 
 def _remote_shard(system: Any, path: str, name: str) -> Shard:
-    def open_file() -> IO[bytes]:
+    @contextlib.contextmanager
+    def open_file() -> Iterator[IO[bytes]]:
         try:
-            stream: IO[bytes] = system.open(path, "rb")
+            with system.open(path, "rb") as stream:
+                # A driver's own lines are of any length.
+                yield io.BufferedReader(stream, _BUFFER_BYTES)
+        except DtdrError:
+            raise
         except Exception as error:
             raise _explain_unreachable(name, error) from error
-        return io.BufferedReader(_RemoteFile(stream, name), _BUFFER_BYTES)
 
     return Shard(name, open_file)
-
-
-class _RemoteFile(io.RawIOBase):
-    """A file of fsspec with what streams of files have: lines of a bounded length, plain errors.
-
-    Args:
-        stream: as fsspec opened it.
-        name: how errors name it.
-    """
-
-    def __init__(self, stream: IO[bytes], name: str) -> None:
-        self._stream = stream
-        self._name = name
-
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always: Parquet is read from its end."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; returns how many bytes there were.
-
-        Raises:
-            InputError: the storage does not answer, or breaks off.
-        """
-        try:
-            content = self._stream.read(len(buffer))
-        except Exception as error:
-            raise _explain_unreachable(self._name, error) from error
-        buffer[: len(content)] = content
-        return len(content)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        """The place."""
-        return self._stream.tell()
-
-    def close(self) -> None:
-        """Close the stream too."""
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def _explain_unreachable(url: str, error: Exception) -> InputError:

@@ -218,13 +218,8 @@ def find_lost_leaves(
     places: dict[str, set[tuple[str, str]]] = defaultdict(set)
     kinds = list(state.kinds)
     for past in state.calls:
-        for _, value in iter_parts(past.arguments):
-            places[canonical(value)].add((past.call.tool, "arguments"))
-        if past.parts is not None:
-            for form, kind in zip(
-                past.parts.forms, past.parts.numbers[:, KIND].tolist(), strict=True
-            ):
-                places[form].add(kinds[kind][:2])
+        for form, kind in zip(past.parts.forms, past.parts.numbers[:, KIND].tolist(), strict=True):
+            places[form].add(kinds[kind][:2])
         reference = canonical({"$ref": past.call.id})
         places[reference].add((past.call.tool, ""))
     texts = state.texts

@@ -15,7 +15,7 @@ from dtdr.errors import InputError, unknown_choice
 from dtdr.logs.claude_code import ClaudeCode
 from dtdr.logs.codex import Codex
 from dtdr.logs.conversations import Anthropic, OpenAIChat
-from dtdr.logs.cut_options import CutOptions, Failed, Order, Outputs, Turns
+from dtdr.logs.cut_options import CutOptions, Failed, Outputs, Turns
 from dtdr.logs.exports import Langfuse, LangSmith
 from dtdr.logs.importer import UNUSABLE, Importer, ImportOptions, open_logs
 from dtdr.logs.injected import INJECTED_TAGS
@@ -126,7 +126,9 @@ def open_demonstrations(
             Path(paths[0]), convert_records(name, records, _demonstration, bad)
         )
     importer = Importer(known, reader, bad=bad)
-    return DemonstrationFile(Path(paths[0]), _all_of(importer), importer.tools, format=known.name)
+    return DemonstrationFile(
+        Path(paths[0]), importer.demonstrations(), importer.tools, format=known.name
+    )
 
 
 def _demonstration(record: Any) -> Demonstration:
@@ -135,13 +137,6 @@ def _demonstration(record: Any) -> Demonstration:
     if isinstance(record, Demonstration):
         return record
     return Demonstration.from_dict(record)
-
-
-def _all_of(importer: Importer) -> Iterator[Demonstration]:
-    try:
-        yield from importer.demonstrations()
-    finally:
-        importer.close()
 
 
 def read_traces(
@@ -167,7 +162,7 @@ def read_traces(
     """
     reader = open_logs(paths)
     known = detect_format(reader) if fmt is None else find_format(fmt)
-    yield from _all_of(Importer(known, reader, options, redactor=redactor, bad=bad))
+    yield from Importer(known, reader, options, redactor=redactor, bad=bad).demonstrations()
 
 
 __all__ = [
@@ -178,7 +173,6 @@ __all__ = [
     "Failed",
     "ImportOptions",
     "Importer",
-    "Order",
     "Outputs",
     "Redactor",
     "ReferenceRules",

@@ -157,13 +157,6 @@ class ConversationFormat(TraceFormat):
         trace.group = digest(begin[:4]) if begin else ""
         yield trace
 
-    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
-        """Put a conversation back and learn its messages again."""
-        marks, asked, _ = self._chain(self.exchange(json_codec.loads(payloads[-1])))
-        self._register(key, marks, asked)
-        self._next = max(self._next, int(key) + 1)
-        self.window.put(key, payloads, place)
-
     def _chain(self, exchange: Exchange) -> tuple[list[int], int, list[Any]]:
         """Hashes of every beginning of the conversation, how many are the request's, messages.
 

@@ -15,7 +15,6 @@ class Turns(StrEnum):
 
     SPLIT = "split"
     CONTEXT = "context"
-    WHOLE = "whole"
     WHOLE_QUERY = "whole-query"
 
 
@@ -23,23 +22,13 @@ class Failed(StrEnum):
     """What becomes of calls that returned an error."""
 
     KEEP = "keep"
-    DROP_CALL = "drop-call"
     MARK_RUN = "mark-run"
-    DROP_RETRIED = "drop-retried"
-
-
-class Order(StrEnum):
-    """What says in which order the calls of a plan come."""
-
-    MESSAGES = "messages"
-    REFERENCES = "references"
 
 
 class Outputs(StrEnum):
     """What is kept of the calls' outputs."""
 
     TEXT = "text"
-    SHAPE = "shape"
     NONE = "none"
 
 
@@ -48,21 +37,16 @@ class CutOptions:
     """Choices made when a trace becomes demonstrations.
 
     Attributes:
-        turns: ``split`` and ``whole`` give one demonstration a user message, with that message as
-            its query and everything that came before it as ``before``; ``context`` also writes
-            the conversation's earlier user messages into the query; ``whole-query`` gives one
+        turns: ``split`` gives one demonstration a user message, with that message as its query
+            and everything that came before it as ``before``; ``context`` also writes the
+            conversation's earlier user messages into the query; ``whole-query`` gives one
             demonstration a conversation, its query all user messages.
-        failed: ``keep`` takes failed calls as any other, with their status; ``drop-call`` leaves
-            them out; ``mark-run`` gives a run in which a tool failed and did not succeed later the
-            outcome ``failure``; ``drop-retried`` does the same, and leaves failed calls out whose
-            tool succeeded later.
+        failed: ``keep`` takes failed calls as any other, with their status; ``mark-run`` also
+            gives a run in which a tool failed and did not succeed later the outcome ``failure``.
         empty: keep turns that needed no tool, as plans without calls.
         query: stands in where a log holds no query; empty drops such runs.
         references: what counts as a reference to an earlier output.
-        order: ``messages`` numbers calls by the agent's message that made them; ``references``
-            leaves calls parallel unless one uses another's output.
-        outputs: ``text`` keeps what calls returned, ``shape`` its keys, types and sizes, ``none``
-            only whether they failed.
+        outputs: ``text`` keeps what calls returned, ``none`` only whether they failed.
         output_length: characters kept of an output, and of a message before the query.
         leave_out: tags of the blocks that are taken out of users' messages, since a program put
             them there.
@@ -74,7 +58,6 @@ class CutOptions:
     empty: bool = False
     query: str = ""
     references: ReferenceRules = field(default_factory=ReferenceRules)
-    order: Order = Order.MESSAGES
     outputs: Outputs = Outputs.TEXT
     output_length: int = OUTPUT_LENGTH
     leave_out: tuple[str, ...] = INJECTED_TAGS

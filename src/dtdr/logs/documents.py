@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -72,25 +71,19 @@ def iter_items(path: Path, stream: IO[bytes], wrappers: Mapping[str, str]) -> It
     document.end()
 
 
-def first_items(
-    path: Path, stream: IO[bytes], wrappers: Mapping[str, str], count: int
-) -> list[Any]:
-    """A JSON document that is one record, and the first of those that it may contain."""
+def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """The keys and values of a document that is one object, in constant memory.
+
+    Raises:
+        InputError: the document is not one JSON object, or a value is larger than a line may be.
+    """
     document = _Document(path, stream)
-    if document.peek() == "{":
-        try:
-            value = document.value()
-        except _TooLargeError:
-            pass
-        else:
-            lists = (value[key] for key in wrappers if isinstance(value.get(key), list))
-            return [value, *itertools.islice(itertools.chain.from_iterable(lists), count)]
-    stream.seek(0)
-    return list(itertools.islice(iter_items(path, stream, wrappers), count))
-
-
-class _TooLargeError(InputError):
-    """A record has more bytes than a line may have."""
+    if document.peek() != "{":
+        document.value()  # not JSON at all, or another value
+        raise InputError(f"{path} must contain one JSON object, id to record")
+    for key in document.members("{"):
+        yield key, document.skip()
+    document.end()
 
 
 class _Document:
@@ -181,7 +174,7 @@ class _Document:
     def _read_on(self) -> None:
         size = len(self._text) - self._record
         if size > self._limit:
-            raise _TooLargeError(
+            raise InputError(
                 f"{self._path}: a record is too large: {too_long(self._limit)}, or export the log "
                 "as JSON lines"
             )

@@ -16,7 +16,7 @@ from dtdr.logs.log_format import (
     nanoseconds,
     run_failed,
 )
-from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question
+from dtdr.logs.spans import Span, SpanFormat, message_list, read_output, read_question, span_of
 
 
 class LangSmith(SpanFormat):
@@ -49,15 +49,10 @@ class LangSmith(SpanFormat):
                 yield from self._tree(child, span.id, trace)
 
     def _span(self, run: Mapping[str, Any], parent: str, trace: str) -> Span:
-        start = nanoseconds(run.get("start_time")) or _read_dotted_order(run.get("dotted_order"))
-        span = Span(
-            trace,
-            str(run.get("id", "")),
-            str(run.get("parent_run_id") or parent),
-            start=start,
-            end=nanoseconds(run.get("end_time")),
-            failed=bool(run.get("error")) or run.get("status") == "error",
-        )
+        span = span_of(run)
+        name, span.tool, span.kind = span.tool, "", ""
+        span.trace, span.parent = trace, span.parent or parent
+        span.start = span.start or _read_dotted_order(run.get("dotted_order"))
         inputs, outputs = decode_json(run.get("inputs")), decode_json(run.get("outputs"))
         extra = as_mapping(run.get("extra"))
         if not span.parent:
@@ -66,7 +61,7 @@ class LangSmith(SpanFormat):
         kind = run["run_type"]
         if kind == "tool":
             span.kind = "tool"
-            span.tool = str(run.get("name", ""))
+            span.tool = name
             span.arguments = _arguments(inputs)
             span.call_id = _call_id(outputs, extra)
             is_wrapped = isinstance(outputs, dict) and outputs.keys() == {"output"}
@@ -180,15 +175,10 @@ class Langfuse(SpanFormat):
 
     def _span(self, item: Mapping[str, Any], trace: str) -> Span:
         kind = str(item.get("type", "")).upper()
-        span = Span(
-            trace or str(first_of(item, "traceId", "trace_id") or ""),
-            str(item.get("id", "")),
-            str(first_of(item, "parentObservationId", "parent_observation_id") or ""),
-            start=nanoseconds(first_of(item, "startTime", "start_time")),
-            end=nanoseconds(first_of(item, "endTime", "end_time")),
-            failed=str(item.get("level", "")).upper() == "ERROR",
-            group=str(first_of(item, "sessionId", "session_id") or ""),
-        )
+        span = span_of(item)
+        name, span.tool, span.kind = span.tool, "", ""
+        span.trace = trace or span.trace
+        span.group = str(first_of(item, "sessionId", "session_id") or "")
         entered, left = decode_json(item.get("input")), decode_json(item.get("output"))
         if kind == "GENERATION":
             span.kind = "llm"
@@ -206,7 +196,7 @@ class Langfuse(SpanFormat):
             return span
         if kind == "EVENT":
             return span
-        span.tool = str(item.get("name") or "")
+        span.tool = name
         read_output(span, left)
         names = (
             first_of(part, "tool_call_id") for part in (as_mapping(item.get("metadata")), left)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from dtdr.logs.cut_options import CutOptions
 from dtdr.logs.left_out import blame
 from dtdr.logs.log_format import DEFAULT_BYTES, Group, TraceFormat, Window
 from dtdr.logs.redaction import Redactor
-from dtdr.logs.streams import STANDARD_INPUT, BadRecord, LogReader, Position, is_pipe
+from dtdr.logs.streams import STANDARD_INPUT, BadRecord, LogReader, is_pipe
 from dtdr.logs.turns import Cutter
 
 # Logs hold whatever a program wrote: where a list is expected, a number may stand. The
 # readers say what they know is wrong; anything else of a wrong shape shows as one of these.
 UNUSABLE = (InputError, RecursionError, TypeError, AttributeError, LookupError, ValueError)
 
-_NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls dropped_calls
-    references cut_outputs unmatched_results truncated_streams""".split()  # noqa: SIM905  # as prose
+_NUMBERS = """superseded_requests runs kept nested failed_runs calls failed_calls references
+    cut_outputs unmatched_results truncated_streams""".split()  # noqa: SIM905  # as prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,6 @@ class Importer:
         self.reader.format = self.format
         self.records = 0
         self.failures: Counter[str] = Counter()
-        self._seen = SeenIds()
-        self._finished: list[tuple[str, Group]] = []
 
     def demonstrations(self) -> Iterator[Demonstration]:
         """Every demonstration in the logs, in the order in which conversations end.
@@ -105,11 +104,17 @@ class Importer:
         Raises:
             InputError: a record cannot be used and ``bad`` is None.
         """
-        for _ in self.steps():
-            yield from self.take_ended()
+        with contextlib.closing(SeenIds()) as seen:
+            for key, group in self._conversations():
+                for demonstration in self._cut(key, group):
+                    if seen.add(demonstration.id):
+                        self._count(demonstration)
+                        yield demonstration
+                    else:
+                        self.cutter.dropped["held by another record"] += 1
 
-    def steps(self) -> Iterator[None]:
-        """Read record by record; ``taken`` gives what each step finished."""
+    def _conversations(self) -> Iterator[tuple[str, Group]]:
+        """The records of each conversation, when it has ended."""
         for record, raw, place in self.reader:
             self.records += 1
             if isinstance(record, BadRecord):
@@ -120,29 +125,19 @@ class Importer:
             except UNUSABLE as error:
                 self._leave_out(place, error)
                 continue
-            yield
-        self._finished = list(self.window.pop_finished(everything=True))
-        yield
+            yield from self.window.pop_finished()
+        yield from self.window.pop_finished(everything=True)
 
-    def take_ended(self) -> Iterator[Demonstration]:
-        """Demonstrations of the conversations that have ended."""
-        ended, self._finished = self._finished, []
-        for key, group in (*ended, *self.window.pop_finished()):
-            try:
-                demonstrations = [
-                    demonstration
-                    for trace in self.format.traces(group.payloads, key)
-                    for demonstration in self.cutter.cut(trace)
-                ]
-            except UNUSABLE as error:
-                self._leave_out(group.place, error)
-                continue
-            for demonstration in demonstrations:
-                if self._seen.add(demonstration.id):
-                    self._count(demonstration)
-                    yield demonstration
-                else:
-                    self.cutter.dropped["held by another record"] += 1
+    def _cut(self, key: str, group: Group) -> list[Demonstration]:
+        try:
+            return [
+                demonstration
+                for trace in self.format.traces(group.payloads, key)
+                for demonstration in self.cutter.cut(trace)
+            ]
+        except UNUSABLE as error:
+            self._leave_out(group.place, error)
+            return []
 
     def _count(self, demonstration: Demonstration) -> None:
         """Count what is kept, once for each demonstration, whatever the format repeats."""
@@ -164,59 +159,22 @@ class Importer:
 
     def summary(self) -> dict[str, Any]:
         """What was read, kept and left out, and why."""
-        counts = {name: dict(sorted(count.items())) for name, count in self._counts().items()}
-        numbers = {**counts["format"], **counts["cut"]}
+        numbers = {**self.format.counts, **self.cutter.counts}
+        redacted = Counter() if self.redactor is None else self.redactor.counts
+        by_name = {
+            "dropped": self.cutter.dropped,
+            "failures": self.failures,
+            "redacted": redacted,
+        }
         return {
             "format": self.format.name,
             "files": len(self.paths),
             "records": self.records,
             "bad_records": 0 if self.bad is None else self.bad.count,
             **{key: numbers.get(key.replace("_", " "), 0) for key in _NUMBERS},
-            **{key: counts[key] for key in ("dropped", "failures", "redacted")},
+            **{name: dict(sorted(counts.items())) for name, counts in by_name.items()},
             "tools": len(self.format.tools.by_name),
         }
-
-    def _counts(self) -> dict[str, Counter[str]]:
-        """All that is counted by name."""
-        return {
-            "format": self.format.counts,
-            "cut": self.cutter.counts,
-            "dropped": self.cutter.dropped,
-            "failures": self.failures,
-            "redacted": Counter() if self.redactor is None else self.redactor.counts,
-        }
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, without the open conversations."""
-        return {
-            "position": asdict(self.reader.position),
-            "documents": self.reader.documents,
-            "records": self.records,
-            "bad": [0, []] if self.bad is None else [self.bad.count, self.bad.first],
-            "counts": {name: dict(count) for name, count in self._counts().items()},
-            "tools": [tool.to_dict() for tool in self.format.tools.by_name.values()],
-        }
-
-    def restore(self, state: Mapping[str, Any], groups: Iterator[Any], ids: Iterator[str]) -> None:
-        """Go on where a checkpoint was written."""
-        self.reader.position = Position(**state["position"])
-        self.reader.documents = list(state["documents"])
-        self.records = state["records"]
-        if self.bad is not None:
-            self.bad.count, self.bad.first = state["bad"][0], list(state["bad"][1])
-        for name, count in self._counts().items():
-            count.update(state["counts"][name])
-        known = map(Tool.from_dict, state["tools"])
-        self.format.tools.by_name = {tool.name: tool for tool in known}
-        for key, place, payloads in groups:
-            packed = [payload.encode("utf-8", "surrogateescape") for payload in payloads]
-            self.format.readmit(key, packed, (place[0], place[1]))
-        for identifier in ids:
-            self._seen.add(identifier)
-
-    def close(self) -> None:
-        """Drop what is held on disk."""
-        self._seen.close()
 
     def _leave_out(self, place: tuple[int, int], error: Exception | str) -> None:
         reason = str(error)

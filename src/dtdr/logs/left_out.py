@@ -17,7 +17,6 @@ WHOLE_RUN = "the run as a whole"
 OPTIONS = {
     "no query in the log": "--set query=TEXT",
     "no tool was called": "--set empty=true",
-    "every call failed": "--failed keep",
 }
 """Reasons for which an import drops runs, and the option of ``dtdr import`` that keeps them."""
 

@@ -195,10 +195,6 @@ class Window:
         done, self._finished = self._finished, []
         yield from done
 
-    def open_groups(self) -> Iterator[tuple[str, Group]]:
-        """Groups that may still go on, the least recently extended first."""
-        yield from self._groups.items()
-
 
 class TraceFormat(ABC):
     """Reads one format: records in, groups of records that belong together, traces out.
@@ -257,10 +253,6 @@ class TraceFormat(ABC):
         Raises:
             InputError: what the records hold cannot be understood.
         """
-
-    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
-        """Put a group back that a checkpoint saved."""
-        self.window.put(key, payloads, place)
 
 
 class Canonical(TraceFormat):

@@ -56,7 +56,6 @@ class MCP(TraceFormat):
 
     name: ClassVar[str] = "mcp"
     title: ClassVar[str] = "MCP JSON-RPC session logs"
-    wrappers: ClassVar[Mapping[str, str]] = {"messages": "messages.item", "data": "data.item"}
     default_query: ClassVar[str] = "(the log holds no query)"
 
     @classmethod
@@ -150,14 +149,6 @@ class MCP(TraceFormat):
             trace = Trace("", events, group=session, salt=key, unmatched=unmatched)
             trace.at, trace.offered = messages[0][0], offered
             yield trace
-
-    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
-        """Put a session back; see ``TraceFormat.readmit``."""
-        messages = [json_codec.loads(payload) for payload in payloads]
-        query = next((message[3] for message in messages if message[3]), "")
-        latest = max(message[0] for message in messages)
-        self._runs[key.rsplit("/", 1)[0]] = _OpenRun(key, latest, query)
-        self.window.put(key, payloads, place)
 
     def _list(self, session: str, server: str, names: list[str]) -> None:
         """Remember what a server offers; of the latest sessions alone."""

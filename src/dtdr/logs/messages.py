@@ -13,6 +13,7 @@ from dtdr.logs.log_format import (
     TracedCall,
     UserMessage,
     as_list,
+    as_mapping,
     as_text,
     find_time,
     first_of,
@@ -82,7 +83,8 @@ def text_of(content: Any) -> str:
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS:
-            text = part.get("text", part.get("content"))
+            part = part.get("message_content", part)  # of OpenInference
+            text = first_of(part, "text", "content")
             if isinstance(text, str):
                 texts.append(text)
     return "\n".join(texts)
@@ -117,7 +119,7 @@ def items_of(message: object) -> Iterator[Item]:
     message = _unwrap(message)
     role = message.get("role", message.get("type", ""))
     role = _ROLES.get(role, role)
-    content = first_of(message, "content", "parts")
+    content = first_of(message, "content", "parts", "contents")
     if role == "tool" and not any(map(_is_result, as_list(content))):
         yield ToolResult(
             as_text(message.get("tool_call_id", message.get("id"))),
@@ -266,6 +268,7 @@ def _requested_calls(message: Mapping[str, Any]) -> Iterator[ToolCallRequest]:
     for call in as_list(calls):
         if not isinstance(call, dict):
             continue
+        call = as_mapping(call.get("tool_call")) or call  # of OpenInference
         inner = call.get("function", call.get("custom"))
         if isinstance(inner, str):
             inner = {**call, "name": inner}
@@ -274,5 +277,7 @@ def _requested_calls(message: Mapping[str, Any]) -> Iterator[ToolCallRequest]:
         arguments = inner.get("arguments", inner.get("args", inner.get("input")))
         yield ToolCallRequest(as_text(call.get("id")), as_text(inner.get("name")), arguments)
     legacy = message.get("function_call")
+    if name := message.get("function_call_name"):  # of OpenInference
+        legacy = {"name": name, "arguments": message.get("function_call_arguments_json")}
     if not calls and isinstance(legacy, dict):
         yield ToolCallRequest("", as_text(legacy.get("name")), legacy.get("arguments"))

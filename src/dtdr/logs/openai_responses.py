@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from dtdr.data import json_codec
 from dtdr.logs.conversations import ConversationFormat, find_request, find_response
 from dtdr.logs.log_format import Trace, Window, as_list, as_text
 from dtdr.logs.messages import Item, ToolCallRequest, ToolResult, conversation, items_of, output_of
@@ -74,18 +73,6 @@ class OpenAIResponses(ConversationFormat):
     def conversation(self, messages: list[Any], system: Any) -> Trace:
         """The trace that items tell."""
         return conversation(positioned_items(messages), system)
-
-    def readmit(self, key: str, payloads: list[bytes], place: tuple[int, int]) -> None:
-        """Put a conversation back and learn its messages and names again."""
-        records = [json_codec.loads(payload) for payload in payloads]
-        if len(records) == 1:
-            super().readmit(key, payloads, place)
-        else:
-            self._next = max(self._next, int(key) + 1)
-            self.window.put(key, payloads, place)
-        names = [self._names(record)[1] for record in records]
-        if any(names):
-            self._name(key, names)
 
     def _names(self, record: Any) -> tuple[str, str]:
         """Ids of the response that came before, and of the record's own."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from dtdr.errors import InputError
-from dtdr.logs.log_format import as_list, decode_json, first_of, nanoseconds
+from dtdr.logs.log_format import as_list, decode_json
+from dtdr.logs.spans import Span, span_of
 
 WRAPPERS: Mapping[str, str] = {
     "resourceSpans": "resourceSpans.item.scopeSpans.item.spans.item",
@@ -16,31 +16,11 @@ WRAPPERS: Mapping[str, str] = {
     "data": "data.item",
 }
 
-_ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR")
+_PREFIX = "attributes."
 
 
-@dataclass(slots=True)
-class RawSpan:
-    """A span with flat attributes, before any convention is applied.
-
-    ``log`` says that it is a log record of the span with that id.
-    """
-
-    trace: str
-    id: str
-    parent: str
-    name: str
-    start: int = 0
-    end: int = 0
-    failed: bool = False
-    attributes: dict[str, Any] = field(default_factory=dict)
-    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    log: bool = False
-    kind: str = ""
-
-
-def raw_spans(record: Any) -> Iterator[RawSpan]:
-    """The spans and log records of an export batch, or the one span that a record is.
+def open_spans(record: Any) -> Iterator[tuple[Span, dict[str, Any]]]:
+    """The spans of an export batch, or the one span that a record is, with their attributes.
 
     Raises:
         InputError: it is neither.
@@ -48,109 +28,69 @@ def raw_spans(record: Any) -> Iterator[RawSpan]:
     if not isinstance(record, dict):
         raise InputError("a span must be a JSON object")
     batches = record.get("resourceSpans", record.get("resource_spans"))
-    logs = record.get("resourceLogs", record.get("resource_logs"))
-    if isinstance(batches, list) or isinstance(logs, list):
-        for span in _iter_nested(batches, ("scopeSpans", "scope_spans"), ("spans",)):
-            yield from raw_spans(span)
-        for entry in _iter_nested(logs, ("scopeLogs", "scope_logs"), ("logRecords", "log_records")):
-            yield _log(entry)
+    if isinstance(batches, list):
+        scopes = (s for b in batches for s in b.get("scopeSpans", b.get("scope_spans")) or ())
+        listed = (span for scope in scopes for span in scope.get("spans") or ())
     elif isinstance(record.get("spans"), list):
-        for span in record["spans"]:
-            yield from raw_spans(span)
+        listed = iter(record["spans"])
     elif record.keys() & {"spanId", "traceId", "context", "context.trace_id", "trace_id"}:
-        yield _span(record)
+        yield _read(record)
+        return
+    elif record.keys() & {"resourceLogs", "resourceMetrics"}:
+        return
     else:
         raise InputError("not a span: it has none of 'resourceSpans', 'spanId', 'context'")
+    for span in listed:
+        yield from open_spans(span)
 
 
-def try_spans(record: Any) -> list[RawSpan]:
-    """As ``raw_spans``; none where it is neither."""
+def try_spans(record: Any) -> list[tuple[Span, dict[str, Any]]]:
+    """As ``open_spans``; none where it is neither."""
     try:
-        return list(raw_spans(record))
+        return list(open_spans(record))
     except (InputError, TypeError, AttributeError, ValueError):
         return []
 
 
-def _iter_nested(value: Any, middle: tuple[str, ...], inner: tuple[str, ...]) -> Iterator[Any]:
-    for outer in as_list(value):
-        for key in middle:
-            for scope in outer.get(key) or ():
-                for name in inner:
-                    yield from scope.get(name) or ()
-
-
-def _span(record: Mapping[str, Any]) -> RawSpan:
+def _read(record: Mapping[str, Any]) -> tuple[Span, dict[str, Any]]:
     """A span of OTLP, as an SDK prints it, or as a row of a table."""
-    context = record.get("context")
     attributes = decode_json(record.get("attributes"))
     if not isinstance(attributes, (dict, list)):
-        prefix = "attributes."
         attributes = {
-            key.removeprefix(prefix): value
+            key.removeprefix(_PREFIX): value
             for key, value in record.items()
-            if key.startswith(prefix) and value is not None
+            if key.startswith(_PREFIX) and value is not None
         }
-    attributes = attribute_values(attributes)
-    status = first_of(record, "status", "status_code")
-    code = first_of(status, "code", "status_code") if isinstance(status, dict) else status
-    trace = first_of(context, "trace_id")
-    identifier = first_of(context, "span_id")
-    return RawSpan(
-        trace=str(trace or first_of(record, "traceId", "context.trace_id", "trace_id") or ""),
-        id=str(identifier or first_of(record, "spanId", "context.span_id", "span_id", "id") or ""),
-        parent=str(first_of(record, "parentSpanId", "parent_id", "parent_span_id") or ""),
-        name=str(record.get("name", "")),
-        start=nanoseconds(first_of(record, "startTimeUnixNano", "start_time")),
-        end=nanoseconds(first_of(record, "endTimeUnixNano", "end_time")),
-        failed=code in _ERRORS or "error.type" in attributes,
-        attributes=attributes,
-        events=[
-            (str(event.get("name", "")), attribute_values(event.get("attributes")))
-            for event in as_list(record.get("events"))
-            if isinstance(event, dict)
-        ],
-        kind=str(first_of(record, "span_kind", "kind") or ""),
-    )
+    attributes = _attribute_values(attributes)
+    span = span_of(record)
+    span.failed = span.failed or "error.type" in attributes
+    return span, attributes
 
 
-def _log(entry: Any) -> RawSpan:
-    """A log record, as a span that has one event."""
-    if not isinstance(entry, dict):
-        raise InputError("a log record must be a JSON object")
-    attributes = attribute_values(entry.get("attributes"))
-    name = entry.get("eventName") or attributes.get("event.name") or ""
-    body = any_value(entry.get("body"))
-    at = nanoseconds(entry.get("timeUnixNano") or entry.get("observedTimeUnixNano"))
-    event = (str(name), {**attributes, **body} if isinstance(body, dict) else attributes)
-    span = RawSpan(str(entry.get("traceId", "")), str(entry.get("spanId", "")), "", str(name))
-    span.start, span.end, span.events, span.log = at, at, [event], True
-    return span
-
-
-def attribute_values(attributes: Any) -> dict[str, Any]:
+def _attribute_values(attributes: Any) -> dict[str, Any]:
     """OTLP's list of keys and typed values as an object."""
     if isinstance(attributes, dict):
         return dict(attributes)
     return {
-        str(item["key"]): any_value(item.get("value"))
-        for item in attributes or ()
+        str(item["key"]): _any_value(item.get("value"))
+        for item in as_list(attributes)
         if isinstance(item, dict) and "key" in item
     }
 
 
-def any_value(value: Any) -> Any:
+def _any_value(value: Any) -> Any:
     """An OTLP ``AnyValue`` as plain JSON."""
     if not isinstance(value, dict):
         return value
-    for key in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
-        if key in value:
-            return value[key]
-    if "intValue" in value:
-        return int(value["intValue"])
-    if "arrayValue" in value:
-        return [any_value(item) for item in (value["arrayValue"] or {}).get("values", ())]
-    if "kvlistValue" in value:
-        return attribute_values((value["kvlistValue"] or {}).get("values", ()))
+    for kind, inner in value.items():
+        if kind == "intValue":
+            return int(inner)
+        if kind == "arrayValue":
+            return [_any_value(item) for item in (inner or {}).get("values", ())]
+        if kind == "kvlistValue":
+            return _attribute_values((inner or {}).get("values", []))
+        if kind.endswith("Value"):
+            return inner
     return dict(value) if value else None
 
 

@@ -10,13 +10,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dtdr.data import json_codec
 from dtdr.data.calls import is_reference
 from dtdr.logs.redaction_rules import BUILT_IN, COMMAND, HINTS, Rule
-from dtdr.logs.secret_formats import Secrecy, secrecy
+from dtdr.logs.secret_names import Secrecy, secrecy
 
 MAX_TEXT = 100_000
 """Characters of one text that are searched: at most 0.15 s, in which no other thread runs."""
@@ -37,15 +36,6 @@ _PRIVATE_PARTS = ("d", "p", "q", "dp", "dq", "qi", "k")  # of a JSON web key
 # A name that is a value, or that an object or a list stands under; others need no decoding.
 _STRING = re.compile(r'"([\w.$-]{1,80})\\*"(?!\s*:\s*[^\s{\[])')
 _IS_JSON = re.compile(r"\s*+[\[{\"]")
-_PROSE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz \n,.;!?'\"()")
-_IS_PROSE = re.compile(r"[A-Za-z \n,.;!?'\"()]*+\Z")
-
-
-@dataclass(slots=True)
-class _Budget:
-    """Characters that may still be searched in one call."""
-
-    left: int
 
 
 class Redactor:
@@ -58,38 +48,31 @@ class Redactor:
     def __init__(self, rules: Sequence[Rule] = BUILT_IN) -> None:
         self.rules = tuple(rules)
         self._by_field = any(rule.name == "secret" for rule in rules)
-        self._on_prose = tuple(r for r in rules if not r.needs or r.needs & _PROSE)
         self.counts: Counter[str] = Counter()
         self._clean: set[str] = set()
+        self._left = 0  # characters that may still be searched in one call
 
     def text(self, text: str) -> str:
         """The text with every match replaced by the rule's name in brackets."""
-        return self._text(text, _Budget(MAX_TEXT))
+        self._left = MAX_TEXT
+        return self._text(text)
 
-    def _text(self, text: str, budget: _Budget, name: str = "") -> str:
+    def _text(self, text: str, name: str = "") -> str:
         if text in self._clean:
             return text
-        most = max(0, min(MAX_TEXT, budget.left))
-        budget.left -= len(text)
+        most = max(0, min(MAX_TEXT, self._left))
+        self._left -= len(text)
         if len(text) <= most:
-            return self._search(text, budget, name)
-        self.counts[_LONG] += 1
-        return f"{self._search(text[:most], budget, name)[:-_BORDER]}[{_LONG}]"
+            return self._search(text, name)
+        return f"{self._search(text[:most], name)[:-_BORDER]}{self._mark_long()}"
 
-    def _search(self, text: str, budget: _Budget, field: str) -> str:
-        # Most rules need a digit or a mark, which most words and sentences do not have.
-        if _IS_PROSE.match(text):
-            rules, characters = self._on_prose, _PROSE
-        else:
-            rules, characters = self.rules, frozenset(text)
+    def _search(self, text: str, field: str) -> str:
         before, small = text, text.lower()
         hinted = any(map(small.__contains__, HINTS))
         if hinted and self._by_field and _IS_JSON.match(text) and _has_secret_name(text):
-            text = self._decoded(text, budget)
-        for rule in rules:
-            if rule.needs and rule.needs.isdisjoint(characters):
-                continue
-            if rule.hints == HINTS:
+            text = self._decoded(text)
+        for rule in self.rules:
+            if rule.hints is HINTS:
                 if not hinted:
                     continue
             elif rule.hints and not any(map(small.__contains__, rule.hints)):
@@ -101,11 +84,11 @@ class Redactor:
             self._clean.add(text)
         return text
 
-    def _decoded(self, text: str, budget: _Budget) -> str:
+    def _decoded(self, text: str) -> str:
         """A text that is JSON, with the value in it scrubbed."""
         try:
             value = json_codec.loads(text)
-            scrubbed = self._value(value, budget)
+            scrubbed = self._value(value)
         except (ValueError, RecursionError):
             return text
         if scrubbed == value:
@@ -131,35 +114,36 @@ class Redactor:
         Whatever stands under a key such as ``password`` or ``apiKey``, or after an option such as
         ``--password`` in a list, is replaced; of objects and lists every text and number in them.
         """
-        return self._value(value, _Budget(MAX_VALUE))
+        self._left = MAX_VALUE
+        return self._value(value)
 
-    def _value(self, value: Any, budget: _Budget) -> Any:
-        budget.left -= _VALUE_COST
+    def _value(self, value: Any) -> Any:
+        self._left -= _VALUE_COST
         if isinstance(value, str):
-            return self._text(value, budget)
+            return self._text(value)
         if isinstance(value, dict):
             if is_reference(value):
-                return self._reference(value, budget)
+                return self._reference(value)
             told = _fields(value) if self._by_field else {}
             scrubbed: dict[str, Any] = {}
             for key, item in value.items():
-                if budget.left <= 0:
+                if self._left <= 0:
                     scrubbed[self._find_unused(self._mark_long(), scrubbed)] = None
                     break
-                name = self._find_unused(self._text(key, budget), scrubbed)
-                scrubbed[name] = self._under(self._secrecy(name, item, told), item, budget, key)
+                name = self._find_unused(self._text(key), scrubbed)
+                scrubbed[name] = self._under(self._secrecy(name, item, told), item, key)
             return scrubbed
         if isinstance(value, list):
             items: list[Any] = []
             for item in value:
-                if budget.left <= 0:
+                if self._left <= 0:
                     items.append(self._mark_long())
                     break
                 found = _after(value, len(items)) if self._by_field else Secrecy.NONE
-                items.append(self._under(found, item, budget))
+                items.append(self._under(found, item))
             return items
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**11:
-            text = self._text(str(value), budget)
+            text = self._text(str(value))
             return value if text == str(value) else text
         return value
 
@@ -174,28 +158,28 @@ class Redactor:
         self.counts[_LONG] += 1
         return f"[{_LONG}]"
 
-    def _reference(self, value: Mapping[str, Any], budget: _Budget) -> Mapping[str, Any]:
+    def _reference(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """A reference; without its path where that names a key that is scrubbed."""
         keys = str(value.get("path", "")).split("/")
-        if all(self._text(key, budget) == key for key in keys):
+        if all(self._text(key) == key for key in keys):
             return value
         return {"$ref": value["$ref"]}
 
-    def _under(self, found: Secrecy, value: Any, budget: _Budget, key: str = "") -> Any:
+    def _under(self, found: Secrecy, value: Any, key: str = "") -> Any:
         """A value under a name, with every secret text and number in it replaced."""
         if isinstance(value, str) and not found.covers(value):
-            return self._text(value, budget, key)
+            return self._text(value, key)
         if found is Secrecy.NONE or value is None or isinstance(value, (bool, float)):
-            return self._value(value, budget)
+            return self._value(value)
         if isinstance(value, list):
-            return [self._under(found, item, budget) for item in value]
+            return [self._under(found, item) for item in value]
         if isinstance(value, dict):
             is_schema = value.get("type") in _SCHEMA_TYPES  # a parameter, not its value
             if is_reference(value) or is_schema or found is not Secrecy.SURE:
-                return self._value(value, budget)
-            return {self._text(k, budget): self._under(found, v, budget) for k, v in value.items()}
+                return self._value(value)
+            return {self._text(k): self._under(found, v) for k, v in value.items()}
         if not found.covers(str(value)):
-            return self._value(value, budget)
+            return self._value(value)
         self.counts["secret"] += 1
         return "[secret]"
 

@@ -4,40 +4,21 @@ Every expression takes time in proportion to the text: repetitions are bounded, 
 at each position of what they run over.
 """
 
-# ruff: noqa: SIM905 (lists of words are read more easily as text)
 from __future__ import annotations
 
 import ipaddress
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtdr.errors import InputError
-from dtdr.logs.secret_formats import PREFIXES, SHAPES, TELLING, Secrecy, is_random, secrecy
-
-# Lengths of IBANs by country, from the registry that SWIFT keeps for ISO 13616.
-_IBAN_LENGTHS = {
-    country: length
-    for length, countries in {
-        15: "NO", 16: "BE", 18: "DK FO FI GL NL SD", 19: "MK SI",
-        20: "AT BA EE KZ XK LT LU MN", 21: "HR LV LI CH",
-        22: "BH BG CR GE DE IE ME RS GB VA", 23: "TL GI IQ IL OM SO AE",
-        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "LY PT ST", 26: "IS TR",
-        27: "BI DJ FR GR IT MR MC SM", 28: "AL AZ BY CY DO SV GT HU LB NI PL",
-        29: "BR EG PS QA UA", 30: "JO KW MU", 31: "MT SC", 32: "LC", 33: "RU",
-    }.items()
-    for country in countries.split()
-}  # fmt: skip
-# One branch a country, since the length tells where the number ends in running text.
-_IBAN = "|".join(
-    rf"{country}\d\d(?: ?[A-Z0-9]){{{length - 4}}}" for country, length in _IBAN_LENGTHS.items()
-)
-
+from dtdr.logs.secret_names import KNOWN, TELLING, Secrecy, is_random, secrecy
 
 Match = re.Match[str]
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +28,27 @@ class Rule:
     Attributes:
         name: written in its place, in brackets.
         pattern: the group ``secret`` is replaced, or the whole match where there is none.
-        needs: characters one of which a text must have; spares most texts the search.
-        hints: parts one of which a text in small letters must have, likewise.
-        check: a match for which this is False stays; it gets the name of the field too.
-        value: where what is replaced begins and ends, for a pattern that ends before it.
+        hints: parts one of which a text in small letters must have; spares most texts the search.
+        check: gets a match and the name of the field, and says whether it is a secret, or where
+            the secret begins and ends.
     """
 
     name: str
     pattern: re.Pattern[str]
-    needs: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
-    check: Callable[[Match, str], bool] | None = None
-    value: Callable[[Match], tuple[int, int] | None] | None = None
+    check: Callable[[Match, str], bool | Span | None] | None = None
 
-    def find(self, match: Match, name: str = "") -> tuple[int, int] | None:
+    def find(self, match: Match, name: str = "") -> Span | None:
         """Where the secret of a match begins and ends; None where it is none.
 
         Args:
             match: of the rule's pattern.
             name: of the field that has the text; empty where it is in none.
         """
-        if self.value is not None:
-            return self.value(match)
-        if self.check is not None and not self.check(match, name):
-            return None
-        return match.span("secret" if "secret" in match.re.groupindex else 0)
+        found = True if self.check is None else self.check(match, name)
+        if found is True:
+            return match.span("secret" if "secret" in match.re.groupindex else 0)
+        return found or None
 
 
 def _is_card(match: Match, _name: str) -> bool:
@@ -80,9 +57,18 @@ def _is_card(match: Match, _name: str) -> bool:
     return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
 
 
-def _is_iban(match: Match, _name: str) -> bool:
-    compact = match[0].replace(" ", "")
-    return int("".join(str(int(c, 36)) for c in compact[4:] + compact[:4])) % 97 == 1
+def _is_iban(match: Match, _name: str) -> bool | Span:
+    """The longest beginning of a match, up to the end of a word, that has its check digits."""
+    for end in (match.end(), *(match.start() + at for at in _spaces(match[0]))):
+        compact = match.string[match.start() : end].replace(" ", "")
+        digits = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
+        if len(compact) >= 15 and int(digits) % 97 == 1:
+            return match.start(), end
+    return False
+
+
+def _spaces(text: str) -> Iterator[int]:
+    return reversed([at for at, character in enumerate(text) if character == " "])
 
 
 _VERSION = re.compile(
@@ -155,8 +141,6 @@ _PROSE_AFTER = re.compile(r" [a-z]{2,}")
 _WORDS_BEFORE = re.compile(r"(?:[^\W\d_]+[ _-]){1,2}\Z")
 _ATTRIBUTE = re.compile(r"""(?:name|key|id)=\\?["']([^"'\\]{1,80})""")
 _KEY_BEFORE = re.compile(r"<key>([^<>]{1,80})</key>\s{0,40}\Z")
-_DIGITS = frozenset("0123456789")
-Span = tuple[int, int]
 
 
 def _read(
@@ -176,7 +160,7 @@ def _read(
     return None
 
 
-def _assigned(match: Match) -> Span | None:
+def _assigned(match: Match, _field: str) -> Span | None:
     """The value of ``name=value``, ``"name": "value"``, ``Name: SCHEME value`` and the like."""
     text, name = match.string, match["name"]
     found = secrecy(name)
@@ -213,13 +197,13 @@ def _assigned(match: Match) -> Span | None:
     return span
 
 
-def _named(match: Match) -> Span | None:
+def _named(match: Match, _field: str) -> Span | None:
     """The value after an option, or after the ``value`` that follows a ``name``."""
     found = secrecy(match["name"])
     return _read(match, Secrecy.SURE if found > Secrecy.RANDOM else found)
 
 
-def _element(match: Match) -> Span | None:
+def _element(match: Match, _field: str) -> Span | None:
     """The content of ``<password>``, ``<item name="password">`` or what follows ``<key>``."""
     before = match.string[max(0, match.start() - 130) : match.start()]
     names = (match["tag"], *_ATTRIBUTE.findall(match[0]), *_KEY_BEFORE.findall(before))
@@ -228,7 +212,7 @@ def _element(match: Match) -> Span | None:
     return value.span("secret") if value and found.covers(value["secret"]) else None
 
 
-def _spoken(match: Match) -> Span | None:
+def _spoken(match: Match, _field: str) -> Span | None:
     """The value after ``the password of x is``, or after ``password`` alone."""
     name = match["name"] or match["alone"]
     found = secrecy(name)
@@ -241,7 +225,7 @@ def _spoken(match: Match) -> Span | None:
     return span if fits or is_random(word) else None
 
 
-def _told(match: Match) -> Span | None:
+def _told(match: Match, _field: str) -> Span | None:
     # After "mysql -p" and a space, a plain word is the name of a database.
     is_apart = match[0].startswith(("mysql", "mariadb")) and match[0][-1].isspace()
     return _read(match, Secrecy.MIXED if is_apart else Secrecy.SURE, least=1)
@@ -266,31 +250,17 @@ def _is_token(match: Match, _name: str) -> bool:
     )
 
 
-HINTS = tuple(
-    """pass pwd pw psw secret token key auth cred cookie .sid sid= sess kennw contras senha
-    wachtwoord lösenord salasana adgangskode hasło haslo heslo jelsz şifre пароль 密 口令 パス 비밀
-    jwt cvv cvc psk mdp pin otp _pat sig= ature= n_string nstring mnemonic phrase parole _code
-    kty assertion""".split()
-)
+HINTS = tuple(KNOWN["hints"].split())
 _SPOKEN = (
     r"passw(?:or)?ds?|passwort|kennwort|passphrase|passcode|pin|secret|token"
     r"|credentials?|api[ -]?key|mot de passe|contraseña|senha|wachtwoord"
     r"|lösenord|parola|пароль|密码|密碼|口令|パスワード|비밀번호"
 )
 _NAME = r"[\w.$-]{2,80}"
-_PROGRAMS = {  # options after which a password stands -> programs
-    r"-p\s?": r"mysql\w*|mariadb|sshpass|mongo\w*|cqlsh|rdesktop|7z|(?:docker|podman|az)\slogin",
-    r"-P\s?": r"sqlcmd|bcp|zip|unzip|mosquitto_\w+|ipmitool",
-    r"-a\s": "redis-cli",
-    r"-U\s\S{1,80}?%": "smbclient|rpcclient",
-    r"-w\s": r"ldap\w+",
-    r"-pw\s": "plink|pscp",
-    r"(?:-[uUa]|--user|--proxy-user|--auth)[ =]?[\"']?[^\s:\"']{0,80}:": "curl|wget|http",
-}
 COMMAND = re.compile(
     "".join(
         rf"\b(?:{programs})\b(?:[^\n|;&]{{0,300}}?\s)??{option}(?!-)|"
-        for option, programs in _PROGRAMS.items()
+        for option, programs in KNOWN["programs"]
     )
     + r"(?<!\S)[\w.-]{1,40}:(?=[^\s@]{1,100}@tcp\()|jdbc:oracle:\w+:\w+/(?=\S{1,100}@)|\spass:"
     r"|(?i:identified\s(?:with\s\w+\s)?by|requirepass|securestring"
@@ -298,65 +268,42 @@ COMMAND = re.compile(
 )
 
 
+_DIGITS = tuple("0123456789")
+_CHECKS: dict[str, Callable[[Match, str], bool | Span | None]] = {
+    "url-credentials": _is_userinfo,
+    "token": _is_token,
+    "email": _is_email,
+    "iban": _is_iban,
+    "card": _is_card,
+    "ip": _is_address,
+    "phone": _is_phone,
+}
+
+
+def _known(name: str) -> Rule:
+    """A rule of the file; without hints it needs a digit."""
+    rule = KNOWN["rules"][name]
+    hints = tuple(rule.get("hints", _DIGITS))
+    return Rule(name, re.compile(rule["pattern"], re.VERBOSE), hints, _CHECKS.get(name))
+
+
 BUILT_IN: tuple[Rule, ...] = (
-    Rule(
-        "private-key",
-        re.compile(
-            r"-{4,5} ?BEGIN (?P<kind>[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?) ?-{4,5}[\s\S]*?"
-            r"(?:-{4,5} ?END (?P=kind) ?-{4,5}|\Z)"
-            r"|(?<=Private-Lines: )\d{1,4}(?:[\r\n]|\\[rn])[\w+/=\s\\]{1,20000}"
-            r"(?:Private-MAC: \w+)?"
-            # What keys of RSA, elliptic curves and OpenSSH begin with, where the head is lost.
-            r"|(?<![\w+/])(?:MII[\w+/]{2}[AQgw]IBA(?:A|DANBgkqhk)|MII[\w+/]{2,4}BOBgkqhk"
-            r"|MH[cQ]CAQEE|MI[GH]\w(?:AgEAMB[AM]G|AgEBBE?[DI])|MC4CAQAwBQYDK2Vw|b3BlbnNzaC1rZXktdjE)"
-            r"[\w+/=\s\\]{20,}(?:-----END [A-Z ]{0,40}-----)?"
-            r"|(?<![\w+/-])[\w+/]{60,76}(?:(?:\s|\\[rn]){1,4}[\w+/=]{1,76}){0,200}"
-            r"(?:\s|\\[rn]){1,4}-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        ),
-        hints=("private", "mii", "mig", "mih", "mhc", "mhq", "mc4c", "b3blbn"),
-    ),
-    Rule(
-        "url-credentials",
-        re.compile(r"(?<![\w+.-])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://(?P<secret>[^\s/?#\"'<>]{1,300})@"),
-        frozenset(":"),
-        hints=("://",),
-        check=_is_userinfo,
-    ),
-    Rule(
-        "webhook",
-        re.compile(
-            r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{20,200}"
-            r"|(?<=discord\.com/api/)webhooks/\d{5,25}/[\w-]{20,200}"
-            r"|(?<=api\.telegram\.org/)bot\d{5,12}:[\w-]{30,50}"
-            r"|(?<=webhook\.office\.com/)webhookb2/[\w@/-]{20,300}"
-        ),
-        hints=("hooks.slack.com", "discord.com/api", "telegram.org", "webhook.office.com"),
-    ),
+    *map(_known, ("private-key", "url-credentials", "webhook")),
     Rule(
         "api-key",
         re.compile(
-            rf"(?<![\w-])(?=[\w~.$:/+=-]{{11}})(?:{'|'.join(SHAPES)}"
-            rf"|(?:{'|'.join(map(re.escape, PREFIXES))})[\w.=+/-]{{8,}})"
+            rf"(?<![\w-])(?=[\w~.$:/+=-]{{11}})(?:{'|'.join(KNOWN['shapes'])}"
+            rf"|(?:{'|'.join(map(re.escape, KNOWN['prefixes'].split()))})[\w.=+/-]{{8,}})"
         ),
-        _DIGITS | {"-", "_"},
-        check=_is_key,
+        (*_DIGITS, "-", "_"),
+        _is_key,
     ),
-    Rule(
-        "token",
-        re.compile(
-            r"\b(?:bearer|basic|token|apikey|negotiate|splunk|geniekey)[\s:]{1,8}"
-            r"(?P<secret>[\w.~+/-]{8,}=*)(?!\w)",
-            re.IGNORECASE,
-        ),
-        hints=("bearer", "basic", "token", "apikey", "negotiate", "splunk", "geniekey"),
-        check=_is_token,
-    ),
+    _known("token"),
     Rule(
         "secret",
         re.compile(rf"(?<![\w.$-])(?P<name>[\w.$-]++){_CLOSE}\s{{0,4}}{_SIGN}\**\s{{0,4}}"),
-        frozenset(":=：＝%("),
         HINTS,
-        value=_assigned,
+        _assigned,
     ),
     Rule(
         "secret",
@@ -367,23 +314,20 @@ BUILT_IN: tuple[Rule, ...] = (
             rf"(?:value|val|content|default){_QUOTE}?\s{{0,4}}[:=]\s{{0,4}})",
             re.IGNORECASE,
         ),
-        frozenset(":="),
         HINTS,
-        value=_named,
+        _named,
     ),
     Rule(
         "secret",
         re.compile(r"(?:<|&lt;)(?:\w{1,20}:)?(?P<tag>[\w.-]{1,80})[^<>&]{0,300}(?:>|&gt;)"),
-        frozenset("<&"),
         ("</", "&lt;/"),
-        value=_element,
+        _element,
     ),
     Rule(
         "secret",
         re.compile(rf"(?<![\w-])--?(?P<name>[A-Za-z]{_NAME})\s{{1,4}}(?!-)"),
-        frozenset("-"),
         HINTS,
-        value=_named,
+        _named,
     ),
     Rule(
         "secret",
@@ -394,61 +338,16 @@ BUILT_IN: tuple[Rule, ...] = (
             rf"|(?P<alone>{_SPOKEN})\s{{1,4}})",
             re.IGNORECASE,
         ),
-        hints=HINTS,
-        value=_spoken,
+        HINTS,
+        _spoken,
     ),
     Rule(
         "secret",
         COMMAND,
-        frozenset("-:'"),
         (" -p", " -u", " -a", " -w", "--", "pass", "identified", "securestring", "@tcp(", "oracle"),
-        value=_told,
+        _told,
     ),
-    Rule(
-        "email",
-        re.compile(
-            r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}+@(?!\dx\.)(?:[^\W_](?:[\w-]{0,62}[^\W_])?\.){1,30}"
-            r"(?:xn--[\w-]{1,60}|(?!(?:service|socket|timer|png|jpg|svg|js|tgz)\b)[^\W\d_]{2,63})"
-        ),
-        frozenset("@"),
-        check=_is_email,
-    ),
-    Rule(
-        "iban",
-        re.compile(rf"\b(?=[A-Z]{{2}}\d)(?:{_IBAN})(?![A-Za-z0-9])"),
-        _DIGITS,
-        check=_is_iban,
-    ),
-    Rule(
-        "card",
-        re.compile(
-            r"(?<![\w.])(?:(?:4\d{15}|5[1-5]\d{14}|2[2-7]\d{14}|6(?:011|[245]\d\d)\d{12}|35\d{14}"
-            r"|3[47]\d{13}|3[068]\d{12})(?!\w)"
-            r"|[2-6]\d{3}(?P<gap>[ -])\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?!\d)"
-            r"|3[47]\d\d(?P<gap3>[ -])\d{6}(?P=gap3)\d{5}(?!\d))"
-        ),
-        _DIGITS,
-        check=_is_card,
-    ),
-    Rule(
-        "ip",
-        re.compile(
-            r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)"
-            r"|(?<!\w)(?:[0-9A-Fa-f]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4})(?!\w)"
-        ),
-        _DIGITS,
-        check=_is_address,
-    ),
-    Rule(
-        "phone",
-        re.compile(
-            r"(?<![\w.+-])(?:(?:\+[1-9]\d{0,2}[\s./-]?|00[1-9]\d{0,2}[\s./-])"
-            r"(?:\(?\d{1,5}\)?[\s./-]?){1,5}\d{2,5}"
-            r"|\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4})(?![\w-])"
-        ),
-        _DIGITS,
-        check=_is_phone,
-    ),
+    *map(_known, ("email", "iban", "card", "ip", "phone")),
 )
 """In the order they are applied: what contains another kind comes before it."""
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dtdr.data.calls import ToolCall, is_text
 from dtdr.data.demonstrations import Demonstration, Message
-from dtdr.data.outputs import bound_output, output_shape
+from dtdr.data.outputs import bound_output
 from dtdr.data.plan import Plan
 from dtdr.logs.cut_options import CutOptions, Outputs
 from dtdr.logs.log_format import digest
@@ -98,7 +98,7 @@ class Scrubber:
         Args:
             output: JSON or text; None where there is none.
             whole_length: characters of the text that it was read from.
-            messages: whether it is a message, of which neither shape nor nothing is kept instead.
+            messages: whether it is a message, which is kept in any case.
         """
         options = self.options
         if output is None or (options.outputs is Outputs.NONE and not messages):
@@ -114,6 +114,4 @@ class Scrubber:
         if whole is not None or cut is not None:
             self.counts["cut outputs"] += not messages
             whole = whole or cut
-        if options.outputs is Outputs.SHAPE and not messages:
-            bounded = output_shape(bounded)
         return bounded, whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -19,8 +19,11 @@ from dtdr.logs.log_format import (
     TracedCall,
     TraceFormat,
     UserMessage,
+    as_mapping,
     as_text,
     decode_json,
+    first_of,
+    nanoseconds,
     nest,
 )
 from dtdr.logs.messages import (
@@ -38,8 +41,7 @@ class Span(msgspec.Struct):
     """What a span says about queries and calls, whatever convention it follows.
 
     Attributes:
-        kind: ``llm``, ``tool``, ``agent`` (one that the log names), ``event`` (messages that belong
-            to the span with that id), or empty for any other.
+        kind: ``llm``, ``tool``, ``agent`` (one that the log names), or empty for any other.
         start: in nanoseconds; 0 where the log has no time.
         inputs: messages that went into the model.
         outputs: messages that came out of it.
@@ -65,6 +67,34 @@ class Span(msgspec.Struct):
     text: str = ""
     group: str = ""
     offered: list[str] = []
+
+
+_IDS = ("context.span_id", "spanId", "span_id", "id")
+_TRACES = ("context.trace_id", "traceId", "trace_id")
+_PARENTS = """parentSpanId parent_span_id parent_id parent_run_id parentObservationId
+    parent_observation_id""".split()  # noqa: SIM905  # as prose
+_ERRORS = (2, "2", "STATUS_CODE_ERROR", "ERROR", "StatusCode.ERROR", "error")
+
+
+def span_of(record: Mapping[str, Any]) -> Span:
+    """What spans, runs and observations have in common, under the names of any exporter.
+
+    ``tool`` is the name of the record and ``kind`` is as the record has it.
+    """
+    context = as_mapping(record.get("context"))
+    record = {**record, **{f"context.{key}": value for key, value in context.items()}}
+    status = first_of(record, "status", "status_code")
+    code = first_of(status, "code", "status_code") if isinstance(status, dict) else status
+    return Span(
+        str(first_of(record, *_TRACES) or ""),
+        str(first_of(record, *_IDS) or ""),
+        str(first_of(record, *_PARENTS) or ""),
+        kind=str(first_of(record, "span_kind", "kind") or ""),
+        start=nanoseconds(first_of(record, "startTimeUnixNano", "start_time", "startTime")),
+        end=nanoseconds(first_of(record, "endTimeUnixNano", "end_time", "endTime")),
+        tool=str(record.get("name") or ""),
+        failed=code in _ERRORS or record.get("level") == "ERROR" or bool(record.get("error")),
+    )
 
 
 class SpanFormat(TraceFormat):
@@ -119,16 +149,8 @@ class _Tree:
     """
 
     def __init__(self, spans: list[Span]) -> None:
-        self.by_id: dict[str, Span] = {}
-        for span in spans:
-            if span.kind != "event":
-                self.by_id[span.id] = span  # exported twice: the later one is the finished one
-        spans.sort(key=attrgetter("start"))
-        for span in spans:
-            owner = self.by_id.get(span.id)
-            if owner is not None and span.kind == "event":
-                owner.inputs += span.inputs
-                owner.outputs += span.outputs
+        # Exported twice: the later one is the finished one.
+        self.by_id = {span.id: span for span in spans}
         self._places: dict[str, tuple[str, bool]] = {}
         self.runs: dict[str, list[Span]] = {}
         for span in sorted(self.by_id.values(), key=attrgetter("start")):

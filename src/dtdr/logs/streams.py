@@ -11,13 +11,14 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from dtdr.data import json_codec
 from dtdr.data.jsonl import iter_bounded_lines, longest_line, too_long
 from dtdr.errors import InputError
-from dtdr.logs.documents import HEAD_BYTES, first_items, is_document, iter_items
+from dtdr.logs.documents import HEAD_BYTES, is_document, iter_items
 from dtdr.logs.log_format import TraceFormat
 
 STANDARD_INPUT = Path("-")
@@ -31,15 +32,6 @@ BLANK_LINE = 100
 """Bytes of that budget that a blank line takes, since it takes as long as this many."""
 
 
-@dataclass(slots=True)
-class Position:
-    """How far reading has come: file number, bytes (lines) or records (a document), line."""
-
-    file: int = 0
-    offset: int = 0
-    line: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """Stands in the stream for a record that is not JSON."""
@@ -50,7 +42,8 @@ class BadRecord:
 class LogReader:
     """Yields ``(record, raw bytes, (file number, line or item from 1))`` for every record.
 
-    ``position`` and ``read_bytes`` say how far it has come; set ``position`` to go on from there.
+    A pipe is copied to a temporary file first, since a log is read twice: to find its format, and
+    to import it.
 
     Args:
         paths: log files, named pipes, or ``-`` for standard input; plain or gzipped.
@@ -64,84 +57,72 @@ class LogReader:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = paths
-        self.position = Position()
-        self.documents = [False] * len(paths)
         self.read_bytes = 0
         """Bytes read from the files as they lie on disk, compressed or not."""
-        self.has_pipes = any(map(is_pipe, paths))
-        self._opened: dict[int, _Log] = {}
+        self._documents: set[int] = set()
+        self._spools: dict[Path, IO[bytes]] = {}
 
     def first_records(
         self, decode: Callable[[bytes], Any], wrappers: Mapping[str, str], count: int = 20
     ) -> list[Any]:
-        """The first records of the first log that holds any, without losing those of a pipe.
+        """The first records of the first log that holds any.
 
         Args:
             decode: reads a line; a line for which it raises ValueError is passed over.
             wrappers: keys under which a JSON document may have a list of records.
             count: how many.
         """
-        for number, path in enumerate(self.paths):
-            log = self._log(number)
-            lines = log.head(count)
-            if is_document(lines[:2]):
-                records = first_items(path, log.whole(), wrappers, count)
-            else:
-                records = []
-                for line in lines:
-                    with contextlib.suppress(ValueError, RecursionError):
-                        records.append(decode(line))
-            if not is_pipe(path):
-                self._opened.pop(number).close()
+        for path in self.paths:
+            with self._open(path) as log:
+                lines = log.head(count)
+                if is_document(lines[:2]):
+                    records = list(islice(iter_items(path, log.stream, wrappers), count))
+                else:
+                    records = []
+                    for line in lines:
+                        with contextlib.suppress(ValueError, RecursionError):
+                            records.append(decode(line))
             if records:
                 return records
         return []
 
     def __iter__(self) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
-        first = self.position.file
-        done = sum(map(file_size, self.paths[:first]))
-        for number in range(first, len(self.paths)):
-            if number > first:
-                self.position = Position(number)
-            path = self.paths[number]
-            log = self._log(number)
-            try:
+        done = 0
+        for number, path in enumerate(self.paths):
+            with self._open(path) as log:
                 if is_document(log.head(2)):
-                    self.documents[number] = True
-                    records = self._document(path, log.whole())
+                    self._documents.add(number)
+                    records = self._document(log)
                 else:
                     records = self._lines(log)
-                for record in records:
+                for item, (record, raw) in records:
                     self.read_bytes = done + log.tell()
-                    yield record
-            except (OSError, EOFError, zlib.error) as error:
-                raise InputError(f"cannot read {path}: {_reason(error)}") from error
-            finally:
-                self._opened.pop(number).close()
+                    yield record, raw, (number, item)
             done += file_size(path)
             self.read_bytes = done
 
-    def _log(self, number: int) -> _Log:
-        if number not in self._opened:
-            self._opened[number] = _Log(self.paths[number])
-        return self._opened[number]
+    @contextlib.contextmanager
+    def _open(self, path: Path) -> Iterator[_Log]:
+        try:
+            if is_pipe(path) and path not in self._spools:
+                self._spools[path] = _spool(path)
+            with contextlib.closing(_Log(path, self._spools.get(path))) as log:
+                yield log
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"cannot read {path}: {_reason(error)}") from error
 
     def where(self, place: tuple[int, int]) -> str:
         """``file:line`` of a record, or ``file, item n`` in a JSON document."""
         file, number = place
-        between = ", item " if self.documents[file] else ":"
+        between = ", item " if file in self._documents else ":"
         return f"{self.paths[file]}{between}{number}"
 
-    def _lines(self, log: _Log) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
-        position, decode = self.position, self.format.decode
-        limit = longest_line()
-        for line, size in iter_bounded_lines(log.read_line_from(position.offset), limit):
-            position.offset += size
-            position.line += 1
-            place = (position.file, position.line)
+    def _lines(self, log: _Log) -> Iterator[tuple[int, tuple[Any, bytes]]]:
+        decode, limit = self.format.decode, longest_line()
+        for number, (line, _) in enumerate(iter_bounded_lines(log.stream.readline, limit), start=1):
             record: Any
             if line is None:
-                yield BadRecord(too_long(limit)), b"", place
+                yield number, (BadRecord(too_long(limit)), b"")
                 continue
             if line.isspace():
                 log.note_blank()
@@ -151,17 +132,11 @@ class LogReader:
             except (ValueError, RecursionError) as error:
                 record = BadRecord(f"not a line of JSON ({json_codec.explain(error)})")
             if record is not None:
-                yield record, line, place
+                yield number, (record, line)
 
-    def _document(
-        self, path: Path, stream: IO[bytes]
-    ) -> Iterator[tuple[Any, bytes, tuple[int, int]]]:
-        position, skipped = self.position, self.position.offset
-        for number, record in enumerate(iter_items(path, stream, self.format.wrappers), start=1):
-            if number <= skipped:
-                continue
-            position.offset = position.line = number
-            yield record, json_codec.dumps(record), (position.file, number)
+    def _document(self, log: _Log) -> Iterator[tuple[int, tuple[Any, bytes]]]:
+        items = iter_items(log.path, log.stream, self.format.wrappers)
+        return enumerate(((item, json_codec.dumps(item)) for item in items), start=1)
 
 
 def is_pipe(path: Path) -> bool:
@@ -174,52 +149,49 @@ def file_size(path: Path) -> int:
     return 0 if is_pipe(path) or not path.exists() else path.stat().st_size
 
 
-class _Log:
-    """An open log, decompressed; the first lines of a pipe are kept until they are read."""
+def _spool(path: Path) -> IO[bytes]:
+    """A temporary file with what comes through a pipe."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the reader
+    with contextlib.ExitStack() as stack:
+        is_input = path == STANDARD_INPUT
+        source = sys.stdin.buffer if is_input else stack.enter_context(path.open("rb"))
+        shutil.copyfileobj(source, spool)
+    return spool
 
-    def __init__(self, path: Path) -> None:
+
+class _Log:
+    """An open log, decompressed, at its beginning.
+
+    Args:
+        path: names the log.
+        spool: has its content; else the file has it.
+    """
+
+    def __init__(self, path: Path, spool: IO[bytes] | None) -> None:
         self.path = path
-        self._is_pipe = is_pipe(path)
-        self._begin: list[bytes] = []
-        self._spool: IO[bytes] | None = None
-        try:
-            if path == STANDARD_INPUT:
-                self._disk: Any = io.BufferedReader(sys.stdin.buffer, 1 << 16)
-            else:
-                self._disk = path.open("rb")
-            if self._is_pipe:
-                packed = self._disk.peek(2)[:2] == b"\x1f\x8b"
-            else:
-                packed = self._disk.read(2) == b"\x1f\x8b"
-                self._disk.seek(0)
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {_reason(error)}") from error
+        self._is_pipe = spool is not None
+        self._disk: Any = spool or path.open("rb")
+        self._disk.seek(0)
+        packed = self._disk.read(2) == b"\x1f\x8b"
+        self._disk.seek(0)
         self._unpacked = _Unpacked(self._disk, path) if packed else None
         # A larger buffer than gzip's own: line by line it would decompress 8 kB at a time.
-        self._stream: Any = io.BufferedReader(self._unpacked, 1 << 18) if packed else self._disk
+        self.stream: Any = io.BufferedReader(self._unpacked, 1 << 18) if packed else self._disk
         self._blank = 0
 
     def head(self, count: int) -> list[bytes]:
         """The first lines that are not blank, or as much of one as is read at once."""
-        begin = self._begin
-        try:
-            if not self._is_pipe:
-                self._stream.seek(0)
-                begin.clear()
-            told = sum(not line.isspace() for line in begin)
-            while told < count and (not begin or begin[-1].endswith(b"\n")):
-                line = self._stream.readline(HEAD_BYTES)
-                if not line:
-                    break
-                if is_blank := line.isspace():
-                    self.note_blank()
-                told += not is_blank
-                if self._is_pipe or not is_blank:
-                    begin.append(line)
-            self._blank = 0
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"cannot read {self.path}: {_reason(error)}") from error
-        return [line.strip() for line in begin if not line.isspace()][:count]
+        lines: list[bytes] = []
+        while len(lines) < count and (line := self.stream.readline(HEAD_BYTES)):
+            if line.isspace():
+                self.note_blank()
+                continue
+            lines.append(line.strip())
+            if not line.endswith(b"\n"):
+                break
+        self.stream.seek(0)
+        self._blank = 0
+        return lines
 
     def note_blank(self) -> None:
         """Count a blank line.
@@ -231,43 +203,14 @@ class _Log:
         if self._unpacked is not None:
             self._unpacked.check(self._blank * BLANK_LINE)
 
-    def read_line_from(self, offset: int) -> Callable[[int], bytes]:
-        """Reads line by line, this many bytes of each; from an offset if it is a file."""
-        if not self._is_pipe:
-            self._stream.seek(offset)
-            readline: Callable[[int], bytes] = self._stream.readline
-            return readline
-        begin, rest = io.BytesIO(b"".join(self._begin)), self._stream
-
-        def read_line(limit: int) -> bytes:
-            # The last line that was looked at may be the beginning of a longer one.
-            line = begin.readline(limit)
-            is_whole = line.endswith(b"\n") or len(line) == limit
-            return line if is_whole else line + rest.readline(limit - len(line))
-
-        return read_line
-
-    def whole(self) -> IO[bytes]:
-        """The log as a file that can be read twice; a pipe goes to a temporary one."""
-        stream: IO[bytes] = self._stream
-        if self._is_pipe:
-            if self._spool is None:
-                self._spool = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
-                self._spool.writelines(self._begin)
-                shutil.copyfileobj(self._stream, self._spool)
-            stream = self._spool
-        stream.seek(0)
-        return stream
-
     def tell(self) -> int:
         """Bytes read so far as they lie on disk; 0 for a pipe."""
         return 0 if self._is_pipe else int(self._disk.tell())
 
     def close(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
-        if self.path != STANDARD_INPUT:
-            self._stream.close()
+        """Close the file; what came through a pipe stays, to be read again."""
+        if not self._is_pipe:
+            self.stream.close()
             self._disk.close()
 
 
@@ -275,9 +218,9 @@ class _Unpacked(gzip.GzipFile):
     """A compressed log, which may unfold to ``UNFOLDS`` times what was read of it, and ``ROOM``."""
 
     def __init__(self, disk: Any, path: Path) -> None:
-        self._packed = _Counted(disk)
+        self._packed = disk
         self._path = path
-        super().__init__(fileobj=cast(Any, self._packed))
+        super().__init__(fileobj=disk)
 
     def read(self, size: int | None = -1) -> bytes:
         """At most this many bytes; see ``check``."""
@@ -294,29 +237,11 @@ class _Unpacked(gzip.GzipFile):
         Raises:
             InputError: these are too many.
         """
-        if size > ROOM + UNFOLDS * self._packed.count:
+        if size > ROOM + UNFOLDS * int(self._packed.tell()):
             raise InputError(
                 f"{self._path} unfolds to more than {UNFOLDS} times its size and {ROOM:,} bytes; "
                 "unpack it first if it is meant to"
             )
-
-
-class _Counted:
-    """Counts the bytes that gzip reads."""
-
-    def __init__(self, disk: Any) -> None:
-        self._disk = disk
-        self.count = 0
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._disk.read(size)
-        self.count += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_SET and offset == 0:
-            self.count = 0
-        return int(self._disk.seek(offset, whence))
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from dtdr.data.calls import END, ToolCall, check_text, without_references
 from dtdr.data.demonstrations import Demonstration, Message, Parent, read_offered
 from dtdr.data.outputs import status_of
 from dtdr.data.plan import Plan
-from dtdr.logs.cut_options import CutOptions, Failed, Order, Turns
+from dtdr.logs.cut_options import CutOptions, Failed, Turns
 from dtdr.logs.injected import remove_blocks
 from dtdr.logs.left_out import unresolved_tools
 from dtdr.logs.log_format import (
@@ -59,8 +59,8 @@ class _Turn:
 class Cutter:
     """Turns traces into demonstrations and counts what it keeps and leaves out.
 
-    ``counts`` has ``runs``, ``failed calls``, ``dropped calls``, ``cut outputs`` and ``unmatched
-    results``; ``dropped`` has the reasons for runs that were left out.
+    ``counts`` has ``runs``, ``failed calls``, ``cut outputs`` and ``unmatched results``;
+    ``dropped`` has the reasons for runs that were left out.
     """
 
     def __init__(self, options: CutOptions, redactor: Redactor | None, source: str) -> None:
@@ -112,15 +112,14 @@ class Cutter:
     def _cut_nested(
         self, conversation: _Conversation, demonstration: Demonstration | None
     ) -> Iterator[Demonstration]:
-        """What ran inside a turn's calls; a call that was dropped leaves no trace in ``parent``."""
+        """What ran inside a turn's calls."""
         if not self.options.nested:
             return
-        kept = () if demonstration is None else {call.id for call in demonstration.plan.calls}
         for call in conversation.turn.calls():
             parent = None
             identifier = conversation.calls[id(call)].id
             if demonstration is not None:
-                parent = Parent(demonstration.id, identifier if identifier in kept else "")
+                parent = Parent(demonstration.id, identifier)
             for number, nested in enumerate(call.nested, start=1):
                 nested.group = conversation.trace.group
                 if demonstration is not None and not nested.id:
@@ -140,27 +139,19 @@ class Cutter:
         if not query:
             return "no query in the log"
         calls = turn.calls()
-        failed = sum(call.failed for call in calls)
-        self.counts["failed calls"] += failed
-        unresolved = unresolved_tools(conversation.calls[id(call)] for call in calls)
-        kept = [call for call in calls if not self._drops(call, unresolved)]
-        self.counts["dropped calls"] += len(calls) - len(kept)
-        if not kept:
-            if failed:
-                return "every call failed"
-            if not options.empty:
-                return "no tool was called"
-        if any(call.tool == END for call in kept):
+        self.counts["failed calls"] += sum(call.failed for call in calls)
+        if not calls and not options.empty:
+            return "no tool was called"
+        if any(call.tool == END for call in calls):
             return f"a tool is named {END!r}, which is reserved"
-        steps = number_steps(kept) if options.order is Order.MESSAGES else [None] * len(kept)
         plan_calls = tuple(
             replace(conversation.calls[id(call)], step=step)
-            for call, step in zip(kept, steps, strict=True)
+            for call, step in zip(calls, number_steps(calls), strict=True)
         )
+        marks = options.failed is Failed.MARK_RUN and bool(unresolved_tools(plan_calls))
         query = self.scrubber.text(query)
-        marks = options.failed in (Failed.DROP_RETRIED, Failed.MARK_RUN)
         written = [[call.tool, without_references(call.arguments)] for call in plan_calls]
-        mark = digest([trace.salt, query, written, [call.id for call in kept]])
+        mark = digest([trace.salt, query, written, [call.id for call in calls]])
         before = conversation.before()
         called = {call.tool for call in plan_calls}
         return Demonstration(
@@ -168,20 +159,13 @@ class Cutter:
             query=query,
             plan=Plan(plan_calls, (), tuple(i for i in before if isinstance(i, ToolCall))),
             source=self.source,
-            outcome="failure" if trace.failed or (marks and unresolved) else "success",
+            outcome="failure" if trace.failed or marks else "success",
             group=self.scrubber.identifier(trace.group, 0, digest([trace.group])),
             before=before,
             parent=parent,
             time=as_moment(turn.at or trace.at),
             offered=read_offered(called.union(trace.offered)) if trace.offered else None,
         )
-
-    def _drops(self, call: TracedCall, unresolved: list[str]) -> bool:
-        if not call.failed:
-            return False
-        if self.options.failed is Failed.DROP_RETRIED:
-            return call.tool not in unresolved
-        return self.options.failed is Failed.DROP_CALL
 
 
 class _Conversation:

@@ -1,174 +1,64 @@
-"""Writes what an import yields, so that it can be interrupted at any time and resumed."""
+"""Writes what an import yields: one file, or a folder with a Parquet file for each log."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from dtdr.data import json_codec
-from dtdr.data.demonstration_files import save_tools
-from dtdr.data.files import explain_os_errors
+import numpy as np
+import numpy.typing as npt
+
+from dtdr.data import parquet
+from dtdr.data.demonstration_files import save_demonstrations, save_tools
+from dtdr.data.demonstrations import Demonstration
+from dtdr.data.engines import Engine
+from dtdr.data.files import replace_file, replace_folder
+from dtdr.data.jsonl import BadRecords
+from dtdr.data.progress import progress_bar
+from dtdr.data.tools import Tool
 from dtdr.errors import InputError, OutputError
-from dtdr.logs.importer import Importer
+from dtdr.logs.importer import Importer, ImportOptions
 from dtdr.logs.left_out import explain_dropped
-from dtdr.logs.streams import file_size
+from dtdr.logs.log_format import TraceFormat, digest
+from dtdr.logs.redaction import Redactor
+from dtdr.logs.redaction_rules import Rule
+from dtdr.logs.streams import file_size, is_pipe
 
-CHECKPOINT_BYTES = 128_000_000
-"""Read between two checkpoints; writing one takes some 50 ms, reading that much takes seconds."""
+TOOLS = "tools.json"
+_MEGABYTE = 1_000_000
 
 
 def import_traces(
-    importer: Importer,
-    output: Path,
-    *,
-    tools_output: Path | None = None,
-    force: bool = False,
-    resume: bool = False,
-    checkpoint_bytes: int = CHECKPOINT_BYTES,
-) -> Iterator[int]:
-    """Write ``demonstrations.jsonl``; yields bytes read so far, about once a megabyte.
-
-    The file takes its name only when all is read. Until then it is ``NAME.partial``, and
-    ``NAME.checkpoint`` tells ``resume`` where to go on; both stay behind when the import is
-    interrupted after a first checkpoint.
+    importer: Importer, output: Path, *, tools_output: Path | None = None, force: bool = False
+) -> None:
+    """Write demonstrations as JSON lines or (``.parquet``) as Parquet, as a whole or not at all.
 
     Raises:
-        InputError: a record cannot be used, nothing could be kept, or there is nothing to resume.
+        InputError: a record cannot be used, or nothing could be kept.
         OutputError: a file exists and ``force`` is False, or cannot be written.
     """
-    for path in (output, tools_output):
-        if path is not None and path.exists() and not force:
-            raise OutputError(f"{path} exists; pass --force to replace it")
-    if resume and importer.reader.has_pipes:
-        raise InputError("what comes through a pipe cannot be resumed; give files, or leave it out")
-    work = _Work(importer, output)
-    if not resume and not force and work.checkpoint.exists():
-        raise OutputError(
-            f"{work.checkpoint} is from an import that was interrupted; pass --resume to go on "
-            "with it or --force to begin again"
-        )
-    try:
-        with work.open(resume=resume) as stream:
-            next_checkpoint = importer.reader.read_bytes + checkpoint_bytes
-            told = 0
-            for _ in importer.steps():
-                for demonstration in importer.take_ended():
-                    stream.write(json_codec.dumps(demonstration.to_dict()) + b"\n")
-                read = importer.reader.read_bytes
-                if read - told >= 1_000_000:
-                    told = read
-                    yield read
-                if read >= next_checkpoint and not importer.reader.has_pipes:
-                    work.save(stream)
-                    next_checkpoint = read + checkpoint_bytes
-            stream.flush()
-            os.fsync(stream.fileno())
-        if not importer.cutter.counts["kept"]:
-            work.discard()
-            raise InputError(_explain_nothing(importer))
-        if tools_output is not None:
-            save_tools(tools_output, importer.tools(), force=force)
-        work.finish()
-    except BaseException:
-        if not work.checkpoint.exists():
-            work.discard()
-        with explain_os_errors(output):
-            raise
-    finally:
-        importer.close()
-    yield importer.reader.read_bytes
+    if tools_output is not None and tools_output.exists() and not force:
+        raise OutputError(f"{tools_output} exists; pass --force to replace it")
+    save_demonstrations(output, _with_progress(importer), force=force)
+    if tools_output is not None:
+        save_tools(tools_output, importer.tools(), force=force)
 
 
-class _Work:
-    """The unfinished output and its checkpoint."""
-
-    def __init__(self, importer: Importer, output: Path) -> None:
-        self.importer = importer
-        self.output = output
-        self.partial = output.with_name(output.name + ".partial")
-        self.checkpoint = output.with_name(output.name + ".checkpoint")
-
-    def open(self, *, resume: bool) -> IO[bytes]:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            self.checkpoint.unlink(missing_ok=True)
-            return self.partial.open("wb")
-        try:
-            lines = self.checkpoint.open("rb")
-        except FileNotFoundError as error:
-            raise InputError(
-                f"there is nothing to resume: {self.checkpoint} does not exist; leave --resume out"
-            ) from error
-        with lines:
-            try:
-                header = json_codec.loads(next(lines))
-                length = int(header["length"])
-                fingerprint, state = header["fingerprint"], header["state"]
-                if self.partial.stat().st_size < length:
-                    raise ValueError("the partial output is shorter than it was")
-            except (ValueError, KeyError, TypeError, StopIteration, OSError) as error:
-                raise InputError(
-                    f"{self.checkpoint} cannot be used ({error}); begin again with --force"
-                ) from error
-            if fingerprint != self._fingerprint():
-                raise InputError(
-                    f"{self.checkpoint} is about other logs or other options; give the same ones, "
-                    "or begin again with --force"
-                )
-            os.truncate(self.partial, length)
-            groups = (json.loads(line) for line in lines)
-            self.importer.restore(state, groups, self._ids())
-        return self.partial.open("ab")
-
-    def save(self, stream: IO[bytes]) -> None:
-        """Write a checkpoint, whole or not at all."""
-        stream.flush()
-        os.fsync(stream.fileno())
-        header = {
-            "fingerprint": self._fingerprint(),
-            "length": stream.tell(),
-            "state": self.importer.state(),
-        }
-        # For the user alone: open conversations stand in it as they do in the log, not scrubbed.
-        temporary = self.checkpoint.with_name(self.checkpoint.name + ".new")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as checkpoint:
-            json.dump(header, checkpoint)
-            checkpoint.write("\n")
-            for key, group in self.importer.window.open_groups():
-                payloads = [item.decode("utf-8", "surrogateescape") for item in group.payloads]
-                json.dump([key, group.place, payloads], checkpoint)
-                checkpoint.write("\n")
-            checkpoint.flush()
-            os.fsync(checkpoint.fileno())
-        temporary.replace(self.checkpoint)
-
-    def finish(self) -> None:
-        self.partial.replace(self.output)
-        self.checkpoint.unlink(missing_ok=True)
-
-    def discard(self) -> None:
-        self.partial.unlink(missing_ok=True)
-        self.checkpoint.unlink(missing_ok=True)
-
-    def _ids(self) -> Iterator[str]:
-        with self.partial.open("rb") as written:
-            for line in written:
-                yield json_codec.loads(line)["id"]
-
-    def _fingerprint(self) -> list[Any]:
-        importer = self.importer
-        rules = () if importer.redactor is None else importer.redactor.rules
-        return [
-            importer.format.name,
-            [[str(path), file_size(path)] for path in importer.paths],
-            json.loads(json.dumps(asdict(importer.options))),
-            [[rule.name, rule.pattern.pattern] for rule in rules],
-        ]
+def _with_progress(importer: Importer) -> Iterator[Demonstration]:
+    size = sum(map(file_size, importer.paths))
+    megabytes = 0
+    with progress_bar("Importing", size // _MEGABYTE + 1 if size else None) as advance:
+        for demonstration in importer.demonstrations():
+            yield demonstration
+            for _ in range(megabytes, importer.reader.read_bytes // _MEGABYTE):
+                megabytes += 1
+                advance()
+    if not importer.cutter.counts["kept"]:
+        raise InputError(_explain_nothing(importer))
 
 
 def _explain_nothing(importer: Importer) -> str:
@@ -180,3 +70,137 @@ def _explain_nothing(importer: Importer) -> str:
         f"no run was found in {importer.records:,} records ({left_out:,} bad); "
         f"is this {importer.format.title}?"
     )
+
+
+@dataclass(frozen=True)
+class ImportTask:
+    """How each log is imported.
+
+    Attributes:
+        fmt: the class of the format.
+        options: how logs are read.
+        rules: what is scrubbed; None leaves all as it is.
+        skip_bad: whether records that cannot be used are left out and counted.
+    """
+
+    fmt: type[TraceFormat]
+    options: ImportOptions
+    rules: tuple[Rule, ...] | None
+    skip_bad: bool
+
+
+@dataclass(frozen=True)
+class ImportedLog:
+    """What became of one log.
+
+    Attributes:
+        file: what was written.
+        summary: as ``Importer.summary`` gives it.
+        tools: definitions in the log.
+        bad: records that were left out.
+        ids: shape (demonstrations,): a hash of each id.
+    """
+
+    file: Path
+    summary: dict[str, Any]
+    tools: list[Tool]
+    bad: BadRecords
+    ids: npt.NDArray[np.uint64]
+
+
+def import_log(item: tuple[Path, Path], task: ImportTask) -> ImportedLog:
+    """Import one log; done again, it writes the same file.
+
+    Args:
+        item: the log, and the Parquet file to write.
+        task: how.
+
+    Raises:
+        InputError: a record cannot be used, and bad records are not skipped.
+        OutputError: the file cannot be written.
+    """
+    log, file = item
+    redactor = None if task.rules is None else Redactor(task.rules)
+    bad = BadRecords() if task.skip_bad else None
+    importer = Importer(task.fmt, [log], task.options, redactor=redactor, bad=bad)
+    ids: list[int] = []
+
+    def note_each() -> Iterator[Demonstration]:
+        for demonstration in importer.demonstrations():
+            ids.append(int(digest([demonstration.id], size=8), 16))
+            yield demonstration
+
+    save_demonstrations(file, note_each(), force=True)
+    numbers = np.array(ids, np.uint64)
+    return ImportedLog(file, importer.summary(), importer.tools(), bad or BadRecords(), numbers)
+
+
+def import_logs(
+    logs: Sequence[Path], output: Path, task: ImportTask, engine: Engine, *, force: bool = False
+) -> tuple[dict[str, Any], list[Tool], BadRecords]:
+    """Import logs into a folder, one Parquet file a log, with the ``tools.json`` of all.
+
+    A conversation has to stand in one log. A demonstration that several logs hold is kept where
+    it comes first, so that the same logs in the same order give the same bytes on any engine. The
+    folder takes its name when all is there.
+
+    Returns:
+        What was read, kept and left out; the definitions of tools; and bad records.
+
+    Raises:
+        InputError: a log cannot be read, a record cannot be used, or nothing was kept.
+        OutputError: the folder exists and ``force`` is False, or it cannot be written.
+    """
+    if any(map(is_pipe, logs)):
+        raise InputError("a pipe is read by one process; leave --workers and --engine out")
+    if output.exists() and not (force and (output / TOOLS).is_file()):
+        remedy = "pass --force to replace it" if output.is_dir() else "name a new folder"
+        raise OutputError(f"{output} exists; {remedy}")
+    with replace_folder(output) as folder:
+        files = [folder / f"part-{place:05}{parquet.SUFFIX}" for place in range(len(logs))]
+        pairs = list(zip(logs, files, strict=True))
+        done = list(engine.map(import_log, pairs, task, label="Importing"))
+        for unfinished in folder.glob(".*.partial"):  # of a worker that was killed
+            unfinished.unlink()
+        repeats = _drop_repeats(done)
+        summary = _add_up([one.summary for one in done])
+        summary["kept"] -= repeats
+        if repeats:
+            summary["dropped"]["held by another log"] = repeats
+        if not summary["kept"]:
+            raise InputError(f"nothing was kept of {summary['runs']:,} runs in {len(logs):,} logs")
+        by_name = {tool.name: tool for one in reversed(done) for tool in one.tools}
+        tools = sorted(by_name.values(), key=lambda tool: tool.name)
+        summary["tools"] = len(tools)
+        save_tools(folder / TOOLS, tools)
+        bad = BadRecords()
+        for one in done:
+            bad.update(one.bad)
+    return summary, tools, bad
+
+
+def _drop_repeats(done: Sequence[ImportedLog]) -> int:
+    """Take what an earlier log holds out of the files, and files that hold nothing away."""
+    sizes = [len(one.ids) for one in done]
+    _, first = np.unique(np.concatenate([one.ids for one in done]), return_index=True)
+    keep = np.zeros(sum(sizes), np.bool_)
+    keep[first] = True
+    for one, end, size in zip(done, accumulate(sizes), sizes, strict=True):
+        own = keep[end - size : end]
+        if not own.any():
+            one.file.unlink()
+        elif not own.all():
+            with one.file.open("rb") as source, replace_file(one.file) as stream:
+                parquet.copy_rows(source, stream.buffer, own.tolist())
+    return int(np.count_nonzero(~keep))
+
+
+def _add_up(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = dict(summaries[0])
+    for summary in summaries[1:]:
+        for key, value in summary.items():
+            if isinstance(value, dict):
+                total[key] = dict(sorted((Counter(total[key]) + Counter(value)).items()))
+            elif isinstance(value, int):
+                total[key] += value
+    return total

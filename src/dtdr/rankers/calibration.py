@@ -26,12 +26,15 @@ class Calibration:
         tokens: shape (n,), in the order of the vocabulary: what showing a tool costs in a prompt.
         familiarity_threshold: out-of-distribution threshold; queries less familiar than this are
             unlike the demonstrations.
+        added: shape (n,): which tools no demonstration could have called, since they were added
+            later; None: none of them.
     """
 
     held_out: Floats | None = None
     confidence: Floats | None = None
     tokens: npt.NDArray[np.int64] | None = None
     familiarity_threshold: float | None = None
+    added: npt.NDArray[np.bool_] | None = None
 
     @property
     def has_coverage(self) -> bool:
@@ -96,9 +99,9 @@ class Calibration:
 
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""
-        if self.tokens is None:
-            return self
-        return replace(self, tokens=self.tokens[positions])
+        tokens = None if self.tokens is None else self.tokens[positions]
+        added = None if self.added is None else self.added[positions]
+        return replace(self, tokens=tokens, added=added)
 
 
 NO_CALIBRATION = Calibration()

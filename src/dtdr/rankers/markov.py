@@ -109,7 +109,7 @@ class MarkovChains:
             np.concatenate(keys) if keys else np.empty(0, np.int64),
             np.searchsorted(entries, np.arange(nodes + 1) * tools),
             entries % tools,
-            counts,
+            counts.astype(np.float64),
         )
 
     def path(self, group: int, history: Sequence[int]) -> list[int]:

@@ -137,7 +137,12 @@ class Ranking:
         """Whether no tool seems to be wanted.
 
         The query is unlike the demonstrations, and the best tool is more likely wrong than right.
+        Not so where that is a tool which was added later: a query that it answers is unlike all
+        demonstrations, and still asks for it.
         """
+        added = self.calibration.added
+        if added is not None and added[self.scores.argmax()]:
+            return False
         return not self.is_familiar and self.confidence < 0.5
 
     def __len__(self) -> int:

@@ -16,7 +16,6 @@ from dtdr.agents.gateway.config import (
     GatewayOptions,
     UpstreamSpec,
     parse_rest,
-    parse_upstream,
     read_config,
 )
 from dtdr.agents.gateway.gateway import Gateway
@@ -30,7 +29,6 @@ __all__ = [
     "GatewayServer",
     "UpstreamSpec",
     "parse_rest",
-    "parse_upstream",
     "read_config",
     "serve_http",
     "serve_stdio",

@@ -79,11 +79,7 @@ class Names:
     def assign(
         self, offers: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """``(name, upstream, definition)`` of everything that is offered, each once.
-
-        Args:
-            offers: definitions by upstream, with the upstream's own ``name`` in each.
-        """
+        """``(name, upstream, definition)`` of everything that upstreams offer, each once."""
         for upstream, definitions in offers.items():
             for definition in definitions:
                 self._offers.setdefault(str(definition.get("name", "")), set()).add(upstream)
@@ -197,6 +193,14 @@ class Catalog(Names):
     def of_model_name(self, known_as: str) -> Sequence[str]:
         """Names of the tools that the model calls so: several where upstreams share a name."""
         return self._by_model_name.get(known_as, ())
+
+    def upstream_of(self, name: str) -> str | None:
+        """The server of a tool that can be called now."""
+        return None if name not in self else self._by_name[name].upstream
+
+    def upstreams_of(self, known_as: str) -> set[str | None]:
+        """The servers that have a tool which the model calls so, or that is listed so."""
+        return {self.upstream_of(name) for name in self.of_model_name(known_as) or (known_as,)}
 
     def names(self) -> tuple[str, ...]:
         """Every tool that can be called now, in the order of the upstreams."""

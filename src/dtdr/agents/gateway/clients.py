@@ -17,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from dtdr.agents.transcript import bound_call, read_call
 from dtdr.data.calls import ToolCall
 from dtdr.logs.log_format import TracedCall
+from dtdr.logs.mcp import MCP
 from dtdr.logs.turns import number_steps
 
 INTENT_KEY = "dtdr/intent"
@@ -34,15 +35,11 @@ MAX_SEARCHES = 20
 """Searches of a run that are kept, the latest ones."""
 
 MAX_CALLS = 1_000
-MAX_CALL_CHARACTERS = 100_000
+MAX_CALL_CHARACTERS = 16_000
 MAX_RUN_CHARACTERS = 2_000_000
 """What is kept of a run; a longer one is cut into two, so that a client that never pauses takes
-bounded memory. More of one call's arguments and output is left out."""
-
-MAX_RANKED_CHARACTERS = 16_000
-MAX_RANKED_RUN_CHARACTERS = 200_000
-"""The same for a gateway that learns nothing: ranking reads 2,000 characters of an output, and of
-later calls the names alone."""
+bounded memory. More of one call's arguments and output is left out: ranking reads 2,000 characters
+of an output."""
 
 MAX_ALL_CHARACTERS = 50_000_000
 """What is kept of all runs together; beyond it, runs of the clients longest silent end early."""
@@ -98,18 +95,19 @@ class ClientState:
 
     characters: int = 0
     _read: dict[str, tuple[TracedCall, ToolCall]] = field(default_factory=dict)
-    _step: tuple[str, tuple[str, ...]] | None = None
+    _step: tuple[str, list[str]] | None = None
     _kept_before: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.listen = ListenHandler(self.bus)
 
-    def query(self, stand_in: str) -> str:
-        """What the next tools are ranked for: the intent, else the last search, else a stand-in.
+    @property
+    def query(self) -> str:
+        """What the next tools are ranked for: the intent, else the last search.
 
-        Empty where nothing is known of what the user wants.
+        Where nothing is known of what the user wants, the query that runs of an MCP log have.
         """
-        return self.intent or (self.searches[-1] if self.searches else stand_in)
+        return self.intent or (self.searches[-1] if self.searches else MCP.default_query)
 
     def add_search(self, text: str) -> None:
         """Keep what the agent searched for."""
@@ -117,27 +115,19 @@ class ClientState:
         del self.searches[:-MAX_SEARCHES]
 
     def add_matches(self, names: Iterable[str], most: int) -> None:
-        """Show the tools that a search brought up, and only the latest of all searches.
-
-        Args:
-            names: of the tools, best first.
-            most: how many found tools are shown; those that are called stay besides.
-        """
+        """Show the tools that a search brought up, and only the latest of all searches."""
         self.searched = tuple(dict.fromkeys((*names, *self.searched)))[:most]
 
-    def keep(self, value: Any, *, learns: bool) -> Any:
-        """A call's arguments or output as far as they are kept.
-
-        Args:
-            value: JSON.
-            learns: whether the run will be learned from, or is ranked by only.
-        """
-        most = MAX_CALL_CHARACTERS
-        if not learns:
-            most = min(MAX_RANKED_CHARACTERS, MAX_RANKED_RUN_CHARACTERS - self.characters)
-        kept, size = shorten(value, most)
+    def keep(self, value: Any) -> Any:
+        """A call's arguments or output, JSON, as far as they are kept."""
+        kept, size = shorten(value, MAX_CALL_CHARACTERS)
         self.characters += size
         return kept
+
+    @property
+    def history(self) -> list[str]:
+        """Names of the run's calls, oldest first."""
+        return [call.tool for call in tuple(self.calls)]
 
     def read_calls(self) -> list[ToolCall]:
         """The run's calls with as much as is known of them; slow for long outputs."""
@@ -167,20 +157,15 @@ class ClientState:
         """Whether the run has stood still for so long."""
         return bool(self.calls) and not self.running and time.monotonic() - self.last_call > seconds
 
-    def kept_before(
-        self, step: tuple[str, tuple[str, ...]], *, lasts: bool = False
-    ) -> tuple[str, ...]:
+    def kept_before(self, *, lasts: bool) -> tuple[str, ...]:
         """What was kept at the step before, to which ranking a step again does not add.
 
-        A step is ranked again when a server comes or goes.
-
-        Args:
-            step: the query and the history that are ranked for.
-            lasts: what was kept for one query is kept for the next one; otherwise another query
-                begins another set.
+        A step is ranked again when a server comes or goes. Another query begins another set,
+        unless what was kept ``lasts``.
         """
+        step = self.query, self.history
         if step != self._step:
-            is_same_query = self._step is not None and self._step[0] == step[0]
+            is_same_query = self._step is not None and self._step[0] == self.query
             self._kept_before = self.kept if lasts or is_same_query else ()
             self._step = step
         return self._kept_before

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from dtdr.agents.early_calls import PrefetchBounds
 from dtdr.agents.policy import ToolPolicy
 from dtdr.errors import InputError
 from dtdr.logs.cut_options import Outputs
-from dtdr.logs.mcp import MCP
 
 # No "__" and no "_" at the end, so that the first "__" of a full tool name ends the server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
@@ -85,7 +84,7 @@ the prompt, and seconds of the user's; at the price of a lost cache, a new list 
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """How the gateway chooses and learns.
+    """How the gateway chooses, and what it records.
 
     Attributes:
         whole_run: the list is chosen for the next calls of the run instead of the next one, and
@@ -95,9 +94,7 @@ class GatewayOptions:
             keeps a tool that was shown until the run ends, so that the list changes less often and
             the client's prompt cache holds longer. ``always_include`` are names as clients see
             them; of tools that the model does not know, too.
-        query: what is ranked for while the client has not said what the user wants. Empty, the
-            default, ranks by what commonly comes first, or after these calls.
-        learn: file that the demonstrations of passed calls are appended to; None learns nothing.
+        learn: file that the demonstrations of passed calls are appended to; None records nothing.
         redact: scrub secrets and personal data from it.
         outputs: what it keeps of the calls' outputs: text, their shape, or nothing.
         prefetch: makes calls early that the model predicts, to tools that are known to change
@@ -112,7 +109,6 @@ class GatewayOptions:
 
     policy: ToolPolicy = DEFAULT_POLICY
     whole_run: bool = False
-    query: str = MCP.default_query
     learn: Path | None = None
     redact: bool = True
     outputs: Outputs = Outputs.TEXT
@@ -131,22 +127,6 @@ class GatewayOptions:
             object.__setattr__(self, "policy", policy)
 
 
-def parse_upstream(text: str) -> UpstreamSpec:
-    """An upstream from ``name=command and arguments`` or ``name=https://…``.
-
-    Raises:
-        InputError: there is no name, or nothing behind it.
-    """
-    name, equals, target = text.partition("=")
-    if not equals or not target.strip():
-        raise InputError(
-            f"--upstream {text!r} must be NAME='command arguments' or NAME=https://server/mcp"
-        )
-    if _is_url(target):
-        return UpstreamSpec(name.strip(), url=target.strip())
-    return UpstreamSpec(name.strip(), command=_split(target), inherit_env=True)
-
-
 def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     """Upstreams from the words after ``--``.
 
@@ -157,13 +137,17 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
         InputError: nothing stands between two ``--``, or a command follows URLs.
     """
     specs: list[UpstreamSpec] = []
-    for group in _groups(words):
-        if not group:
-            raise InputError("nothing is between two '--'; write: dtdr mcp MODEL -- SERVER")
-        if not _is_url(group[0]):
-            specs.append(UpstreamSpec(_command_name(group), command=tuple(group), inherit_env=True))
+    for is_separator, group in groupby(words, "--".__eq__):
+        first, *rest = group
+        if is_separator:
+            if rest:
+                raise InputError("nothing is between two '--'; write: dtdr mcp MODEL -- SERVER")
             continue
-        for word in group:
+        if not _is_url(first):
+            command = (first, *rest)
+            specs.append(UpstreamSpec(_command_name(command), command=command, inherit_env=True))
+            continue
+        for word in (first, *rest):
             if not _is_url(word):
                 raise InputError(f"{word!r} follows a URL but is none; put '--' before a command")
             specs.append(UpstreamSpec(_clean(urlsplit(word).hostname or "server"), url=word))
@@ -213,9 +197,7 @@ def require_distinct(specs: Iterable[UpstreamSpec]) -> tuple[UpstreamSpec, ...]:
     """
     distinct = tuple(specs)
     if not distinct:
-        raise InputError(
-            "name at least one upstream: dtdr mcp MODEL -- COMMAND, --upstream NAME=…, or --config"
-        )
+        raise InputError("name at least one upstream: dtdr mcp MODEL -- COMMAND, or --config FILE")
     (name, count), *_ = Counter(spec.name for spec in distinct).most_common(1)
     if count > 1:
         raise InputError(f"two upstreams are named {name!r}; names must differ")
@@ -281,23 +263,6 @@ def _expand_variables(path: str | Path, text: str) -> str:
             "the environment"
         )
     return _VARIABLE.sub(value, text.replace("${workspaceFolder}", os.getcwd()))
-
-
-def _groups(words: Sequence[str]) -> list[list[str]]:
-    groups: list[list[str]] = [[]]
-    for word in words:
-        if word == "--":
-            groups.append([])
-        else:
-            groups[-1].append(word)
-    return groups if words else []
-
-
-def _split(command: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise InputError(f"the command {command!r} cannot be split: {error}".lower()) from error
 
 
 def _is_url(text: str) -> bool:

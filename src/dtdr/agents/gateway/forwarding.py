@@ -16,8 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dtdr.agents.gateway.clients import Clients, Context, client_key
-from dtdr.agents.gateway.connection import RawResult
-from dtdr.agents.gateway.upstream import InputAnswer, Upstream
+from dtdr.agents.gateway.upstream import InputAnswer, RawResult, Upstream
 
 LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
@@ -54,12 +53,8 @@ async def forward(context: Context, upstream: Upstream, changed: Mapping[str, An
     """The upstream's result of a client's request, as it stands on the wire.
 
     Progress, log messages and questions of the upstream reach the client while it waits; when the
-    client cancels, the upstream is told.
-
-    Args:
-        context: the client's request.
-        upstream: who is to answer it.
-        changed: parameters that differ from the client's, such as the tool's own name.
+    client cancels, the upstream is told. Of the parameters, ``changed`` are others than the
+    client's, such as the tool's own name.
 
     Raises:
         MCPError: the upstream's own error.
@@ -68,24 +63,19 @@ async def forward(context: Context, upstream: Upstream, changed: Mapping[str, An
     is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
     sent = {**select_params(context), **changed}
     progress = _progress_to(context)
+
+    async def send(added: Mapping[str, Any]) -> RawResult:
+        return await upstream.request(context.method, {**sent, **added}, progress)
+
     call: OpenCall | None = None
     if is_modern and not upstream.is_modern and context.method in _ASKING:
-        call = OpenCall.resume(upstream, context, sent)
-        if call is None:
-            call = OpenCall(upstream.request(context.method, sent, progress))
+        call = OpenCall.resume(upstream, context, sent) or OpenCall(send({}))
     caller = (context, call)
     upstream.callers.append(caller)
     try:
-        if call is not None:
-            result = await call.outcome(upstream, context)
-        else:
-            result = await upstream.request(context.method, sent, progress)
+        result = await (send({}) if call is None else call.outcome(upstream, context))
         if not is_modern:
-            result = await _answer_inputs(
-                context,
-                result,
-                lambda added: upstream.request(context.method, {**sent, **added}, progress),
-            )
+            result = await _answer_inputs(context, result, send)
     finally:
         upstream.callers.remove(caller)
     return without_server_stamp(result)
@@ -97,38 +87,34 @@ class OpenCall:
     Such a server sends its own requests while it works on the call. Such a client is asked
     by the answer to its call, and calls again with what it answers; the server's call stays open
     meanwhile.
-
-    Args:
-        result: the server's answer to the call, once it is there.
     """
 
     def __init__(self, result: Coroutine[Any, Any, RawResult]) -> None:
-        self._result = asyncio.get_running_loop().create_task(result)
-        self._result.add_done_callback(lambda task: task.cancelled() or task.exception())
-        self._questions: asyncio.Queue[_Question] = asyncio.Queue()
+        self._questions: asyncio.Queue[_Question | None] = asyncio.Queue()
         self._asked: _Question | None = None
         self._given_up: asyncio.TimerHandle | None = None
+        self._result = asyncio.get_running_loop().create_task(result)
+        self._result.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[RawResult]) -> None:
+        self._questions.put_nowait(None)  # no more of them
+        if not task.cancelled():
+            task.exception()  # seen, whether or not the client asks for the result
 
     @staticmethod
     def resume(upstream: Upstream, context: Context, sent: Mapping[str, Any]) -> OpenCall | None:
-        """The call that a request answers a question of; None where it answers none.
-
-        Args:
-            upstream: the server of the call.
-            context: the client's request.
-            sent: its parameters.
-        """
+        """The call that a request answers a question of; None where it answers none."""
         key = client_key(context), sent.get("requestState")
         call: OpenCall | None = upstream.open_calls.pop(key, None)
         if call is not None and call._given_up is not None:
             call._given_up.cancel()
-            call._answer((getattr(context, "params", None) or {}).get("inputResponses"))
+            call._answer(sent.get("inputResponses"))
         return call
 
     async def ask(self, request: types.ServerRequest) -> InputAnswer:
         """The client's answer to a question of the server."""
         answered: asyncio.Future[InputAnswer] = asyncio.get_running_loop().create_future()
-        await self._questions.put((request, answered))
+        self._questions.put_nowait((request, answered))
         return await answered
 
     def _answer(self, responses: object) -> None:
@@ -150,20 +136,16 @@ class OpenCall:
             MCPError: the server's own error, or too many calls wait for an answer.
             UnavailableError: the server went away before it answered.
         """
-        asked = asyncio.ensure_future(self._questions.get())
         try:
-            await asyncio.wait((self._result, asked), return_when=asyncio.FIRST_COMPLETED)
-            if self._result.done():
-                return self._result.result()
+            self._asked = await self._questions.get()
         except asyncio.CancelledError:
             self._result.cancel()
             raise
-        finally:
-            asked.cancel()
+        if self._asked is None:
+            return self._result.result()
         if len(upstream.open_calls) >= MAX_OPEN_CALLS:
             self._result.cancel()
             raise MCPError(types.INTERNAL_ERROR, "too many calls wait for an answer")
-        self._asked = asked.result()
         state = secrets.token_urlsafe()
         key = client_key(context), state
         upstream.open_calls[key] = self
@@ -313,15 +295,8 @@ async def _answer_inputs(
 ) -> RawResult:
     """The final result where a 2026-07-28 server answers a call with questions.
 
-    For clients of the handshake era, which know questions only as requests of their own.
-
-    Args:
-        context: the client's request.
-        result: the server's first answer.
-        again: sends the request again with the given parameters added.
-
-    Raises:
-        MCPError: the client refused, or the server never stops asking.
+    For clients of the handshake era, which know questions only as requests of their own. ``again``
+    sends the request once more, with parameters added.
     """
     for _ in range(MAX_ROUNDS):
         if result.get("resultType") != "input_required":

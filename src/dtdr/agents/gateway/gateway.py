@@ -13,18 +13,13 @@ from anyio.abc import TaskGroup
 from mcp.shared.subscriptions import ToolsListChanged
 
 from dtdr.agents.gateway.catalog import Catalog
-from dtdr.agents.gateway.clients import (
-    MAX_TEXT,
-    STDIO,
-    Clients,
-    ClientState,
-)
+from dtdr.agents.gateway.clients import MAX_TEXT, STDIO, Clients, ClientState
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec, require_distinct
 from dtdr.agents.gateway.forwarding import forward_change, forward_log, forward_question
-from dtdr.agents.gateway.learning import Learner, Recorder
+from dtdr.agents.gateway.learning import Recorder, RunQueue
 from dtdr.agents.gateway.pins import Definition, Pins
 from dtdr.agents.gateway.prefetch import Prefetcher
-from dtdr.agents.gateway.ranking import Ranker, ReadHistory
+from dtdr.agents.gateway.ranking import Ranker
 from dtdr.agents.gateway.upstream import InputAnswer, Upstream
 from dtdr.agents.search import SEARCH_TOOL
 from dtdr.data.calls import END
@@ -52,24 +47,27 @@ START_SECONDS = 10.0
 """How long clients wait for slow servers at the start; whichever comes later joins the list then.
 Clients commonly give a server 30 to 60 s to answer their first message."""
 
-
 WHOLE_RUN_START_SECONDS = 20.0
 """The same where the first list is the one that a client's LLM reads."""
 
 
 class Gateway:
-    """The state behind one served endpoint; ``running`` keeps its servers connected.
+    """The state behind one served endpoint; ``run`` keeps its servers connected.
 
     Args:
-        retriever: a fitted model; one that can learn on takes up the servers' tools that it does
-            not know, in memory.
+        retriever: a fitted model; one whose tools can change takes up the servers' tools that it
+            does not know, in memory.
         specs: the servers behind the gateway.
-        options: how it chooses and learns.
+        options: how it chooses, and what it records.
+
+    Attributes:
+        keeps_calls: whether arguments and outputs are kept while a run lasts.
+        tokens: of definitions that clients were ``shown`` and spared (``hidden``), by call.
 
     Raises:
         InputError: there is no server, two share a name, or the model cannot do what is asked:
             it is not calibrated, or knows no arguments to call early with.
-        OutputError: the file to learn into cannot be written.
+        OutputError: the file to record into cannot be written.
     """
 
     def __init__(
@@ -79,23 +77,23 @@ class Gateway:
         options: GatewayOptions | None = None,
     ) -> None:
         self.options = options = options or GatewayOptions()
-        self._learner: Learner | None = None
+        self._recorded: RunQueue | None = None
         if options.learn is not None:
             recorder = Recorder(
                 options.learn,
-                stand_in=options.query or MCP.default_query,
+                stand_in=MCP.default_query,
                 redact=options.redact,
                 outputs=options.outputs,
             )
-            self._learner = Learner(recorder, retriever)
+            self._recorded = RunQueue(recorder)
         self.ranker = Ranker(retriever, options.policy, whole_run=options.whole_run)
         self.pins = Pins(options.pin)
         specs = require_distinct(specs)
-        # A tool named like the end of a plan would be the end of a plan to the model.
         names = [spec.name for spec in specs]
+        # A tool named like the end of a plan would be the end of a plan to the model.
         reserved = (SEARCH_TOOL, END)
         self.catalog = Catalog(self.ranker.knows, names, reserved, self.pins.iter_tools())
-        self._definitions: dict[str, list[Definition]] = {spec.name: [] for spec in specs}
+        self._definitions: dict[str, list[Definition]] = {name: [] for name in names}
         self._has_started = False
         self.clients = Clients(self.end_run, options.idle_seconds)
         self.upstreams = {spec.name: Upstream(spec, self, options) for spec in specs}
@@ -106,15 +104,10 @@ class Gateway:
             self.prefetcher = Prefetcher(
                 self.ranker, self.catalog, self.upstreams, options.prefetch
             )
-        self.learns = self._learner is not None
-        """Whether the calls that pass through are recorded."""
-        self.keeps_calls = self.learns or bool(self.prefetcher or self.ranker.reads_calls)
-        """Whether arguments and outputs are kept while a run lasts."""
+        self.keeps_calls = bool(self._recorded or self.prefetcher or self.ranker.reads_calls)
         self.tokens: Counter[str] = Counter()
-        """Tokens of definitions that clients were ``shown`` and spared (``hidden``), by call."""
         self._definition_tokens: dict[str, int] = {}
-        self.version = 0
-        """Grows whenever the catalog changes."""
+        self._version = 0
         self._tasks: TaskGroup | None = None
 
     @asynccontextmanager
@@ -138,8 +131,8 @@ class Gateway:
                     # may not wait for them.
                     self._tasks = None
                     self.clients.forget_all()
-                    if self._learner is not None:
-                        await self._learner.close()
+                    if self._recorded is not None:
+                        await self._recorded.close()
                     tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
@@ -151,10 +144,9 @@ class Gateway:
             AmbiguousNameError: several upstreams have a tool of that bare name.
         """
         owner = self.catalog.owner(name)
-        if owner is not None:
-            return owner
-        await self._wait_for_servers(self.options.connect_seconds)
-        return self.catalog.owner(name)
+        if owner is None:
+            await self._wait_for_servers(self.options.connect_seconds)
+        return owner or self.catalog.owner(name)
 
     async def _wait_for_servers(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -182,16 +174,41 @@ class Gateway:
     async def refresh(self, state: ClientState) -> None:
         """Bring the list of tools that a client sees up to date."""
         async with state.ranking:
-            history = [call.tool for call in state.calls]
-            query = state.query(self.options.query)
+            # A step is ranked again when a call ends, where the model reads what calls returned.
+            ended = sum(call.ended is not None for call in state.calls if self.ranker.reads_calls)
             basis = (
-                query, tuple(history), self._count_read(state), state.searched,
-                tuple(state.called), self.version, self.ranker.generation,
+                state.query, state.history, ended, state.searched, tuple(state.called),
+                self._version, self.ranker.generation,
             )  # fmt: skip
             if basis == state.ranked_for:
                 return
-            state.shown = self._arrange(state, await self._rank(state, query, history))
+            ranked = await self._rank(state)
+            # What was there before keeps its place.
+            always = self.options.policy.always_include
+            wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
+            former = [name for name in state.shown if name in wanted]
+            shown = dict.fromkeys([*former, *wanted])
+            state.shown = tuple(name for name in shown if name in self.catalog)
             state.ranked_for = basis
+
+    async def _rank(self, state: ClientState) -> Sequence[str]:
+        """Names to show by the ranking; all of them where ranking failed or there are few."""
+        few, whole_run = self.options.policy.top_k, self.options.whole_run
+        if few is not None and len(self.catalog) <= few:
+            return self.catalog.names()
+        names = self.catalog.model_names()
+        kept = state.kept_before(lasts=whole_run)
+        if whole_run:
+            # What was called or found is listed in any case, and may be the next tool as well.
+            listed = (*state.called, *state.searched)
+            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
+        # Only a user's request can ask for no tool. A list for a whole run is there in any case: of
+        # 12 requests in other words, it has .34 of the wanted tools, and .23 if 5 have none.
+        offered = (*names, SEARCH_TOOL) if state.intent and not whole_run else names
+        selected = await self.ranker.select(state, offered, kept)
+        if selected is None:
+            return self.catalog.names()
+        return [name for item in selected for name in self.catalog.of_model_name(item)]
 
     def schedule_refresh(self, state: ClientState, delay: float = 0.0) -> None:
         """Bring a client's list up to date in the background and tell the client of changes."""
@@ -201,8 +218,7 @@ class Gateway:
     def schedule_prefetch(self, state: ClientState) -> None:
         """Make a client's next calls early, in the background, where that is wanted."""
         if self._tasks is not None and self.prefetcher is not None and not state.running:
-            query = state.query(self.options.query)
-            self._tasks.start_soon(self.prefetcher.start, state, query)
+            self._tasks.start_soon(self.prefetcher.start, state)
 
     async def await_listing(self, state: ClientState) -> None:
         """Wait until a client has the new list, where it is one for the whole run.
@@ -230,49 +246,13 @@ class Gateway:
         except Exception:
             logger.exception("could not bring a client's list of tools up to date")
 
-    async def _rank(self, state: ClientState, query: str, history: Sequence[str]) -> Sequence[str]:
-        """Names to show by the ranking; all of them where ranking failed or there are few."""
-        few = self.options.policy.top_k
-        if few is not None and len(self.catalog) <= few:
-            return self.catalog.names()
-        known = self.catalog.model_names()
-        if state.intent and not state.calls:  # a request that needs no tool is shown the search
-            known = (*known, SEARCH_TOOL)
-        whole_run = self.options.whole_run
-        kept = state.kept_before((query, tuple(history)), lasts=whole_run)
-        if whole_run:
-            # What was called or found is listed in any case, and may be the next tool as well.
-            listed = (*state.called, *state.searched)
-            kept = tuple(dict.fromkeys((*kept, *map(self.catalog.model_name, listed))))
-        ranked = await self.ranker.select(kept, known, query, self.history_of(state))
-        if ranked is None:
-            return self.catalog.names()
-        selected, state.kept = ranked
-        return [name for item in selected for name in self.catalog.of_model_name(item)]
-
-    def history_of(self, state: ClientState) -> ReadHistory:
-        """Reads a client's calls as the model takes them: by name, or with what they returned."""
-        if self.ranker.reads_calls:
-            return state.read_calls
-        history = [call.tool for call in state.calls]
-        return lambda: history
-
-    def _count_read(self, state: ClientState) -> int:
-        """How many calls have ended, where that matters: the step is ranked again then."""
-        return self.ranker.reads_calls and sum(call.ended is not None for call in state.calls)
-
-    def _arrange(self, state: ClientState, ranked: Sequence[str]) -> tuple[str, ...]:
-        """What is shown, in an order that leaves what stood there before in its place."""
-        always = self.options.policy.always_include
-        wanted = dict.fromkeys([*always, *state.called, *state.searched, *ranked])
-        former = [name for name in state.shown if name in wanted]
-        return tuple(name for name in dict.fromkeys([*former, *wanted]) if name in self.catalog)
-
     def count_definitions(self, state: ClientState) -> None:
         """Count what a client's LLM read of definitions to make a call, and what it was spared."""
         shown = sum(self._definition_tokens.get(name, 0) for name in state.shown)
         self.tokens["shown"] += shown
         self.tokens["hidden"] += sum(self._definition_tokens.values()) - shown
+
+    # -- runs ------------------------------------------------------------------------------------
 
     def take_intent(self, state: ClientState, text: str) -> None:
         """Take up what the user wants; another text than before begins another run."""
@@ -295,8 +275,6 @@ class Gateway:
             self.schedule_refresh(state)
             await self.await_listing(state)
 
-    # -- runs ------------------------------------------------------------------------------------
-
     def begin_conversation(self, state: ClientState) -> None:
         """Begin again for a client that was restarted, unless its last start is still served.
 
@@ -309,20 +287,16 @@ class Gateway:
             state.intent = ""
 
     def end_run(self, state: ClientState) -> None:
-        """Begin another run for a client, and learn from the one that ended."""
+        """Begin another run for a client, and record the one that ended."""
         texts = [state.intent] if state.intent else list(state.searches)
         characters = state.characters
         calls = state.start_over()
         if self.prefetcher is not None:
             self.prefetcher.end(state)
-        if calls and self._learner is not None:
-            self._learner.add(texts, calls, characters)
+        if calls and self._recorded is not None:
+            self._recorded.add(texts, calls, characters)
             if self._tasks is not None:
-                self._tasks.start_soon(self._learner.learn, self._take_update)
-
-    def _take_update(self) -> None:
-        self.ranker.generation += 1
-        self._rebuild()
+                self._tasks.start_soon(self._recorded.work)
 
     async def _clean_up(self) -> None:
         while True:
@@ -348,7 +322,7 @@ class Gateway:
         for state in self.clients:
             if names.intersection(state.notified or ()):
                 state.notified = ()  # the names are the same, and what stands behind them is not
-        self._refresh_all()
+            self.schedule_refresh(state)
         # At the start, the tools of all servers are taken up at once.
         if self._has_started and self._tasks is not None:
             self._tasks.start_soon(self._register_tools)
@@ -356,18 +330,15 @@ class Gateway:
     async def _register_tools(self) -> None:
         if await self.ranker.register(self.catalog.unknown()):
             self._rebuild()
-            self._refresh_all()
-
-    def _refresh_all(self) -> None:
-        for state in self.clients:
-            self.schedule_refresh(state)
+            for state in self.clients:
+                self.schedule_refresh(state)
 
     def _rebuild(self) -> None:
         up = [item.name for item in self.upstreams.values() if item.is_up]
         self.catalog.rebuild(self._definitions, up)
         listed = filter(None, map(self.catalog.get, self.catalog.names()))
         self._definition_tokens = {tool.name: count_tokens(tool.definition) for tool in listed}
-        self.version += 1
+        self._version += 1
 
     async def notify(self, upstream: Upstream, note: types.ServerNotification) -> None:
         """See ``Listener``."""

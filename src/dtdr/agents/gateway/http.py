@@ -6,6 +6,7 @@ import contextlib
 import hmac
 import logging
 import signal
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,9 +17,12 @@ from dtdr.agents.gateway.server import GatewayServer
 from dtdr.agents.gateway.stdio import on_signals
 from dtdr.errors import InputError
 from dtdr.net.limits import Limits, is_loopback
+from dtdr.net.metrics import HIDDEN_TOKENS, SHOWN_TOKENS
 from dtdr.net.origins import refuse_page
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger("dtdr.mcp")
@@ -49,8 +53,8 @@ async def serve_http(
         InputError: the address is public and there is no key.
     """
     import uvicorn
+    from starlette.routing import Route
 
-    from dtdr.agents.gateway.gateway_metrics import MetricsPage
     from dtdr.net.connections import Connections
     from dtdr.net.message_limits import BodyLimits
 
@@ -63,9 +67,9 @@ async def serve_http(
         host=host,
         max_request_body_size=limits.body_bytes,
         session_idle_timeout=gateway.options.idle_seconds,
+        custom_starlette_routes=[Route("/metrics", _metrics_page(gateway), methods=["GET"])],
     )
-    app = BodyLimits(MetricsPage(_SessionEnd(app, gateway), gateway), limits)
-    app = _AccessCheck(app, key)
+    app = _AccessCheck(BodyLimits(_SessionEnd(app, gateway), limits), key)
     config = uvicorn.Config(
         app,
         host=host,
@@ -92,6 +96,31 @@ async def serve_http(
         tasks.cancel_scope.cancel()
     if signal.SIGINT in received:
         raise KeyboardInterrupt
+
+
+def _metrics_page(gateway: Gateway) -> Callable[[Request], Response]:
+    """What a gateway counted, in Prometheus' text format."""
+    from prometheus_client import (
+        CollectorRegistry,
+        PlatformCollector,
+        ProcessCollector,
+        generate_latest,
+    )
+    from prometheus_client.core import CounterMetricFamily
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+    from prometheus_client.registry import Collector
+    from starlette.responses import Response
+
+    class Counts(Collector):
+        def collect(self) -> Iterator[CounterMetricFamily]:
+            for metric, kind in ((SHOWN_TOKENS, "shown"), (HIDDEN_TOKENS, "hidden")):
+                yield CounterMetricFamily(*metric, value=gateway.tokens[kind])
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(Counts())
+    return lambda _: Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _SessionEnd:

@@ -1,4 +1,4 @@
-"""Turns the calls that pass through into demonstrations: a local file, and the model itself."""
+"""Records the calls that pass through as demonstrations, in a local file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 
 import anyio
 
@@ -19,27 +18,16 @@ from dtdr.logs.cut_options import CutOptions, Outputs
 from dtdr.logs.log_format import Trace, TracedCall, UserMessage
 from dtdr.logs.redaction import Redactor
 from dtdr.logs.turns import Cutter
-from dtdr.net.http_requests import bound_requests
-from dtdr.predict.model import Model
 
 logger = logging.getLogger("dtdr.mcp")
 
 SOURCE = "dtdr mcp"
-
-Run = tuple[Sequence[str], Sequence[TracedCall]]
-"""Texts of what the user wanted, and the calls in the order they were made."""
-
-BATCH = 32
-"""Runs that the model learns from in one update."""
 
 MAX_WAITING = 10_000
 """Runs that wait to be recorded."""
 
 MAX_WAITING_CHARACTERS = 50_000_000
 """Of these runs together."""
-
-UPDATE_SECONDS = 3.0
-"""For the requests of an encoder in one update; the end of the gateway waits for them."""
 
 CLOSE_SECONDS = 3.0
 """Time to record the waiting runs at the end; a run takes about 0.1 ms."""
@@ -48,7 +36,8 @@ CLOSE_SECONDS = 3.0
 class Recorder:
     """Appends one demonstration a run to a ``demonstrations.jsonl`` file.
 
-    References, failures and secrets are treated as ``dtdr import`` treats them.
+    References, failures and secrets are treated as ``dtdr import`` treats them. Several gateways
+    may append to one file.
 
     Args:
         path: the file; created when the first run ends.
@@ -114,102 +103,56 @@ class Recorder:
         return demonstrations
 
 
-class Learner:
-    """Records runs that have ended and updates the retriever with them, in a worker thread.
+class RunQueue:
+    """Runs that have ended and wait to be recorded, in a worker thread.
 
     Args:
         recorder: writes the file.
-        retriever: updated in memory with every run, where it supports that.
     """
 
-    def __init__(self, recorder: Recorder, retriever: Model) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._retriever = retriever if retriever.can_update else None
-        self._waiting: deque[tuple[Run, int]] = deque()
+        self._waiting: deque[tuple[Sequence[str], Sequence[TracedCall], int]] = deque()
         self._characters = 0
         self._lock = anyio.Lock()
-        self._is_closing = Event()
+        self._deadline = float("inf")
         self._dropped = 0
         self.recorded = 0
-        self.learned = 0
 
     def add(self, texts: Sequence[str], calls: Sequence[TracedCall], characters: int = 0) -> None:
-        """Take a run that has ended, to be learned from by ``learn`` or ``close``.
-
-        Args:
-            texts: what the user wanted, as far as the client said.
-            calls: in the order they were made.
-            characters: that are kept of them.
-        """
+        """Take a run that has ended; see ``Recorder.record``."""
         is_full = self._characters + characters > MAX_WAITING_CHARACTERS
         if len(self._waiting) < MAX_WAITING and not is_full:
-            self._waiting.append(((texts, calls), characters))
+            self._waiting.append((texts, calls, characters))
             self._characters += characters
             return
         if not self._dropped:
             logger.warning("runs end faster than they are recorded; some are not recorded")
         self._dropped += 1
 
-    async def learn(self, on_update: Callable[[], None]) -> None:
-        """Record the waiting runs and learn from them; calls that come meanwhile return at once.
-
-        Args:
-            on_update: called on the event loop whenever the model has changed.
-        """
-        if self._lock.locked():
-            return
-        async with self._lock:
-            while self._waiting and not self._is_closing.is_set():
-                with anyio.CancelScope(shield=True):
-                    has_changed = await anyio.to_thread.run_sync(self._learn_from_batch)
-                if has_changed:
-                    on_update()
-
-    async def close(self) -> None:
-        """Record the runs that still wait, for ``CLOSE_SECONDS`` at most; the model stays."""
-        self._is_closing.set()
+    async def work(self) -> None:
+        """Record the waiting runs; calls that come meanwhile return at once."""
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                await anyio.to_thread.run_sync(self._record_rest)
+                if self._waiting:
+                    await anyio.to_thread.run_sync(self._record)
 
-    def _learn_from_batch(self) -> bool:
-        demonstrations: list[Demonstration] = []
-        for _ in range(min(BATCH, len(self._waiting))):
-            demonstrations += self._record(self._take())
-            if self._is_closing.is_set():
-                return False
-        if self._retriever is None or not demonstrations:
-            return False
-        try:
-            with bound_requests(UPDATE_SECONDS):
-                learned = self._retriever.update(demonstrations)
-        except DtdrError as error:
-            logger.warning("could not learn from %d runs: %s", len(demonstrations), error)
-            return False
-        self.learned += learned
-        return learned > 0
-
-    def _record_rest(self) -> None:
-        deadline = time.monotonic() + CLOSE_SECONDS
-        while self._waiting and time.monotonic() < deadline:
-            self._record(self._take())
+    async def close(self) -> None:
+        """Record the runs that still wait, for ``CLOSE_SECONDS`` at most."""
+        self._deadline = time.monotonic() + CLOSE_SECONDS
+        await self.work()
         if dropped := len(self._waiting) + self._dropped:
             logger.warning("%d runs were not recorded: there was no time left", dropped)
 
-    def _take(self) -> Run:
-        run, characters = self._waiting.popleft()
-        self._characters -= characters
-        return run
-
-    def _record(self, run: Run) -> list[Demonstration]:
-        """What was written of a run; an error is logged: a full disk must not stop the calls."""
-        try:
-            demonstrations = self._recorder.record(*run)
-        except DtdrError as error:
-            logger.warning("could not record a run: %s", error)
-            return []
-        self.recorded += len(demonstrations)
-        return demonstrations
+    def _record(self) -> None:
+        """Record runs; an error is logged: a full disk must not stop the calls."""
+        while self._waiting and time.monotonic() < self._deadline:
+            texts, calls, characters = self._waiting.popleft()
+            self._characters -= characters
+            try:
+                self.recorded += len(self._recorder.record(texts, calls))
+            except DtdrError as error:
+                logger.warning("could not record a run: %s", error)
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

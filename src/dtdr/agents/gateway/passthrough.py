@@ -13,10 +13,9 @@ from mcp.shared.uri_template import UriTemplate
 
 from dtdr.agents.gateway.catalog import AmbiguousNameError, Names
 from dtdr.agents.gateway.clients import MAX_TEXT, ClientState, Context
-from dtdr.agents.gateway.connection import RawResult, UnavailableError
 from dtdr.agents.gateway.forwarding import forward, lowest_level
 from dtdr.agents.gateway.gateway import Gateway
-from dtdr.agents.gateway.upstream import Subscriptions, Upstream
+from dtdr.agents.gateway.upstream import RawResult, UnavailableError, Upstream
 
 logger = logging.getLogger("dtdr.mcp")
 
@@ -25,15 +24,14 @@ RESOURCE_NOT_FOUND = -32002
 MAX_SUBSCRIPTIONS = 1_000
 """Of one client."""
 
+MAX_OWNERS = 10_000
+"""Addresses of resources whose server is remembered."""
+
 _NOT_MINE = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS, types.METHOD_NOT_FOUND})
 
 
 class PassThrough:
-    """Answers requests that are not about tools from the upstreams.
-
-    Args:
-        gateway: what stands behind.
-    """
+    """Answers requests that are not about tools from the upstreams."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -47,14 +45,13 @@ class PassThrough:
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's resources; of a URI that several have, the first server's."""
-        found = await self._list_first("resources/list", "resources", "uri", self._uri_owners)
-        return {"resources": found}
+        return await self._list_first("resources/list", "resources", "uri", self._uri_owners)
 
     async def list_templates(
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's resource templates."""
-        return {"resourceTemplates": await self._list_templates()}
+        return await self._list_templates()
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -83,7 +80,7 @@ class PassThrough:
         state = self._gateway.clients.of(context)
         if params.uri not in state.subscriptions:
             _require_room(state, [params.uri])
-            await self._each_reader(params.uri, Subscriptions.subscribe)
+            await self._tell_readers(Upstream.subscribe, params.uri)
             state.subscriptions.add(params.uri)
         return {}
 
@@ -94,7 +91,7 @@ class PassThrough:
         state = self._gateway.clients.of(context)
         if params.uri in state.subscriptions:
             state.subscriptions.discard(params.uri)
-            await self._each_reader(params.uri, Subscriptions.unsubscribe)
+            await self._tell_readers(Upstream.unsubscribe, params.uri)
         return {}
 
     async def listen(
@@ -102,32 +99,27 @@ class PassThrough:
     ) -> types.SubscriptionsListenResult:
         """A 2026-07-28 client's stream of changes, open until it closes."""
         state = self._gateway.clients.of(context)
-        uris = [
-            uri
-            for uri in dict.fromkeys(params.notifications.resource_subscriptions or ())
-            if uri not in state.subscriptions
-        ]
+        asked = dict.fromkeys(params.notifications.resource_subscriptions or ())
+        uris = [uri for uri in asked if uri not in state.subscriptions]
         _require_room(state, uris)
         state.subscriptions.update(uris)
         state.running += 1
         try:
-            for uri in uris:
-                await self._each_reader(uri, Subscriptions.subscribe)
+            await self._tell_readers(Upstream.subscribe, *uris)
             return await state.listen(context, params)
         finally:
             state.running -= 1
             state.subscriptions.difference_update(uris)
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                for uri in uris:
-                    await self._each_reader(uri, Subscriptions.unsubscribe)
+                await self._tell_readers(Upstream.unsubscribe, *uris)
 
-    async def _list_templates(self) -> list[dict[str, Any]]:
+    async def _list_templates(self) -> RawResult:
         method, key = "resources/templates/list", "resourceTemplates"
         return await self._list_first(method, key, "uriTemplate", self._templates)
 
     async def _list_first(
         self, method: str, key: str, identity: str, owners: dict[str, str]
-    ) -> list[dict[str, Any]]:
+    ) -> RawResult:
         """Every server's items, the first of each identity, with its server noted in ``owners``."""
         first: dict[str, dict[str, Any]] = {}
         for upstream, items in (await self._gather(method, key, "resources")).items():
@@ -136,22 +128,21 @@ class PassThrough:
                 if isinstance(value, str) and value not in first:
                     first[value] = item
                     owners[value] = upstream
-        return list(first.values())
+        return {key: list(first.values())}
 
     def _readers(self, uri: str) -> list[Upstream]:
         """Who may have a resource: the server that listed it, or a template of whose it fits."""
         owner = self._uri_owners.get(uri)
         if owner is None:
             owner = next((name for text, name in self._templates.items() if _fits(text, uri)), None)
-        if owner is not None:
-            return [self._gateway.upstreams[owner]]
-        return self._find_able("resources")
+        return self._find_able("resources") if owner is None else [self._gateway.upstreams[owner]]
 
-    async def _each_reader(
-        self, uri: str, act: Callable[[Subscriptions, str], Awaitable[None]]
+    async def _tell_readers(
+        self, tell: Callable[[Upstream, str], Awaitable[None]], *uris: str
     ) -> None:
-        for upstream in self._readers(uri):
-            await _tell(upstream, act(upstream.subscriptions, uri))
+        for uri in uris:
+            for upstream in self._readers(uri):
+                await _log_failure(upstream, tell(upstream, uri))
 
     # -- prompts and completions ---------------------------------------------------------------
 
@@ -159,7 +150,9 @@ class PassThrough:
         self, context: Context, params: types.PaginatedRequestParams
     ) -> RawResult:
         """Every server's prompts, under names that differ."""
-        return {"prompts": await self._list_named_prompts()}
+        offers = await self._gather("prompts/list", "prompts", "prompts")
+        named = self._prompt_names.assign(offers)
+        return {"prompts": [{**item, "name": name} for name, _, item in named]}
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> RawResult:
         """A server's prompt.
@@ -187,15 +180,11 @@ class PassThrough:
             raise MCPError(types.INVALID_PARAMS, f"Unknown resource template: {params.ref.uri}")
         return await self._forward(context, self._gateway.upstreams[owner])
 
-    async def _list_named_prompts(self) -> list[dict[str, Any]]:
-        offers = await self._gather("prompts/list", "prompts", "prompts")
-        return [{**item, "name": name} for name, _, item in self._prompt_names.assign(offers)]
-
     async def _prompt(self, name: str) -> tuple[Upstream, str]:
         try:
             owner = self._prompt_names.owner(name)
             if owner is None:
-                await self._list_named_prompts()
+                self._prompt_names.assign(await self._gather("prompts/list", "prompts", "prompts"))
                 owner = self._prompt_names.owner(name)
         except AmbiguousNameError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
@@ -212,7 +201,7 @@ class PassThrough:
         lowest = lowest_level(gateway.clients)
         async with anyio.create_task_group() as tasks:
             for upstream in gateway.upstreams.values():
-                tasks.start_soon(_tell, upstream, upstream.subscriptions.set_log_level(lowest))
+                tasks.start_soon(_log_failure, upstream, upstream.set_log_level(lowest))
         return {}
 
     async def roots_changed(self, context: Context, params: types.NotificationParams) -> None:
@@ -221,11 +210,8 @@ class PassThrough:
             await upstream.roots_changed()
 
     def _find_able(self, capability: str) -> list[Upstream]:
-        return [
-            upstream
-            for upstream in self._gateway.upstreams.values()
-            if getattr(upstream.capabilities, capability) is not None
-        ]
+        upstreams = self._gateway.upstreams.values()
+        return [item for item in upstreams if getattr(item.capabilities, capability) is not None]
 
     async def _gather(
         self, method: str, key: str, capability: str
@@ -256,23 +242,15 @@ class PassThrough:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from error
 
 
-MAX_OWNERS = 10_000
-"""Addresses of resources whose server is remembered."""
-
-
 def _require_room(state: ClientState, uris: Sequence[str]) -> None:
-    """Bound what one client can have remembered.
-
-    Raises:
-        MCPError: it would subscribe to too much.
-    """
+    """Bound what one client can have remembered."""
     if len(state.subscriptions) + len(uris) > MAX_SUBSCRIPTIONS:
         raise MCPError(types.INVALID_PARAMS, f"more than {MAX_SUBSCRIPTIONS} subscriptions")
     if any(len(uri) > MAX_TEXT for uri in uris):
         raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
 
 
-async def _tell(upstream: Upstream, told: Awaitable[None]) -> None:
+async def _log_failure(upstream: Upstream, told: Awaitable[None]) -> None:
     """Wait until a server was told something; one that is away, or refuses, is logged."""
     try:
         await told

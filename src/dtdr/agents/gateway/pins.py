@@ -64,12 +64,7 @@ class Pins:
     def accept(
         self, upstream: str, definitions: Sequence[Definition]
     ) -> tuple[list[Definition], set[str]]:
-        """The definitions that may be used, and the names of those that changed since before.
-
-        Args:
-            upstream: the server's name.
-            definitions: all that it offers now.
-        """
+        """Of all that a server offers, what may be used, and the names of what changed."""
         known = self._digests.setdefault(upstream, {})
         accepted: dict[str, Definition] = {}
         changed: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,18 +11,13 @@ from weakref import WeakKeyDictionary
 from dtdr.agents.early_calls import EarlyCalls, PrefetchBounds, PrefetchCounts
 from dtdr.agents.gateway.catalog import Catalog
 from dtdr.agents.gateway.clients import ClientState
-from dtdr.agents.gateway.connection import RawResult
 from dtdr.agents.gateway.forwarding import without_server_stamp
 from dtdr.agents.gateway.ranking import Ranker
-from dtdr.agents.gateway.upstream import Upstream
+from dtdr.agents.gateway.upstream import RawResult, Upstream
 from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.prediction import CallPrediction
 
 logger = logging.getLogger("dtdr.mcp")
-
-
-class _FailedEarlyCallError(Exception):
-    """An early call did not give a result that can be handed over."""
 
 
 class Prefetcher:
@@ -47,9 +42,7 @@ class Prefetcher:
         upstreams: Mapping[str, Upstream],
         bounds: PrefetchBounds,
     ) -> None:
-        self._ranker = ranker
-        self._catalog = catalog
-        self._upstreams = upstreams
+        self._ranker, self._catalog, self._upstreams = ranker, catalog, upstreams
         self._bounds = bounds
         self._runs: WeakKeyDictionary[ClientState, EarlyCalls] = WeakKeyDictionary()
         self._ended = PrefetchCounts()
@@ -57,10 +50,7 @@ class Prefetcher:
     @property
     def counts(self) -> PrefetchCounts:
         """What the early calls of all clients came to."""
-        total = PrefetchCounts()
-        for counts in (self._ended, *(run.counts for run in self._runs.values())):
-            total.add(counts)
-        return total
+        return sum((run.counts for run in self._runs.values()), self._ended)
 
     def allows(self, name: str) -> bool:
         """Whether a listed tool may be called early."""
@@ -70,18 +60,20 @@ class Prefetcher:
         listed = self._upstreams[tool.upstream].spec.prefetch
         if listed is not None:
             return tool.raw_name in listed
-        annotations = tool.definition.get("annotations")
-        if not isinstance(annotations, Mapping) or annotations.get("destructiveHint") is True:
-            return False
-        return annotations.get("readOnlyHint") is True
+        hints = tool.definition.get("annotations")
+        return (
+            isinstance(hints, Mapping)
+            and hints.get("readOnlyHint") is True
+            and hints.get("destructiveHint") is not True
+        )
 
-    async def start(self, state: ClientState, query: str) -> None:
+    async def start(self, state: ClientState) -> None:
         """Predict the next calls of a client, and make those that are probable and safe."""
         run = self._runs.get(state)
         if run is None:
             run = self._runs[state] = EarlyCalls(self._call, self.allows, self._bounds)
         made = len(state.calls)
-        calls = await self._ranker.predict(query, state.read_calls, 2 * self._bounds.concurrency)
+        calls = await self._ranker.predict(state, run.candidates)
         if self._runs.get(state) is not run or len(state.calls) != made or state.running:
             return  # the client went on meanwhile
         listed = [
@@ -90,82 +82,62 @@ class Prefetcher:
             if len(names := self._catalog.of_model_name(call.tool)) == 1
         ]
         earlier = state.read_calls()
-        run.start([call for call in listed if self._may_get(call, earlier)], earlier)
+        run.prepare([call for call in listed if self._may_get(call, earlier)], earlier)
 
     def _may_get(self, call: CallPrediction, earlier: Sequence[ToolCall]) -> bool:
         """Whether the server of a call may get its arguments before the client sends them."""
         tool = self._catalog.get(call.tool)
-        if tool is None:
-            return False
-        if self._upstreams[tool.upstream].spec.prefetch is not None:
-            return True
-        made_by = {item.id: self._upstreams_of(item.tool) for item in earlier}
-        return all(
-            made_by.get(source.call) == {tool.upstream}
-            for sources in call.sources.values()
-            for source in sources
-            if source.call
-        )
+        if tool is None or self._upstreams[tool.upstream].spec.prefetch is not None:
+            return tool is not None
+        made_by = {item.id: self._catalog.upstreams_of(item.tool) for item in earlier}
+        used = {source.call for sources in call.sources.values() for source in sources}
+        return all(made_by.get(call) == {tool.upstream} for call in used if call)
 
-    def _upstreams_of(self, model_name: str) -> set[str]:
-        names = self._catalog.of_model_name(model_name) or (model_name,)
-        return {tool.upstream for name in names if (tool := self._catalog.get(name)) is not None}
+    async def call(
+        self,
+        state: ClientState,
+        owner: tuple[str, str],
+        params: Mapping[str, Any],
+        send: Callable[[], Awaitable[RawResult]],
+    ) -> RawResult:
+        """The result of a call: that of the early one where exactly this was made, or a new one.
 
-    async def take(
-        self, state: ClientState, name: str, arguments: Mapping[str, Any] | None
-    ) -> RawResult | None:
-        """The result of a call that was made early; None where exactly this one was not.
-
-        Args:
-            state: the client that asks.
-            name: the tool as it is listed.
-            arguments: None where the client sent more with the call than arguments.
+        Where something may change, every client's early calls to the server are thrown away before
+        the answer is handed over: whoever has it may expect that later reads see the change.
         """
-        run = self._runs.get(state)
-        if run is None:
-            return None
-        if arguments is None:
-            run.discard()
-            return None
-        result: RawResult | None = (await run.take(name, arguments))[1]
-        return result
-
-    def note_change(self, upstream: str) -> None:
-        """Throw away every client's early calls to a server in which something may have changed.
-
-        To be called before the answer of the call that made the change is handed over: whoever
-        has it may expect that later reads see the change.
-        """
-        for run in self._runs.values():
-            run.discard_tools(lambda name: self._has(upstream, name))
-
-    def _has(self, upstream: str, name: str) -> bool:
-        tool = self._catalog.get(name)
-        return tool is not None and tool.upstream == upstream
+        name = self._catalog.name_of(*owner)
+        arguments = params.get("arguments") or {}
+        if (run := self._runs.get(state)) is not None:
+            if params.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping):
+                is_made, result = await run.take(name, arguments)
+                if is_made:
+                    made: RawResult = result
+                    return made
+            else:
+                run.discard()
+        try:
+            return await send()
+        finally:
+            if not self.allows(name):
+                for other in self._runs.values():
+                    other.discard(lambda tool: self._catalog.upstream_of(tool) == owner[0])
 
     def end(self, state: ClientState) -> None:
         """Throw away what is under way for a client's run."""
         run = self._runs.pop(state, None)
         if run is not None:
             run.discard()
-            self._ended.add(run.counts)
+            self._ended += run.counts
             if run.counts.started:
                 logger.info("a run ended: %s", run.counts)
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> RawResult:
-        """The result of a tool that nobody asked for yet.
-
-        Raises:
-            MCPError: the server's own error.
-            UnavailableError: the server went away.
-            _FailedEarlyCallError: the tool failed, or wants to ask the client.
-        """
+        """The result of a tool that nobody asked for yet."""
         tool = self._catalog.get(name)
         if tool is None or not self.allows(name):
-            raise _FailedEarlyCallError(f"{name} is no longer there, or no longer allowed")
-        upstream = self._upstreams[tool.upstream]
+            raise LookupError(f"{name} is no longer there, or no longer allowed")
         sent = {"name": tool.raw_name, "arguments": dict(arguments)}
-        result = await upstream.request("tools/call", sent)
+        result = await self._upstreams[tool.upstream].request("tools/call", sent)
         if result.get("isError") is True or result.get("resultType") == "input_required":
-            raise _FailedEarlyCallError("it gave no result")
+            raise ValueError("it gave no result")
         return without_server_stamp(result)

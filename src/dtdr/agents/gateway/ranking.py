@@ -11,8 +11,9 @@ import anyio
 import numpy as np
 
 from dtdr.agents.gateway.catalog import CatalogTool
+from dtdr.agents.gateway.clients import ClientState
 from dtdr.agents.policy import ToolPolicy, ToolSelector
-from dtdr.agents.search import SEARCH_TOOL, described_tool
+from dtdr.agents.search import described_tool
 from dtdr.data.calls import END
 from dtdr.data.run import CallLike, as_run
 from dtdr.errors import DtdrError, EncoderError
@@ -37,11 +38,9 @@ held out of 40 (120 tools) have .53 of the calls for the next call alone, .77 fo
 along three ways, .86 for 5, .87 for 6 along six and .90 for 8 along four, in 3, 10, 15, 21 and
 30 ms."""
 
-ReadHistory = Callable[[], Sequence[CallLike]]
-
 
 class Ranker:
-    """Ranks in a worker thread, one ranking at a time.
+    """Ranks clients' runs in a worker thread, one ranking at a time.
 
     Args:
         retriever: a fitted model.
@@ -49,11 +48,10 @@ class Ranker:
         whole_run: choose for the next calls instead of the next one (``rank_ahead``).
 
     Attributes:
-        registered: names of the tools that the model knows by their descriptions only.
+        registered: names of the tools that were registered by their descriptions.
         reads_calls: whether the model ranks by what calls were given and returned.
         fills: whether it learned arguments, for ``predict``.
-        generation: grows when the model has learned or registered tools: rankings made before are
-            old.
+        generation: grows when the model has registered tools: rankings made before are old.
 
     Raises:
         InputError: the policy asks for a coverage that the model is not calibrated for.
@@ -77,63 +75,55 @@ class Ranker:
         return tool != END and self._retriever.index(tool) >= 0
 
     async def select(
-        self, kept: Sequence[str], names: Sequence[str], query: str, read: ReadHistory
-    ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Model names worth showing, best first, and those that a sticky policy goes on from.
+        self, state: ClientState, names: Sequence[str], kept: Sequence[str]
+    ) -> Sequence[str] | None:
+        """Model names worth showing, best first; notes what a sticky policy goes on from.
 
         None when the model failed: everything is to be shown then, since a gateway that hides
         tools by mistake is worse than one that hides none.
 
         Args:
+            state: the client, whose run is ranked.
+            names: what the model calls the tools that there are, and the search where the query
+                may ask for none of them.
             kept: the tools that were kept at the step before.
-            names: what the model calls the tools that there are.
-            query: what the user wants; empty where that is not known.
-            read: gives the calls so far, oldest first, by model names; called in the worker.
         """
         selector = ToolSelector(self._policy, kept=kept)
 
-        def select() -> tuple[tuple[str, ...], tuple[str, ...]]:
-            rank = partial(rank_ahead, self._retriever) if self._whole_run else self._retriever.rank
-            ranking = rank(query, read(), offered=names)
-            # A query that such a tool answers is unlike all demonstrations, and still asks for it.
-            is_wanted = ranking.best in self.registered
-            available = [name for name in names if name != SEARCH_TOOL] if is_wanted else names
-            selection = selector.select(available, ranking)
-            return selection.preferred, selector.kept
+        def select() -> tuple[str, ...]:
+            model = self._retriever
+            rank = partial(rank_ahead, model) if self._whole_run else model.rank
+            ranking = rank(state.query, self._read(state), offered=names)
+            return selector.select(names, ranking, state.history).preferred
 
-        return await self._try("rank; every tool is shown", select)
+        selected = await self._try("rank; every tool is shown", select)
+        if selected is not None:
+            state.kept = selector.kept
+        return selected
 
-    async def predict(self, query: str, read: ReadHistory, count: int) -> list[CallPrediction]:
-        """The next calls by model names, best first; empty when the model failed.
-
-        Args:
-            query: what the user wants.
-            read: gives the calls so far with what they returned; called in the worker.
-            count: how many at most.
-        """
+    async def predict(self, state: ClientState, count: int) -> list[CallPrediction]:
+        """The most probable next calls by model names, best first; empty when the model failed."""
 
         def predict() -> list[CallPrediction]:
-            return self._retriever.next_calls(as_run(query, read()), count)
+            return self._retriever.next_calls(as_run(state.query, state.read_calls()), count)
 
         return await self._try("predict; nothing is called early", predict) or []
 
-    async def rank_search(
-        self, text: str, query: str, read: ReadHistory
-    ) -> tuple[Ranking, Ranking] | None:
+    async def rank_search(self, state: ClientState, text: str) -> tuple[Ranking, Ranking] | None:
         """The rankings of the run's next step, and of the first step for the text searched for.
 
         None when the model failed.
-
-        Args:
-            text: what is searched for.
-            query: what the user wants.
-            read: gives the calls so far; called in the worker.
         """
 
         def rank() -> tuple[Ranking, Ranking]:
-            return self._retriever.rank(query, read()), self._retriever.rank(text, ())
+            run = self._retriever.rank(state.query, self._read(state))
+            return run, self._retriever.rank(text, ())
 
         return await self._try("rank; the search goes by words alone", rank)
+
+    def _read(self, state: ClientState) -> Sequence[CallLike]:
+        """A client's calls as the model takes them: by name, or with what they returned."""
+        return state.read_calls() if self.reads_calls else state.history
 
     async def _try(self, task: str, work: Callable[[], T]) -> T | None:
         try:
@@ -157,25 +147,23 @@ class Ranker:
         if not retriever.can_change_tools:
             return False
         async with self._registrations:
-            new = [
-                item
+            # Under the names that clients see, which no other tool has.
+            new = {
+                item.name: described_tool(item.name, item.definition)
                 for item in unknown
                 if item.name not in self._refused and not self.knows(item.name)
-            ]
+            }
             if not new:
                 return False
-            names = {item.name for item in new}
             try:
-                # Under the names that clients see, which no other tool has.
-                described = [described_tool(item.name, item.definition) for item in new]
                 with anyio.CancelScope(shield=True), bound_requests(RANKING_SECONDS):
-                    await anyio.to_thread.run_sync(retriever.add_tools, described)
+                    await anyio.to_thread.run_sync(retriever.add_tools, new.values())
             except DtdrError as error:
                 if not isinstance(error, EncoderError):  # whose server may answer next time
-                    self._refused |= names
+                    self._refused.update(new)
                 logger.warning("the model does not register %d new tools: %s", len(new), error)
                 return False
-            self.registered |= names
+            self.registered.update(new)
             self.generation += 1
             logger.info("the model ranks %d new tools by their descriptions", len(new))
             return True
@@ -190,7 +178,8 @@ def rank_ahead(
 ) -> Ranking:
     """Tools by their expected share of the next calls, where ``Model.rank`` is about one call.
 
-    Follows the likeliest continuations of the run. For a list that a client's LLM reads once.
+    Follows the likeliest continuations of the run. For a list that a client's LLM reads once. What
+    it says of confidence and of the query is about the next call.
 
     Args:
         model: fitted.
@@ -223,4 +212,11 @@ def rank_ahead(
             break
     if first is None or not total.sum():
         return model.rank(query, history, offered=offered)
-    return Ranking(first.vocabulary, total / total.sum())
+    ahead = Ranking(
+        first.vocabulary,
+        total / total.sum(),
+        calibration=first.calibration,
+        familiarity=first.familiarity,
+    )
+    ahead.scores = first.scores
+    return ahead

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,9 +15,9 @@ from mcp.shared.exceptions import MCPError
 from dtdr.agents import search
 from dtdr.agents.gateway.catalog import AmbiguousNameError
 from dtdr.agents.gateway.clients import INTENT_KEY, ClientState, Context
-from dtdr.agents.gateway.connection import RawResult, UnavailableError
 from dtdr.agents.gateway.forwarding import forward, select_params
 from dtdr.agents.gateway.gateway import HEAD_START, Gateway
+from dtdr.agents.gateway.upstream import RawResult, UnavailableError
 from dtdr.data.outputs import parse_output
 from dtdr.errors import InputError
 from dtdr.logs.log_format import TracedCall
@@ -43,11 +44,7 @@ SEARCH_DEFINITION: dict[str, Any] = {
 
 
 class ToolHandlers:
-    """Answers clients' requests about tools.
-
-    Args:
-        gateway: what stands behind.
-    """
+    """Answers clients' requests about tools."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -55,8 +52,7 @@ class ToolHandlers:
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams) -> RawResult:
         """The search tool and the tools that this client is shown now."""
         gateway = self._gateway
-        state = gateway.clients.of(context)
-        self._take_intent(state, context)
+        state = self._state(context)
         await gateway.refresh(state)
         state.notified = state.shown
         if state.awaited is not None:
@@ -66,7 +62,7 @@ class ToolHandlers:
         most = gateway.options.policy.top_k
         # All tools are no choice: they are listed because ranking failed.
         if len(tools) < len(gateway.catalog) or (most is not None and len(tools) <= most):
-            tools = [_load_always(tool) for tool in tools]
+            tools = [{**tool, "_meta": {**tool.get("_meta", {}), **ALWAYS_LOAD}} for tool in tools]
         return {"tools": [SEARCH_DEFINITION, *tools]}
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> RawResult:
@@ -75,38 +71,36 @@ class ToolHandlers:
         Raises:
             MCPError: there is no such tool, or the upstream's own error.
         """
-        state = self._gateway.clients.of(context)
-        self._take_intent(state, context)
-        self._gateway.count_definitions(state)
+        gateway = self._gateway
+        state = self._state(context)
+        gateway.count_definitions(state)
         if params.name == search.SEARCH_TOOL:
             return await self._search(state, params.arguments or {})
         try:
-            owner = await self._gateway.owner(params.name)
+            owner = await gateway.owner(params.name)
         except AmbiguousNameError as error:
             return _problem(f"{error}; the call was not made")
         if owner is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        if refusal := self._gateway.pins.refusal(*owner):
+        if refusal := gateway.pins.refusal(*owner):
             return _problem(refusal)
-        name = self._gateway.catalog.name_of(*owner)
-        call = self._begin(state, name, params)
-        self._gateway.schedule_refresh(state, HEAD_START)
+        call = self._begin(state, gateway.catalog.name_of(*owner), params)
+        gateway.schedule_refresh(state, HEAD_START)
         state.running += 1
         try:
-            result = await self._forward(context, owner, params)
+            result = await self._forward(context, state, owner)
             call.failed = result.get("isError") is True
-            if self._gateway.keeps_calls and result.get("resultType") != "input_required":
-                output = await _read_output(result)
-                call.output = state.keep(output, learns=self._gateway.learns)
+            if gateway.keeps_calls and result.get("resultType") != "input_required":
+                call.output = state.keep(await _read_output(result))
         except BaseException:
             call.failed = True
             raise
         finally:
             call.ended = state.last_call = time.monotonic()
             state.running -= 1
-            self._gateway.schedule_refresh(state)
-            self._gateway.schedule_prefetch(state)
-        await self._gateway.await_listing(state)
+            gateway.schedule_refresh(state)
+            gateway.schedule_prefetch(state)
+        await gateway.await_listing(state)
         return result
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -114,42 +108,32 @@ class ToolHandlers:
         tool = self._gateway.catalog.get(name)
         return None if tool is None else tool.definition.get("inputSchema")
 
+    def _state(self, context: Context) -> ClientState:
+        """The client of a request, with what it says that the user wants taken up."""
+        state = self._gateway.clients.of(context)
+        intent = (context.meta or {}).get(INTENT_KEY)
+        if isinstance(intent, str):
+            self._gateway.take_intent(state, intent)
+        return state
+
     async def _forward(
-        self, context: Context, owner: tuple[str, str], params: types.CallToolRequestParams
+        self, context: Context, state: ClientState, owner: tuple[str, str]
     ) -> RawResult:
         """Send a call on, once; a server that is away is an error that the agent can read."""
-        state = self._gateway.clients.of(context)
+        gateway, (upstream, raw_name) = self._gateway, owner
+        send = partial(forward, context, gateway.upstreams[upstream], {"name": raw_name})
         try:
-            result = await self._take_early(state, context, owner)
-            if result is None:
-                result = await self._send(context, owner)
+            if gateway.prefetcher is None:
+                result = await send()
+            else:
+                sent = select_params(context)
+                result = await gateway.prefetcher.call(state, owner, sent, send)
         except UnavailableError as error:
             return {**_problem(str(error)), "_meta": {UNAVAILABLE_KEY: error.upstream}}
         if not state.is_modern and not isinstance(result.get("structuredContent", {}), dict):
             # Before 2026-07-28 only objects are structured content.
             return {key: value for key, value in result.items() if key != "structuredContent"}
         return result
-
-    async def _send(self, context: Context, owner: tuple[str, str]) -> RawResult:
-        gateway = self._gateway
-        try:
-            return await forward(context, gateway.upstreams[owner[0]], {"name": owner[1]})
-        finally:
-            prefetcher = gateway.prefetcher
-            if prefetcher is not None and not prefetcher.allows(gateway.catalog.name_of(*owner)):
-                prefetcher.note_change(owner[0])
-
-    async def _take_early(
-        self, state: ClientState, context: Context, owner: tuple[str, str]
-    ) -> RawResult | None:
-        """The result of the call where exactly it was made early."""
-        if self._gateway.prefetcher is None:
-            return None
-        sent = select_params(context)
-        arguments = sent.get("arguments") or {}
-        is_plain = sent.keys() <= {"name", "arguments"} and isinstance(arguments, Mapping)
-        name = self._gateway.catalog.name_of(*owner)
-        return await self._gateway.prefetcher.take(state, name, arguments if is_plain else None)
 
     def _begin(
         self, state: ClientState, name: str, params: types.CallToolRequestParams
@@ -165,56 +149,39 @@ class ToolHandlers:
         if state.has_paused(gateway.options.run_gap) or state.is_full:
             gateway.end_run(state)
         state.last_call = time.monotonic()
-        number = str(len(state.calls) + 1)
-        arguments: Any = {}
-        if gateway.keeps_calls:
-            arguments = state.keep(params.arguments or {}, learns=gateway.learns)
-        call = TracedCall(tool, arguments, state.last_call, id=number)
+        arguments = state.keep(params.arguments or {}) if gateway.keeps_calls else {}
+        call = TracedCall(tool, arguments, state.last_call, id=str(len(state.calls) + 1))
         state.calls.append(call)
         state.called[name] = None
         return call
-
-    def _take_intent(self, state: ClientState, context: Context) -> None:
-        """Take up what the client says the user wants."""
-        intent = (context.meta or {}).get(INTENT_KEY)
-        if isinstance(intent, str):
-            self._gateway.take_intent(state, intent)
 
     async def _search(self, state: ClientState, arguments: Mapping[str, Any]) -> RawResult:
         """Tools for a text, which the client sees from now on."""
         gateway = self._gateway
         try:
-            query, limit = search.read_search(arguments)
+            asked, limit = search.read_search(arguments)
         except InputError as error:
             return _problem(str(error))
-        state.add_search(query)
-        names = await self._find(state, state.searches[-1], limit)
+        state.add_search(asked)
+        text = state.searches[-1]
+        # Without an intent, the text is the run's query, too.
+        rankings = await gateway.ranker.rank_search(state, text)
+        names = gateway.catalog.search(text, limit, *(rankings or ()))
         state.add_matches(names, max(limit, search.LIMIT))
         gateway.schedule_refresh(state)
         await gateway.await_listing(state)
-        tools = [tool for name in names if (tool := gateway.catalog.get(name)) is not None]
         shown = [
             {
                 "name": tool.name,
                 "description": tool.definition.get("description", ""),
                 "inputSchema": tool.definition.get("inputSchema", {}),
             }
-            for tool in tools
+            for tool in map(gateway.catalog.get, names)
+            if tool is not None
         ]
         answer = search.write_answer(shown, limit, len(gateway.catalog))
-        text = json.dumps(answer, ensure_ascii=False)
-        return {"content": [{"type": "text", "text": text}], "structuredContent": answer}
-
-    async def _find(self, state: ClientState, text: str, limit: int) -> list[str]:
-        gateway = self._gateway
-        # Without an intent, the query is the text.
-        query, read = state.query(gateway.options.query), gateway.history_of(state)
-        rankings = await gateway.ranker.rank_search(text, query, read)
-        return gateway.catalog.search(text, limit, *(rankings or ()))
-
-
-def _load_always(definition: Mapping[str, Any]) -> dict[str, Any]:
-    return {**definition, "_meta": {**definition.get("_meta", {}), **ALWAYS_LOAD}}
+        content = [{"type": "text", "text": json.dumps(answer, ensure_ascii=False)}]
+        return {"content": content, "structuredContent": answer}
 
 
 async def _read_output(result: RawResult) -> Any:

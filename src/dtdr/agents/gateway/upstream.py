@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
 from mcp.client import Client
-from mcp.client.session import ClientRequestContext
+from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 
 from dtdr.agents.gateway.config import GatewayOptions, UpstreamSpec
-from dtdr.agents.gateway.connection import (
-    Connection,
-    NotDeliveredError,
-    RawResult,
-    UnavailableError,
-    transport_to,
-    watch,
-)
+from dtdr.agents.gateway.transport import open_transport
 
 logger = logging.getLogger("dtdr.mcp")
 
 MAX_TRIES = 3
 """How often a request is sent that an HTTP server does not take because it lost the session."""
+
+MAX_PAGES = 1_000
+"""Of one list, so that a server whose pages never end cannot hold up the others."""
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -43,6 +42,9 @@ PROBE_SECONDS = 5.0
 AGAIN_SECONDS = 5.0
 """Before a stream of changes that ended is opened again."""
 
+RawResult = dict[str, Any]
+_RAW: Any = TypeAdapter(RawResult)
+
 InputAnswer = (
     types.CreateMessageResult
     | types.CreateMessageResultWithTools
@@ -51,6 +53,23 @@ InputAnswer = (
     | types.ErrorData
 )
 """What a client answers to a server's question; ``ErrorData`` where it does not."""
+
+
+class UnavailableError(Exception):
+    """An upstream is not there; ``sent`` when the request may have reached it."""
+
+    def __init__(self, upstream: str, *, sent: bool) -> None:
+        super().__init__(
+            f"the MCP server {upstream!r} went away before it answered; "
+            "whether the call was carried out is not known"
+            if sent
+            else f"the MCP server {upstream!r} is not available; the call was not made"
+        )
+        self.upstream = upstream
+
+
+class _LostSessionError(UnavailableError):
+    """The server does not know the connection any more; nothing was carried out."""
 
 
 class Listener(Protocol):
@@ -66,15 +85,33 @@ class Listener(Protocol):
         """The upstream asks the client for something: sampling, elicitation or roots."""
 
 
+@dataclass(eq=False)
+class _Connection:
+    """A living connection; ``closed`` is set when nothing more can come from the server."""
+
+    session: ClientSession
+    closed: anyio.Event
+
+    @property
+    def is_modern(self) -> bool:
+        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def capabilities(self) -> types.ServerCapabilities:
+        return self.session.server_capabilities or types.ServerCapabilities()
+
+
 class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
+
+    Clients' subscriptions and level of log messages are for all its connections: each new one is
+    told, as its protocol version requires.
 
     Attributes:
         tools: the server's tool definitions as they stand on the wire; those last seen while it
             is away.
         callers: requests of the clients whose calls it is working on, oldest first.
         open_calls: calls that wait for their client's answer to a question, by client and state.
-        subscriptions: what clients asked of it for all its connections.
     """
 
     def __init__(self, spec: UpstreamSpec, listener: Listener, options: GatewayOptions) -> None:
@@ -86,11 +123,13 @@ class Upstream:
         self.tried = anyio.Event()
         self._listener = listener
         self._options = options
-        self._connection: Connection | None = None
+        self._connection: _Connection | None = None
         self._changed = anyio.Event()
-        self.subscriptions = Subscriptions(spec.name)
         self._listing = anyio.Lock()
-        self._listings_waiting = 0
+        self._is_listing_due = False
+        self._uris: dict[str, int] = {}
+        self._log_level: types.LoggingLevel | None = None
+        self._relisten = anyio.Event()
 
     @property
     def is_up(self) -> bool:
@@ -105,16 +144,12 @@ class Upstream:
     @property
     def capabilities(self) -> types.ServerCapabilities:
         """What the server says it can do; nothing while it is away."""
-        return (
-            types.ServerCapabilities()
-            if self._connection is None
-            else self._connection.capabilities
-        )
+        return self._connection.capabilities if self._connection else types.ServerCapabilities()
 
     @property
     def instructions(self) -> str:
         """The server's instructions; empty while it is away."""
-        return "" if self._connection is None else self._connection.session.instructions or ""
+        return (self._connection and self._connection.session.instructions) or ""
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -135,50 +170,8 @@ class Upstream:
     async def _live_once(self) -> str:
         """One connection from beginning to end; the reason it ended."""
         closed = anyio.Event()
-        with anyio.CancelScope() as scope:
-            scope.deadline = anyio.current_time() + self._options.connect_seconds
-            try:
-                async with self._client(closed) as client:
-                    connection = Connection(self.spec, client.session, closed)
-                    self.tools = await connection.list_tools()
-                    scope.deadline = float("inf")
-                    try:
-                        await self._serve(connection)
-                    finally:
-                        self._set_connection(None)
-                        with anyio.CancelScope(shield=True):
-                            await self._listener.tools_changed(self)
-            except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
-                return _sentence(error)
-        if scope.cancelled_caught:
-            return f"no connection within {self._options.connect_seconds:g} s"
-        return "the connection was closed"
-
-    async def _serve(self, connection: Connection) -> None:
-        self._set_connection(connection)
-        logger.info("upstream %r: connected, %d tools", self.name, len(self.tools))
-        await self._listener.tools_changed(self)
-        self.tried.set()
-        async with anyio.create_task_group() as tasks:
-            if connection.is_modern:
-                tasks.start_soon(self.subscriptions.listen, connection)
-            else:
-                tasks.start_soon(self.subscriptions.restore, connection)
-            while not connection.closed.is_set():
-                with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
-                    await connection.closed.wait()
-                if self.spec.url and not connection.closed.is_set():
-                    await connection.probe(PROBE_SECONDS)
-            tasks.cancel_scope.cancel()
-
-    def _set_connection(self, connection: Connection | None) -> None:
-        self._connection = self.subscriptions.connection = connection
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    def _client(self, closed: anyio.Event) -> Client:
-        return Client(
-            watch(transport_to(self.spec), closed),
+        client = Client(
+            open_transport(self.spec, closed),
             mode="auto",
             cache=None,
             message_handler=self._handle,
@@ -187,6 +180,55 @@ class Upstream:
             list_roots_callback=self._callback(types.ListRootsRequest),
             client_info=types.Implementation(name="dtdr-mcp", version="1"),
         )
+        with anyio.CancelScope() as scope:
+            scope.deadline = anyio.current_time() + self._options.connect_seconds
+            try:
+                async with client:
+                    connection = _Connection(client.session, closed)
+                    self.tools = await self._list_tools(connection)
+                    scope.deadline = float("inf")
+                    try:
+                        await self._serve(connection)
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await self._set_connection(None)
+            except Exception as error:  # noqa: BLE001  # whatever ends one upstream ends only it
+                return _sentence(error)
+        if scope.cancelled_caught:
+            return f"no connection within {self._options.connect_seconds:g} s"
+        return "the connection was closed"
+
+    async def _serve(self, connection: _Connection) -> None:
+        logger.info("upstream %r: connected, %d tools", self.name, len(self.tools))
+        await self._set_connection(connection)
+        self.tried.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen if connection.is_modern else self._restore, connection)
+            while not connection.closed.is_set():
+                with anyio.move_on_after(PROBE_SECONDS if self.spec.url else None):
+                    await connection.closed.wait()
+                if self.spec.url and not connection.closed.is_set():
+                    await self._probe(connection)
+            tasks.cancel_scope.cancel()
+
+    async def _probe(self, connection: _Connection) -> None:
+        """Ask an HTTP server for a sign of life; a busy one that stays silent counts as alive."""
+        session = connection.session
+        try:
+            with anyio.move_on_after(PROBE_SECONDS):
+                if connection.is_modern:
+                    await session.send_discover(str(session.protocol_version))
+                else:
+                    await session.send_ping()
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED or _is_lost_session(error):
+                connection.closed.set()
+
+    async def _set_connection(self, connection: _Connection | None) -> None:
+        self._connection = connection
+        self._changed.set()
+        self._changed = anyio.Event()
+        await self._listener.tools_changed(self)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -203,27 +245,54 @@ class Upstream:
         """
         for _ in range(MAX_TRIES):
             connection = await self._ready()
-            sent = self.subscriptions.stamp(params, connection)
+            sent = dict(params)
+            if connection.is_modern and self._log_level is not None:
+                # 2026-07-28 asks for log messages in each request.
+                level = {types.LOG_LEVEL_META_KEY: self._log_level}
+                sent["_meta"] = {**level, **(params.get("_meta") or {})}
             try:
-                return await connection.send(method, sent, progress)
-            except NotDeliveredError:
+                return await self._send(connection, method, sent, progress)
+            except _LostSessionError:
                 logger.info("upstream %r: lost the session; connecting again", self.name)
         raise UnavailableError(self.name, sent=False)
 
-    async def _ready(self) -> Connection:
-        """The living connection, for which a request waits a moment.
-
-        Raises:
-            UnavailableError: there is none.
-        """
-        if self._connection is not None and not self._connection.closed.is_set():
-            return self._connection
+    async def _ready(self) -> _Connection:
+        """The living connection, for which a request waits a moment."""
         with anyio.move_on_after(self._options.wait_seconds):
-            while True:
+            while self._connection is None or self._connection.closed.is_set():
                 await self._changed.wait()
-                if self._connection is not None and not self._connection.closed.is_set():
-                    return self._connection
+            return self._connection
         raise UnavailableError(self.name, sent=False)
+
+    async def _send(
+        self,
+        connection: _Connection,
+        method: str,
+        params: dict[str, Any],
+        progress: ProgressFnT | None = None,
+    ) -> RawResult:
+        request = types.Request[dict[str, Any], str](method=method, params=params)
+        try:
+            result: RawResult = await connection.session.send_request(
+                request, _RAW, progress_callback=progress
+            )
+        except MCPError as error:
+            if self.spec.url and _is_lost_session(error):
+                connection.closed.set()
+                raise _LostSessionError(self.name, sent=False) from error
+            # Over HTTP the SDK makes up this code for several ways to lose a connection.
+            gone = error.code == types.CONNECTION_CLOSED and (
+                bool(self.spec.url) or error.message == "Connection closed"
+            )
+            if gone or connection.closed.is_set():
+                connection.closed.set()
+                raise UnavailableError(self.name, sent=True) from error
+            raise
+        except ValidationError as error:
+            raise MCPError(
+                types.INTERNAL_ERROR, f"the MCP server {self.name!r} gave an invalid result"
+            ) from error
+        return result
 
     async def list_all(self, method: str, key: str) -> list[dict[str, Any]]:
         """Every page of a list, such as ``resources/list``; empty while the server is away.
@@ -231,12 +300,26 @@ class Upstream:
         Raises:
             MCPError: the server's own error.
         """
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             return []
+
+        async def ask(cursor: str | None) -> RawResult:
+            return await self._send(connection, method, {"cursor": cursor} if cursor else {})
+
         try:
-            return await self._connection.list_all(method, key)
-        except (UnavailableError, NotDeliveredError):
+            return await _join_pages(key, ask)
+        except UnavailableError:
             return []
+
+    async def _list_tools(self, connection: _Connection) -> list[dict[str, Any]]:
+        async def ask(cursor: str | None) -> RawResult:
+            # Through the session, which keeps what the 2026 HTTP headers of a call need.
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            page = await connection.session.list_tools(params=params)
+            return page.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+        return [] if connection.capabilities.tools is None else await _join_pages("tools", ask)
 
     # -- notifications and requests of the server ----------------------------------------------
 
@@ -251,22 +334,17 @@ class Upstream:
     async def _refresh(self) -> None:
         """List the tools again; a burst of changes is one listing."""
         connection = self._connection
-        if connection is None or self._listings_waiting:
+        if connection is None or self._is_listing_due:
             return
-        self._listings_waiting += 1
+        self._is_listing_due = True
         async with self._listing:
-            self._listings_waiting -= 1
+            self._is_listing_due = False
             try:
-                self.tools = await connection.list_tools()
+                self.tools = await self._list_tools(connection)
             except MCPError as error:
                 logger.warning("upstream %r: cannot list its tools (%s)", self.name, error)
                 return
         await self._listener.tools_changed(self)
-
-    async def roots_changed(self) -> None:
-        """Tell the server that the client's roots changed."""
-        if self._connection is not None and not self._connection.is_modern:
-            await self._connection.session.send_notification(types.RootsListChangedNotification())
 
     def _callback(self, kind: Any) -> Any:
         """A callback for the server's questions of one kind."""
@@ -276,76 +354,51 @@ class Upstream:
 
         return ask
 
+    # -- what clients ask of every connection --------------------------------------------------
 
-class Subscriptions:
-    """What clients asked of one server for all its connections: updates of resources, log messages.
-
-    Each new connection is told, as its protocol version requires.
-
-    Args:
-        upstream: the server's name.
-
-    Attributes:
-        connection: the connection that there is now.
-    """
-
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream
-        self.connection: Connection | None = None
-        self._uris: dict[str, int] = {}
-        self._log_level: types.LoggingLevel | None = None
-        self._relisten = anyio.Event()
+    async def roots_changed(self) -> None:
+        """Tell the server that the client's roots changed."""
+        if self._connection is not None and not self._connection.is_modern:
+            await self._connection.session.send_notification(types.RootsListChangedNotification())
 
     async def subscribe(self, uri: str) -> None:
         """Receive updates of a resource, on this connection and later ones."""
         self._uris[uri] = self._uris.get(uri, 0) + 1
         if self._uris[uri] == 1:
-            await self._tell("resources/subscribe", uri)
+            await self._tell("resources/subscribe", {"uri": uri})
 
     async def unsubscribe(self, uri: str) -> None:
         """Take back one ``subscribe``."""
-        count = self._uris.get(uri, 0)
+        count = self._uris.pop(uri, 0)
         if count > 1:
             self._uris[uri] = count - 1
         elif count == 1:
-            del self._uris[uri]
-            await self._tell("resources/unsubscribe", uri)
-
-    async def _tell(self, method: str, uri: str) -> None:
-        if self.connection is None:
-            return
-        if self.connection.is_modern:
-            self._relisten.set()
-        else:
-            await self.connection.send(method, {"uri": uri})
+            await self._tell("resources/unsubscribe", {"uri": uri})
 
     async def set_log_level(self, level: types.LoggingLevel) -> None:
         """Ask for log messages of this level and above, on this connection and later ones."""
         self._log_level = level
-        connection = self.connection
-        if connection is None or connection.is_modern:
-            return
-        if connection.capabilities.logging is not None:
-            await connection.send("logging/setLevel", {"level": level})
+        if self.capabilities.logging is not None:
+            await self._tell("logging/setLevel", {"level": level})
 
-    def stamp(self, params: Mapping[str, Any], connection: Connection) -> dict[str, Any]:
-        """A request's parameters; 2026-07-28 asks for log messages in each request."""
-        if not connection.is_modern or self._log_level is None:
-            return dict(params)
-        meta = {types.LOG_LEVEL_META_KEY: self._log_level, **(params.get("_meta") or {})}
-        return {**params, "_meta": meta}
+    async def _tell(self, method: str, params: dict[str, Any]) -> None:
+        """Tell a handshake server; one of 2026-07-28 is told by the next stream or request."""
+        if self._connection is not None and not self._connection.is_modern:
+            await self._send(self._connection, method, params)
+        elif method.startswith("resources/"):
+            self._relisten.set()
 
-    async def restore(self, connection: Connection) -> None:
+    async def _restore(self, connection: _Connection) -> None:
         """Tell a new connection of a handshake protocol."""
         try:
             if self._log_level is not None:
                 await self.set_log_level(self._log_level)
             for uri in tuple(self._uris):
-                await connection.send("resources/subscribe", {"uri": uri})
-        except (MCPError, UnavailableError, NotDeliveredError) as error:
-            logger.debug("upstream %r: %s", self._upstream, error)
+                await self._send(connection, "resources/subscribe", {"uri": uri})
+        except (MCPError, UnavailableError) as error:
+            logger.debug("upstream %r: %s", self.name, error)
 
-    async def listen(self, connection: Connection) -> None:
+    async def _listen(self, connection: _Connection) -> None:
         """Hear of changes from a 2026-07-28 server, which tells only those who listen."""
         while True:
             self._relisten = relisten = anyio.Event()
@@ -370,9 +423,29 @@ class Subscriptions:
                     await relisten.wait()
                     tasks.cancel_scope.cancel()
             except* (MCPError, SubscriptionLost) as error:
-                logger.debug("upstream %r: does not tell of changes (%r)", self._upstream, error)
+                logger.debug("upstream %r: does not tell of changes (%r)", self.name, error)
             if not relisten.is_set():
                 await anyio.sleep(AGAIN_SECONDS)
+
+
+async def _join_pages(
+    key: str, ask: Callable[[str | None], Awaitable[RawResult]]
+) -> list[dict[str, Any]]:
+    """The items of every page of a list."""
+    items: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await ask(cursor)
+        items += (item for item in page.get(key, ()) if isinstance(item, dict))
+        cursor = page.get("nextCursor")
+        if not cursor:
+            break
+    return items
+
+
+def _is_lost_session(error: MCPError) -> bool:
+    """Whether an HTTP server no longer knows the session (404), as after its restart."""
+    return error.code == types.INVALID_REQUEST and error.message == "Session terminated"
 
 
 def _sentence(error: BaseException) -> str:

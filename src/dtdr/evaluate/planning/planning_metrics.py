@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from dtdr.data.calls import is_reference
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
-from dtdr.evaluate.metrics import mean
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.evaluate.statistics import Proportion, proportion
 
@@ -31,36 +28,6 @@ def is_correct(record: Mapping[str, Any]) -> bool:
     return record["selected"] in record["acceptable"]
 
 
-def invalid_name_rate(log: PlanningLog) -> Proportion:
-    """How often the LLM named no listed function; a prompt that was too long counts apart."""
-    asked = [record for record in log if record["llm_calls"] and record["outcome"] != "too long"]
-    return proportion(record["selected"] is None for record in asked)
-
-
-def too_long_rate(log: PlanningLog) -> Proportion:
-    """How often the prompt exceeded the model's context."""
-    return proportion(record["outcome"] == "too long" for record in log)
-
-
-def costs(log: PlanningLog) -> dict[str, float]:
-    """What a step costs on average.
-
-    Returns:
-        ``constant_tokens`` and ``variable_tokens``, means of the prompts that were sent;
-        ``llm_calls``, the mean; ``seconds``, the median.
-    """
-    records = list(log)
-    sent = [record for record in records if record["llm_calls"]]
-    return {
-        "constant_tokens": mean(record["constant_tokens"] for record in sent),
-        "variable_tokens": mean(record["variable_tokens"] for record in sent),
-        "llm_calls": mean(record["llm_calls"] for record in records),
-        "seconds": statistics.median(record["seconds"] for record in records)
-        if records
-        else math.nan,
-    }
-
-
 def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:
     """SR: how often the whole plan is isomorphic to the gold plan.
 
@@ -68,15 +35,19 @@ def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:
         log: of whole plans.
         arguments: ``names`` compares the functions and what depends on what; ``strict`` also
             compares every argument (the paper's reading); ``similar`` compares arguments with
-            free text compared by ``similar_texts``.
+            free text compared by ``similar_texts``. Where no parameter was filled, nothing can
+            depend on anything, and ``names`` compares the functions alone.
     """
     compare: Any = {"names": False, "strict": True, "similar": similar_arguments}[arguments]
     outcomes: list[bool] = []
     for record in log:
         gold = _plan(record["plan"], record["gold"])
         made = _plan(record["plan"], {"calls": record["calls"]})
-        finished = record["stopped"] == "end"
-        outcomes.append(finished and made.is_isomorphic(gold, arguments=compare))
+        if arguments == "names" and log.header.fill == "none":
+            is_right = sorted(made.tools) == sorted(gold.tools)
+        else:
+            is_right = made.is_isomorphic(gold, arguments=compare)
+        outcomes.append(record["stopped"] == "end" and is_right)
     return proportion(outcomes)
 
 

@@ -14,68 +14,154 @@ from dtdr.rankers.calibration import fit_isotonic
 
 Description = Mapping[str, float]
 """Features of a filled call by name."""
+Floats = npt.NDArray[np.float64]
 
 _LEAST_CALLS = 100
-"""Fewer calls to learn from, or less than ten that are right or wrong, say too little."""
+"""Fewer calls to learn a score from, or less than ten that are right or wrong, say too little."""
+_LEAST_COUNTED = 20
+"""Fewer calls say too little about how often calls of a score are right."""
 _FOLDS = 5
 _STRENGTH = 0.3
 """Of the prior on weights, inverted: most sure half of an inner fold of TRAJECT-Bench .936 with .1,
 .937 with .3, .938 with 1, and of two of TinyAgent .966, .966 and .963."""
 _LOWEST = 1e-4
+_SLOPE = 1e-3
+"""So that of two calls that are right as often, the one that was more probable stays so."""
+_DESCRIBED = (0.9, 0.95, 0.98)
 
 
-class CallScorer:
-    """A logistic regression over features of a filled call.
+class Confidence:
+    """How likely a filled call is right: a logistic regression over its features, calibrated.
 
-    On inner folds it raised the share of exact calls in the most sure half from .960 and .952 to
-    .972 and .960 (TinyAgent), and from .918 to .937 (TRAJECT-Bench), against the product of the
-    values' probabilities.
+    On inner folds the regression raised the share of exact calls in the most sure half from .960
+    and .952 to .972 and .960 (TinyAgent), and from .918 to .937 (TRAJECT-Bench), against the
+    product of the values' probabilities.
 
     Args:
-        weights: by the names of features; that of an empty name is added to every score.
+        weights: by the names of features; that of an empty name is added to every score. Without
+            any, the product of the values' probabilities is the score.
+        curve: shape (4, points): scores, sorted; how often such a call was right; and of the
+            held-out calls from that point to the next, how many there were and how many of them
+            were right. Without points the score is the probability.
+
+    Raises:
+        ValueError: the curve or a weight cannot be one.
     """
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        self.weights = dict(weights)
+    def __init__(
+        self, weights: Mapping[str, float] | None = None, curve: Floats | None = None
+    ) -> None:
+        self.weights = dict(weights or {"joint": 1.0})
+        self.curve = np.zeros((4, 0)) if curve is None else curve
+        is_sound = (
+            self.curve.ndim == 2
+            and len(self.curve) == 4
+            and np.isfinite(self.curve).all()
+            and (np.diff(self.curve[:2], axis=1) >= 0).all()
+            and all(map(math.isfinite, self.weights.values()))
+        )
+        if not is_sound:
+            raise ValueError("no weights and curve")
 
     @classmethod
     def fit(
-        cls, calls: Sequence[Description], exact: Sequence[bool], groups: Sequence[int]
-    ) -> tuple[CallScorer, list[float]] | None:
+        cls, calls: Sequence[Description | None], exact: Sequence[bool], groups: Sequence[int]
+    ) -> Confidence:
         """Learn from held-out calls.
 
         Args:
-            calls: n of them.
+            calls: n of them; None for one with an unknown value.
             exact: whether each was right.
             groups: numbers of runs that belong together.
-
-        Returns:
-            The scorer, and the scores that calls have where their groups are not learned from;
-            None where there are too few calls.
         """
-        right = np.array(exact, np.bool_)
-        if len(right) < _LEAST_CALLS or min(right.sum(), (~right).sum()) < 2 * _FOLDS:
-            return None
-        from sklearn.feature_extraction import DictVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.model_selection import PredefinedSplit, cross_val_predict
-        from sklearn.pipeline import make_pipeline
-
-        folds = PredefinedSplit(np.array(groups) % _FOLDS)
-        sides = (set(right[side].tolist()) for side, _ in folds.split())
-        if any(len(seen) < 2 for seen in sides):
-            return None
-        model = make_pipeline(DictVectorizer(), LogisticRegression(C=_STRENGTH, max_iter=1000))
-        scores = cross_val_predict(model, calls, right, cv=folds, method="predict_proba")[:, 1]
-        vectors, fitted = (step for _, step in model.fit(calls, right).steps)
-        weights = dict(zip(vectors.get_feature_names_out(), fitted.coef_[0].tolist(), strict=True))
-        return cls({**weights, "": float(fitted.intercept_[0])}), scores.tolist()
+        known = [number for number, call in enumerate(calls) if call is not None]
+        fitted = cls()
+        scores = np.array([0.0 if call is None else fitted.score(call) for call in calls])
+        described = [call for call in calls if call is not None]
+        learned = _fit_weights(described, np.array(exact)[known], np.array(groups)[known])
+        weights = None
+        if learned is not None:
+            weights, scores[known] = learned
+        if len(scores) < _LEAST_COUNTED:
+            return cls(weights)
+        points, _ = fit_isotonic(scores, exact)
+        place = np.maximum(np.searchsorted(points, scores, side="right") - 1, 0)
+        counts = np.bincount(place, minlength=len(points))
+        right = np.bincount(place, np.array(exact, np.float64), len(points))
+        # One more call counts as wrong: a few that were right by chance make no call sure.
+        heights = np.maximum.accumulate(right / (counts + 1))
+        chances = (1 - _SLOPE) * heights + _SLOPE * points
+        return cls(weights, np.stack([points, chances, counts, right]))
 
     def score(self, call: Description) -> float:
         """How sure a call is, from 0 to 1; not calibrated."""
         total = self.weights.get("", 0.0)
         total += sum(self.weights.get(name, 0.0) * value for name, value in call.items())
         return 1 / (1 + math.exp(-max(-60.0, min(60.0, total))))
+
+    def probability(self, call: Description) -> float:
+        """How often a call with such a score was right."""
+        score = self.score(call)
+        return float(np.interp(score, *self.curve[:2])) if self.curve.size else score
+
+    def threshold(self, exact: float) -> float | None:
+        """The least probability from which on at least this many of the held-out calls were right.
+
+        One more call counts as wrong, so that a few that were right by chance do not suffice.
+
+        Args:
+            exact: a share, such as 0.95.
+
+        Returns:
+            The probability; None where no probability is enough.
+        """
+        _, chances, calls, right = self.curve
+        above = np.cumsum(calls[::-1])[::-1]
+        shares = np.cumsum(right[::-1])[::-1] / (above + 1)
+        enough = np.flatnonzero((shares >= exact) & (right > 0))
+        return float(chances[enough[0]]) if len(enough) else None
+
+    def coverage(self, probability: float) -> float:
+        """The share of the held-out calls that have at least this probability."""
+        _, chances, calls, _ = self.curve
+        return float(calls[chances >= probability].sum() / max(1.0, calls.sum()))
+
+    def describe(self) -> list[dict[str, float]]:
+        """Thresholds for some shares of exact calls, with the share of calls that reach them."""
+        thresholds = [(exact, self.threshold(exact)) for exact in _DESCRIBED]
+        return [
+            {
+                "exact": exact,
+                "probability": round(least, 4),
+                "calls": round(self.coverage(least), 4),
+            }
+            for exact, least in thresholds
+            if least is not None
+        ]
+
+
+def _fit_weights(
+    calls: Sequence[Description], right: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64]
+) -> tuple[dict[str, float], Floats] | None:
+    """Weights, and the scores that calls have where their groups are not learned from.
+
+    None where there are too few calls.
+    """
+    if len(right) < _LEAST_CALLS or min(right.sum(), (~right).sum()) < 2 * _FOLDS:
+        return None
+    from sklearn.feature_extraction import DictVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+
+    folds = PredefinedSplit(groups % _FOLDS)
+    if any(len(set(right[side].tolist())) < 2 for side, _ in folds.split()):
+        return None
+    model = make_pipeline(DictVectorizer(), LogisticRegression(C=_STRENGTH, max_iter=1000))
+    scores = cross_val_predict(model, calls, right, cv=folds, method="predict_proba")[:, 1]
+    vectors, fitted = (step for _, step in model.fit(calls, right).steps)
+    weights = dict(zip(vectors.get_feature_names_out(), fitted.coef_[0].tolist(), strict=True))
+    return {**weights, "": float(fitted.intercept_[0])}, scores
 
 
 def describe_call(
@@ -122,91 +208,3 @@ def _free_quoted_tokens(state: RunState) -> int:
 def _logit(share: float) -> float:
     bounded = min(max(share, _LOWEST), 1 - _LOWEST)
     return math.log(bounded / (1 - bounded))
-
-
-_DESCRIBED = (0.9, 0.95, 0.98)
-_SLOPE = 1e-3
-"""So that of two calls that are right as often, the one that was more probable stays so."""
-_LEAST_COUNTED = 20
-"""Fewer held-out calls say too little."""
-
-
-class Confidence:
-    """Calibrates the scores of calls.
-
-    Args:
-        curve: shape (4, points): scores, sorted; how often such a call was right;
-            and of the held-out calls from that point to the next, how many there were and how
-            many of them were right.
-    """
-
-    def __init__(self, curve: npt.NDArray[np.float64]) -> None:
-        self.curve = curve
-
-    @classmethod
-    def fit(cls, shares: Sequence[float], exact: Sequence[bool]) -> Confidence | None:
-        """Isotonic regression; None where there are too few calls.
-
-        Args:
-            shares: the score of each held-out call, from 0 to 1.
-            exact: whether they were all right.
-        """
-        if len(shares) < _LEAST_COUNTED:
-            return None
-        points, _ = fit_isotonic(shares, exact)
-        place = np.maximum(np.searchsorted(points, shares, side="right") - 1, 0)
-        calls = np.bincount(place, minlength=len(points))
-        right = np.bincount(place, np.array(exact, np.float64), len(points))
-        # One more call counts as wrong: a few that were right by chance make no call sure.
-        heights = np.maximum.accumulate(right / (calls + 1))
-        chances = (1 - _SLOPE) * heights + _SLOPE * points
-        return cls(np.stack([points, chances, calls, right]))
-
-    def probability(self, share: float) -> float:
-        """How often a call was right that has this score."""
-        return float(np.interp(share, self.curve[0], self.curve[1]))
-
-    def threshold(self, exact: float) -> float | None:
-        """The least probability from which on at least this many of the held-out calls were right.
-
-        One more call counts as wrong, so that a few that were right by chance do not suffice.
-
-        Args:
-            exact: a share, such as 0.95.
-
-        Returns:
-            The probability; None where no probability is enough.
-        """
-        _, chances, calls, right = self.curve
-        above = np.cumsum(calls[::-1])[::-1]
-        shares = np.cumsum(right[::-1])[::-1] / (above + 1)
-        enough = np.flatnonzero((shares >= exact) & (right > 0))
-        return float(chances[enough[0]]) if len(enough) else None
-
-    def coverage(self, probability: float) -> float:
-        """The share of the held-out calls that have at least this probability."""
-        _, chances, calls, _ = self.curve
-        return float(calls[chances >= probability].sum() / max(1.0, calls.sum()))
-
-    def describe(self) -> list[dict[str, float]]:
-        """Thresholds for some shares of exact calls, with the share of calls that reach them."""
-        thresholds = [(exact, self.threshold(exact)) for exact in _DESCRIBED]
-        return [
-            {
-                "exact": exact,
-                "probability": round(least, 4),
-                "calls": round(self.coverage(least), 4),
-            }
-            for exact, least in thresholds
-            if least is not None
-        ]
-
-    @staticmethod
-    def is_curve(array: npt.NDArray[np.float64]) -> bool:
-        """Whether a constructor could take an array."""
-        return (
-            array.ndim == 2
-            and array.shape[0] == 4
-            and bool(np.isfinite(array).all())
-            and bool((np.diff(array[:2], axis=1) >= 0).all())
-        )

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
-from dtdr.errors import ModelError
-from dtdr.predict.arguments.state import ITEM, iter_parts
+from dtdr.predict.arguments.state import ITEM
 from dtdr.predict.arguments.values import canonical, output_leaves, says, type_of
 
 Parameter = tuple[str, str]
@@ -49,7 +48,6 @@ _ENOUGH = 10
 """Times that a slot is seen before what it never takes is left out."""
 _COUNT = re.compile(r"\d{1,2}")
 """Small numbers occur everywhere by chance."""
-_DAMAGED = "its record of parameters is damaged; fit it again"
 
 Note = Callable[[Parameter, str], None]
 """Counts that a run has a value, by its slot and canonical form, once a run."""
@@ -132,10 +130,8 @@ class SeenValues:
         """What ``arrays`` gave.
 
         Raises:
-            ModelError: they have another shape.
+            ValueError: they have another shape.
         """
-        if any(part.ndim != 2 or part.shape[1] != 2 for part in (counts, groups)):
-            raise ModelError("its record of values is damaged; fit it again")
         by_value: dict[int, set[int]] = defaultdict(set)
         for value, group in groups.tolist():
             by_value[value].add(group)
@@ -152,6 +148,46 @@ def _hash(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """What demonstrations show of a slot.
+
+    Attributes:
+        values: ``(canonical form, value)`` of its constants, most frequent first.
+        type: the JSON-schema type that its values had most often; empty where it is not known.
+        is_list: whether it took a list.
+        is_composed: whether it took a text or object with outputs in it.
+        fields: the names in the objects that it took.
+        has_texts: whether it may take what a text says.
+    """
+
+    values: tuple[tuple[str, Any], ...] = ()
+    type: str = ""
+    is_list: bool = False
+    is_composed: bool = False
+    fields: tuple[str, ...] = ()
+    has_texts: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON object that ``from_dict`` reads back."""
+        return asdict(self) | {"values": [value for _, value in self.values]}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> SlotInfo:
+        """Rebuild from the output of ``to_dict``."""
+        return cls(
+            tuple((canonical(value), value) for value in record["values"]),
+            str(record["type"]),
+            bool(record["is_list"]),
+            bool(record["is_composed"]),
+            tuple(map(str, record["fields"])),
+            bool(record["has_texts"]),
+        )
+
+
+_UNSEEN = SlotInfo()
+
+
 @dataclass(frozen=True, eq=False)
 class Constants:
     """Values that a slot took in several runs, whatever the query, and the forms of its values.
@@ -163,29 +199,20 @@ class Constants:
 
     Attributes:
         parameters: the parameters of each tool, in the order in which calls give them.
-        values: of each tool and slot, ``(canonical form, value)``, most frequent first; of
-            ``ANY_TOOL`` and a name, those that the slots of this name took in any tool.
-        types: of each tool and slot, the JSON-schema type that its values had most often.
-        lists: the tools and slots that took a list.
-        composed: those that took a text or object with outputs in it.
-        fields: of each tool and slot that took an object, the names in it.
+        slots: by tool and slot; of ``ANY_TOOL`` and a name the values of all slots of this name.
         paths: of each tool, JSON Pointers to the parts of its outputs that arguments were, the most
             frequent first.
         seen: how often each value occurred in which slot; None if no values are kept.
-        without_spans: the tools and slots that never take what a text says.
-        without_outputs: those that never take, or include, a whole output.
     """
 
     parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    values: Mapping[Parameter, tuple[tuple[str, Any], ...]] = field(default_factory=dict)
-    types: Mapping[Parameter, str] = field(default_factory=dict)
-    lists: frozenset[Parameter] = frozenset()
-    composed: frozenset[Parameter] = frozenset()
-    fields: Mapping[Parameter, tuple[str, ...]] = field(default_factory=dict)
+    slots: Mapping[Parameter, SlotInfo] = field(default_factory=dict)
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seen: SeenValues | None = None
-    without_spans: frozenset[Parameter] = frozenset()
-    without_outputs: frozenset[Parameter] = frozenset()
+
+    def slot(self, tool: str, name: str) -> SlotInfo:
+        """What is known of a slot."""
+        return self.slots.get((tool, name), _UNSEEN)
 
     @classmethod
     def fit(
@@ -197,160 +224,102 @@ class Constants:
 
     def update(self, demonstrations: Sequence[Demonstration]) -> Constants:
         """The slots and values of further demonstrations too."""
-        seen = self.seen.copy() if self.seen is not None else SeenValues(0, 0)
-        counts = _Counts(seen)
+        seen = None if self.seen is None else self.seen.copy()
+        counts = _Counts(seen or SeenValues(0, 0))
         for item in demonstrations:
             counts.add(item)
-        common = {
-            key: max(sorted(kinds), key=kinds.__getitem__) for key, kinds in counts.types.items()
-        }
         parameters = {
             tool: tuple(dict.fromkeys((*self.parameters.get(tool, ()), *counts.parameters(tool))))
             for tool in (*self.parameters, *counts.given)
         }
-        often = {key for key, times in counts.times.items() if times >= _ENOUGH}
-        often -= set(self.types)  # an update forgets nothing about a slot
-        result = replace(
-            self,
-            parameters=parameters,
-            types=common | dict(self.types),
-            lists=self.lists | counts.lists,
-            composed=self.composed | counts.composed,
-            without_spans=(self.without_spans | often) - counts.said,
-            without_outputs=(self.without_outputs | often) - counts.referred,
-        )
-        if self.seen is None:
-            return result
         tools = Counter(name for names in parameters.values() for name in names)
-        values = dict(self.values)
-        for key, raw in counts.raw.items():
-            if key[0] == ANY_TOOL and tools[key[1]] < 2:
-                continue
-            known = dict(self.values.get(key, ()))
-            merged = {**raw, **known}
-            forms = seen.most_frequent(key, merged, known)[:MAX_CONSTANTS]
-            covered = sum(seen.runs(key, form) for form in forms)
-            if not known and covered < _LEAST_SHARE * seen.runs(key, _ANY):
-                forms = []
-            values[key] = tuple((form, merged[form]) for form in forms)
-        paths = dict(self.paths)
-        for tool, pointers in counts.paths.items():
-            kept = self.paths.get(tool, ())
-            every = sorted(pointers.union(kept))
-            paths[tool] = tuple(seen.most_frequent((tool, _PATH), every, kept)[:MAX_PATHS])
-        fields = dict(self.fields)
-        for key, names in counts.fields.items():
-            kept = self.fields.get(key, ())
-            known_names = [_FIELD + name for name in kept]
-            named = dict.fromkeys([*known_names, *(_FIELD + name for name in names)])
-            kept_names = seen.most_frequent(key, named, known_names)
-            fields[key] = tuple(name.removeprefix(_FIELD) for name in named if name in kept_names)
-        return replace(
-            result,
-            values=values,
-            paths=paths,
-            fields={key: names for key, names in fields.items() if names},
-            seen=seen,
-        )
+        slots, paths = dict(self.slots), dict(self.paths)
+        for key, counted in counts.slots.items():
+            if key[0] != ANY_TOOL or (seen is not None and tools[key[1]] > 1):
+                slots[key] = counted.merge(key, self.slots.get(key), seen)
+        if seen is not None:
+            for tool, pointers in counts.paths.items():
+                kept = self.paths.get(tool, ())
+                every = sorted(pointers.union(kept))
+                paths[tool] = tuple(seen.most_frequent((tool, _PATH), every, kept)[:MAX_PATHS])
+        return Constants(parameters, slots, paths, seen)
 
     def without(self, tools: Collection[str]) -> Constants:
         """Nothing of some tools."""
         # Which tools gave a value of all slots of a name is not kept.
         shared = {(ANY_TOOL, name) for tool in tools for name in self.parameters.get(tool, ())}
-
-        def rest(items: Mapping[Parameter, Any]) -> dict[Parameter, Any]:
-            return {
-                key: item
-                for key, item in items.items()
-                if key[0] not in tools and key not in shared
-            }
-
         return Constants(
             {tool: names for tool, names in self.parameters.items() if tool not in tools},
-            rest(self.values),
-            rest(self.types),
-            frozenset(key for key in self.lists if key[0] not in tools),
-            frozenset(key for key in self.composed if key[0] not in tools),
-            rest(self.fields),
+            {
+                key: slot
+                for key, slot in self.slots.items()
+                if key[0] not in tools and key not in shared
+            },
             {tool: paths for tool, paths in self.paths.items() if tool not in tools},
             self.seen,
-            self.without_spans,
-            self.without_outputs,
         )
 
-    def _slots(self, tool: str) -> list[str]:
-        """The parameters of a tool, each followed by the slots in it."""
-        slots: list[str] = []
-        pending = list(self.parameters.get(tool, ()))[::-1]
-        while pending:
-            name = pending.pop()
-            slots.append(name)
-            if (tool, name) in self.lists:
-                pending.append(f"{name}/{ITEM}")
-            pending += [f"{name}/{part}" for part in self.fields.get((tool, name), ())[::-1]]
-        return slots
-
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object that ``from_dict`` reads back; paths are not in it."""
-        slots = {tool: self._slots(tool) for tool in self.parameters}
-        slots[ANY_TOOL] = [name for tool, name in self.values if tool == ANY_TOOL]
-        return {
-            tool: {
-                name: {
-                    "values": [value for _, value in self.values.get((tool, name), ())],
-                    "list": (tool, name) in self.lists,
-                    "composed": (tool, name) in self.composed,
-                    "type": self.types.get((tool, name), ""),
-                    "fields": list(self.fields.get((tool, name), ())),
-                    "texts": (tool, name) not in self.without_spans,
-                    "outputs": (tool, name) not in self.without_outputs,
-                    "inside": name not in self.parameters.get(tool, ()),
-                }
-                for name in names
-            }
-            for tool, names in slots.items()
-        }
+        """JSON objects by tool and slot; ``from_dict`` reads them back."""
+        tools: dict[str, dict[str, Any]] = {tool: {} for tool in self.parameters}
+        for (tool, name), slot in self.slots.items():
+            tools.setdefault(tool, {})[name] = slot.to_dict()
+        return tools
 
     @classmethod
     def from_dict(
-        cls, record: object, seen: SeenValues | None, paths: Mapping[str, tuple[str, ...]]
+        cls,
+        record: Mapping[str, Mapping[str, Any]],
+        parameters: Mapping[str, tuple[str, ...]],
+        paths: Mapping[str, tuple[str, ...]],
+        seen: SeenValues | None,
     ) -> Constants:
-        """Rebuild from the output of ``to_dict``, the counts and the paths.
+        """Rebuild from the output of ``to_dict``, and the rest."""
+        slots = {
+            (tool, name): SlotInfo.from_dict(slot)
+            for tool, names in record.items()
+            for name, slot in names.items()
+        }
+        return cls(parameters, slots, paths, seen)
 
-        Raises:
-            ModelError: it has another form.
-        """
-        try:
-            tools: dict[str, dict[str, Any]] = dict(record)  # type: ignore[call-overload]
-            slots = {
-                (tool, name): item for tool, names in tools.items() for name, item in names.items()
-            }
 
-            def read(name: str, convert: Callable[[Any], Any]) -> dict[Parameter, Any]:
-                return {
-                    key: tuple(map(convert, item[name]))
-                    for key, item in slots.items()
-                    if item[name]
-                }
+@dataclass(slots=True)
+class _SlotCounts:
+    """What demonstrations give to a slot."""
 
-            return cls(
-                {
-                    tool: tuple(name for name, item in names.items() if not item["inside"])
-                    for tool, names in tools.items()
-                    if tool != ANY_TOOL
-                },
-                read("values", lambda value: (canonical(value), value)),
-                {key: str(item["type"]) for key, item in slots.items() if item["type"]},
-                frozenset(key for key, item in slots.items() if item["list"]),
-                frozenset(key for key, item in slots.items() if item["composed"]),
-                read("fields", str),
-                paths,
-                seen,
-                frozenset(key for key, item in slots.items() if not item.get("texts", True)),
-                frozenset(key for key, item in slots.items() if not item.get("outputs", True)),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ModelError(_DAMAGED) from error
+    times: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    raw: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, None] = field(default_factory=dict)
+    is_list: bool = False
+    is_composed: bool = False
+    is_said: bool = False
+
+    def merge(self, key: Parameter, known: SlotInfo | None, seen: SeenValues | None) -> SlotInfo:
+        """What is known of the slot now; an update forgets nothing."""
+        before = known or _UNSEEN
+        has_texts = self.is_said or (before.has_texts if known else self.times < _ENOUGH)
+        common = max(sorted(self.types), key=self.types.__getitem__, default="")
+        values, fields = before.values, before.fields
+        if seen is not None:
+            kept = dict(values)
+            merged = {**self.raw, **kept}
+            forms = seen.most_frequent(key, merged, kept)[:MAX_CONSTANTS]
+            covered = sum(seen.runs(key, form) for form in forms)
+            if not kept and covered < _LEAST_SHARE * seen.runs(key, _ANY):
+                forms = []
+            values = tuple((form, merged[form]) for form in forms)
+            named = [_FIELD + name for name in dict.fromkeys((*fields, *self.fields))]
+            enough = seen.most_frequent(key, named, [_FIELD + name for name in fields])
+            fields = tuple(name.removeprefix(_FIELD) for name in named if name in enough)
+        return SlotInfo(
+            values,
+            before.type or common,
+            before.is_list or self.is_list,
+            before.is_composed or self.is_composed,
+            fields,
+            has_texts,
+        )
 
 
 class _Counts:
@@ -359,15 +328,8 @@ class _Counts:
     def __init__(self, seen: SeenValues) -> None:
         self._seen = seen
         self.given: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self.lists: set[Parameter] = set()
-        self.composed: set[Parameter] = set()
         self.paths: dict[str, set[str]] = defaultdict(set)
-        self.types: dict[Parameter, Counter[str]] = defaultdict(Counter)
-        self.raw: dict[Parameter, dict[str, Any]] = defaultdict(dict)
-        self.fields: dict[Parameter, dict[str, None]] = defaultdict(dict)
-        self.times: Counter[Parameter] = Counter()
-        self.said: set[Parameter] = set()
-        self.referred: set[Parameter] = set()
+        self.slots: dict[Parameter, _SlotCounts] = defaultdict(_SlotCounts)
 
     def parameters(self, tool: str) -> list[str]:
         """Names, in the order in which calls give them; a value often follows from those before."""
@@ -387,50 +349,50 @@ class _Counts:
                     note((tool_of[one.call], _PATH), one.path)
             for place, (parameter, value) in enumerate(call.arguments.items()):
                 self.given[call.tool][parameter].append(place)
-                self._note_origins((call.tool, parameter), value, said)
-                self._add_value(note, (call.tool, parameter), value, known)
-            for slot, value in iter_parts(call.arguments):
-                self._note_origins((call.tool, slot), value, said)
+                self._add_value(note, (call.tool, parameter), value, known, said)
             known.add(call)
 
-    def _note_origins(self, key: Parameter, value: Any, said: str) -> None:
-        """Whether a slot took a whole output, or what a text says, at least once."""
-        self.times[key] += 1
-        if any(not one.path for one in find_references(value)):
-            self.referred.add(key)
-        if isinstance(value, (list, Mapping)) or key in self.said:
-            return
-        is_date = isinstance(value, str) and type_of(value) == "date"
-        # A number may be written in another way.
-        is_free = is_date or not isinstance(value, (str, bool))
-        if is_free or says(said, str(value).strip().casefold()):
-            self.said.add(key)
-
     def _add_value(
-        self, note: Note, key: Parameter, value: Any, known: _Known, depth: int = 0
+        self, note: Note, key: Parameter, value: Any, known: _Known, said: str, depth: int = 0
     ) -> None:
+        slot = self.slots[key]
+        slot.times += 1
+        slot.is_said = slot.is_said or _is_said(value, said)
         if not isinstance(value, Mapping):
-            self.types[key][type_of(value)] += 1
+            slot.types[type_of(value)] += 1
         if isinstance(value, list) and value:
-            self.lists.add(key)
+            slot.is_list = True
         elif find_references(value) and not is_reference(value):
-            self.composed.add(key)
+            slot.is_composed = True
         if _is_plain(value):
             compared = canonical(value)
             is_bound = known.holds(value, compared)
             for one in (key, (ANY_TOOL, key[1].removesuffix("/*").rpartition("/")[2])):
                 note(one, _ANY)
                 if not is_bound:
-                    self.raw[one].setdefault(compared, value)
+                    self.slots[one].raw.setdefault(compared, value)
                     note(one, compared)
-        if is_filled_object(value) and depth < _MAX_DEPTH:
-            for name, part in value.items():
-                self.fields[key][name] = None
+        if depth >= _MAX_DEPTH:
+            return
+        inner: Iterable[tuple[str, Any]] = ()
+        if is_filled_object(value):
+            inner = value.items()
+            for name in value:
+                slot.fields[name] = None
                 note(key, _FIELD + name)
-                self._add_value(note, (key[0], f"{key[1]}/{name}"), part, known, depth + 1)
-        elif isinstance(value, list) and depth < _MAX_DEPTH:
-            for item in value[:_MOST_ITEMS]:
-                self._add_value(note, (key[0], f"{key[1]}/{ITEM}"), item, known, depth + 1)
+        elif isinstance(value, list):
+            inner = [(ITEM, item) for item in value[:_MOST_ITEMS]]
+        for name, part in inner:
+            self._add_value(note, (key[0], f"{key[1]}/{name}"), part, known, said, depth + 1)
+
+
+def _is_said(value: Any, said: str) -> bool:
+    """Whether a text may say a value; dates and numbers may be written in another way."""
+    if isinstance(value, (list, Mapping)):
+        return False
+    is_date = isinstance(value, str) and type_of(value) == "date"
+    is_free = is_date or not isinstance(value, (str, bool))
+    return is_free or says(said, str(value).strip().casefold())
 
 
 class _Known:

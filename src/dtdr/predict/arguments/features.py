@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.calls import ToolCall
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature_table, features
-from dtdr.predict.arguments.state import LeafKind, RunState
+from dtdr.predict.arguments.state import PartKind, RunState
 from dtdr.predict.arguments.texts import name_stems
 
 LAST_USED = Rows.of_table(feature_table("last used", 10, 10).reshape(-1, 1))
@@ -88,99 +87,25 @@ def constant_features(said: str, rank: int, is_own: bool, given: int) -> Hashes:
     )
 
 
-def output_features(
-    state: RunState, calls: Sequence[ToolCall], tool: str, slot: str, taken: Sequence[str]
-) -> list[Hashes]:
-    """Features of calls, each of whose outputs may be the value, or in a list.
-
-    Args:
-        state: what is known before the call.
-        calls: whose outputs may be the value, oldest first.
-        tool: that is called.
-        slot: to be filled.
-        taken: the calls whose outputs this call uses already.
-
-    Returns:
-        One array of features a call.
-    """
-    by_same = state.uses_by.get((tool, slot), ())
-    every: dict[str, list[str]] = {}
-    left: dict[str, list[str]] = {}
-    for call in calls:
-        every.setdefault(call.tool, []).append(call.id)
-        if not state.uses.get(call.id) and call.id not in taken:
-            left.setdefault(call.tool, []).append(call.id)
-    rows, previous = [], ""
-    for place, call in enumerate(calls):
-        name, ago = call.tool, len(calls) - place
-        uses = min(state.uses.get(call.id, 0), 2)
-        same, unused = every[name], left.get(name, [""])
-        is_taken, is_next = call.id in taken, (unused[0] == call.id, unused[-1] == call.id)
-        names = [
-            f"r0 {name}",
-            f"r1 {name} {min(ago, 4)}",
-            f"r2 {name} {uses}",
-            f"r3 {min(ago, 6)}",
-            f"r4 {uses} {call.id in by_same} {is_taken}",
-            f"r5 {name} {min(same.index(call.id), 3)} {min(len(same), 4)}",
-            f"r6 {name} {min(len(unused), 4)} {bool(uses)}",
-            f"r7 {name} {calls[-1].tool == name} {ago == 1}",
-            f"r8 {name} {is_next} {is_taken}",
-            f"r9 {name} {uses} {call.id in by_same} {is_taken}",
-            f"ra {is_next}",
-            f"rb {name} {is_taken}",
-            f"rc {name} {bool(taken) and previous == taken[-1]}",
-        ]
-        rows.append(features(names))
-        previous = call.id
-    return rows
-
-
-@lru_cache(maxsize=1 << 14)
-def argument_features(
-    tool: str, name: str, ago: int, uses: int, same_tool: bool, parameter: str
-) -> Hashes:
-    """Features of an earlier argument; shape (features,).
-
-    Args:
-        tool: that it was given to.
-        name: of the argument.
-        ago: calls since then, at most 4; 5 more where it was for an earlier query.
-        uses: how often earlier calls of the tool to be called repeated it, at most 2.
-        same_tool: whether the tool is the one to be called.
-        parameter: to be filled.
-    """
-    place = f"{tool}.{name}"
-    same = name == parameter.rpartition("/")[2]
-    return features(
-        [
-            f"a0 {place}",
-            f"a1 {place} {ago}",
-            f"a3 {same} {same_tool} {uses}",
-            f"a4 {place} {uses}",
-            f"a5 {same} {ago}",
-            f"a8 {bool(name_stems(name) & name_stems(parameter))}",
-        ]
-    )
-
-
 @lru_cache(maxsize=1 << 15)
-def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
-    """Features of a part of an output that no decision changes; shape (features,).
+def part_features(kind: PartKind, ago: int, is_used: bool, tool: str, slot: str) -> Hashes:
+    """Features of a part of an earlier call that no decision changes; shape (features,).
 
     Args:
         kind: of the part.
         ago: calls since then, at most 4.
         is_used: whether any argument took it.
+        tool: to be called.
         slot: to be filled.
     """
-    tool, pattern, key, said = kind
+    called, pattern, key, said = kind
     name = slot.removesuffix("/*").rpartition("/")[2]
     shares = name_stems(key) & name_stems(name)
     by_name = "same" if key == name else "part" if shares else "other"
+    by_name += f" {pattern.partition(' ')[0] if called == tool and ' ' in pattern else ''}"
     return features(
         [
-            f"l0 {tool} {pattern}",
+            f"l0 {called} {pattern}",
             f"l1 {pattern}",
             f"l2 {by_name}",
             f"l3 {by_name} {said}",
@@ -188,13 +113,19 @@ def leaf_features(kind: LeafKind, ago: int, is_used: bool, slot: str) -> Hashes:
             f"l5 {key} {said}",
             f"l6 {ago}",
             f"l7 {by_name} {ago}",
-            f"l8 {tool} {pattern} {ago}",
+            f"l8 {called} {pattern} {ago}",
             f"l9 {is_used} {said}",
-            f"la {tool} {pattern} {said}",
+            f"la {called} {pattern} {said}",
             f"lb {key}",
-            f"lc {tool} {pattern} {is_used}",
+            f"lc {called} {pattern} {is_used}",
         ]
     )
+
+
+POOLED = Rows.of(
+    [features([f"p0 {code}", f"p1 {code % 3}", f"p2 {code // 3}"]) for code in range(9)]
+)
+"""Of a part of an earlier call, by the mentions of all records with its value."""
 
 
 def _flag_features(code: int) -> Hashes:

@@ -51,13 +51,11 @@ _LEAST_SHARE = 0.05
 """A value less likely than this is not proposed: the slot is unknown. With .1, .558 of the calls
 of an inner fold of TinyAgent were exact, not .565, and of TRAJECT-Bench's .625, not .646."""
 _AGAINST_NONE = 0.5
-"""Of a part of an output, against that no candidate is right. On an inner fold of TRAJECT-Bench
-.547 of the plans had all dependencies without it, .573 with it, and .580 with 1, which lost a call
-of 128 on one of tau_retail."""
-_LEAST_PLAIN = 0.5
-"""Of a whole output, against a text that is written around it."""
+"""Of a part of an output or of leaving out, against that none is right. On an inner fold of
+TRAJECT-Bench .547 of the plans had all dependencies without it, .573 with it, and .580 with 1,
+which lost a call of 128 on one of tau_retail."""
 _LEAST_PART = 0.5
-"""Of a further output in such a text, against the most probable one."""
+"""Of a further output in a text that is written around some, against the most probable one."""
 _NEGLIGIBLE = 5e-3
 """Of a candidate; the probabilities of others are added up if they have the same value."""
 
@@ -96,11 +94,6 @@ class Choice(NamedTuple):
     span: tuple[int, int] | None = None
 
     @property
-    def used_calls(self) -> tuple[str, ...]:
-        """The calls whose whole output the value is, or has in it."""
-        return tuple(one.call for one in self.sources if one.kind == "output" and not one.path)
-
-    @property
     def is_unknown(self) -> bool:
         """Whether somebody else has to write the value."""
         return self.form == UNKNOWN or self.form.startswith(AROUND)
@@ -132,7 +125,7 @@ def following_slots(constants: Constants, tool: str, slot: Slot, form: str) -> l
     elif form == OBJECT and depth < _MAX_DEPTH:
         inner = [
             Slot(f"{name}/{part}", (*path, part), number, depth + 1)
-            for part in constants.fields[tool, name]
+            for part in constants.slot(tool, name).fields
         ]
     is_item = name.endswith(f"/{ITEM}") and form not in (OMITTED, UNKNOWN)
     if is_item and isinstance(path[-1], int) and path[-1] + 1 < MAX_ITEMS:
@@ -176,9 +169,7 @@ class CallFiller:
             yield PartialCall(
                 call.score + math.log(max(choice.probability, 1e-12)),
                 (*inner, *rest),
-                call.decided.add(
-                    candidates, choice.form, slot.number, choice.used_calls, choice.span
-                ),
+                call.decided.add(candidates, choice.form, slot.number, choice.span),
                 (*call.choices, (slot, choice)),
             )
 
@@ -211,21 +202,18 @@ def choose(
     unknown = float(probabilities[candidates.unknown])
     totals.pop(UNKNOWN, None)
     around = {form: totals.pop(form) for form in [*totals] if form.startswith(AROUND)}
-    used = _find_used_output(totals, around)
-    if used is not None:
-        written = around.get(AROUND + used, 0.0)
-        if totals.get(used, 0.0) < _LEAST_PLAIN * written:
-            parts = [one for one, part in around.items() if part >= _LEAST_PART * written]
-            sources = tuple(map(candidates.source, sorted(place_of[one] for one in parts)))
-            return [Choice(AROUND + used, written, None, sources)]
-        totals = {used: totals[used]}
+    written = max(around.values(), default=0.0)
+    if written > sum(totals.values()):
+        parts = [place_of[form] for form, share in around.items() if share >= _LEAST_PART * written]
+        sources = tuple(map(candidates.source, sorted(parts)))
+        return [Choice(max(around, key=around.__getitem__), written, None, sources)]
     best = sorted(totals, key=lambda form: -totals[form])
     least = max(_LEAST_SHARE, _LEAST_BRANCH * totals[best[0]]) if best else 1.0
     choices = []
     for form in best[:_BRANCHES]:
         share, place = totals[form], place_of[form]
         value, source = candidates.read(place)[1], candidates.source(place)
-        against = _AGAINST_NONE * unknown if source.kind == "output" else 0.0
+        against = _AGAINST_NONE * unknown if source.kind in ("output", "omitted") else 0.0
         if share < max(least, against):
             continue
         span: tuple[int, int] | None = None
@@ -239,16 +227,6 @@ def choose(
     return choices or [Choice(UNKNOWN, unknown)]
 
 
-def _find_used_output(totals: Mapping[str, float], around: Mapping[str, float]) -> str | None:
-    """The output that the value is, or contains, if that is more probable than none."""
-    names = [form.removeprefix(AROUND) for form in around]
-    uses = {form: totals.get(form, 0.0) + around[AROUND + form] for form in names}
-    if not uses:
-        return None
-    best = max(uses, key=uses.__getitem__)
-    return best if uses[best] > 1 - sum(uses.values()) else None
-
-
 # -- putting values together -------------------------------------------------------------------
 
 
@@ -257,19 +235,21 @@ def assemble(constants: Constants, tool: str, call: PartialCall) -> Iterator[tup
 
     A parameter is unknown where one of its parts is.
     """
-    parts: dict[str, dict[tuple[str | int, ...], tuple[Slot, Choice]]] = {}
-    for slot, choice in call.choices:
-        parts.setdefault(str(slot.path[0]), {})[slot.path] = (slot, choice)
-    for name, own in parts.items():
-        first = own[(name,)][1]
-        built = _build(constants, tool, own, (name,))
-        share = math.prod(choice.probability for _, choice in own.values())
+    parts = {slot.path: (slot, choice) for slot, choice in call.choices}
+    for path, (_, first) in parts.items():
+        if len(path) > 1:
+            continue
+        name = str(path[0])
+        own = [choice.probability for slot, choice in call.choices if slot.path[0] == name]
         if len(own) == 1:
             yield name, first
-        elif built is None:
-            yield name, Choice(UNKNOWN, share)
+            continue
+        built = _build(constants, tool, parts, path)
+        if built is None:
+            yield name, Choice(UNKNOWN, math.prod(own))
         else:
-            yield name, Choice(canonical(built[0]), share, built[0], tuple(built[1]))
+            value, sources = built
+            yield name, Choice(canonical(value), math.prod(own), value, tuple(sources))
 
 
 def _build(
@@ -294,7 +274,7 @@ def _build(
         return None
     if choice.form == OBJECT:
         fields: dict[str, Any] = {}
-        for name in constants.fields[tool, slot.name]:
+        for name in constants.slot(tool, slot.name).fields:
             if (*path, name) not in parts:
                 return None
             if parts[*path, name][1].form != OMITTED:
@@ -306,7 +286,7 @@ def _build(
         return (fields, sources) if fields else None
     if choice.is_unknown or choice.form == OMITTED:
         return None
-    return convert(choice.value, constants.types.get((tool, slot.name), "")), list(choice.sources)
+    return convert(choice.value, constants.slot(tool, slot.name).type), list(choice.sources)
 
 
 # -- learning ------------------------------------------------------------------------------------
@@ -329,13 +309,11 @@ def iter_examples(
         targets = found.targets(forms)
         yield Example.of(found, targets)
         composed = next((one for one in (LIST, OBJECT) if one in forms), None)
-        references = find_references(written) if written != OMITTED else []
-        used = [one.call for one in references if one.path is None and one.call in state.by_id]
         if composed is not None:
-            form, used = composed, []
+            form = composed
             given = [*_read_parts(constants, call.tool, slot, composed, value), *given]
         span = None if form.startswith("\x00") else state.locate(form, decided.spans)
-        decided = decided.add(found, form, slot.number, used, span)
+        decided = decided.add(found, form, slot.number, span)
 
 
 def _wanted_forms(candidates: Candidates, written: Any, value: Any) -> tuple[str, set[str]]:

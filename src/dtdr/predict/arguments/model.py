@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Parameter, Tool
 from dtdr.errors import InputError, ModelError, check_at_least
 from dtdr.predict.arguments.candidates import OMITTED, UNKNOWN, CallCandidates
-from dtdr.predict.arguments.confidence import CallScorer, Confidence, Description, describe_call
+from dtdr.predict.arguments.confidence import Confidence, Description, describe_call
 from dtdr.predict.arguments.constants import Constants, SeenValues
 from dtdr.predict.arguments.filling import (
     CallFiller,
@@ -35,6 +35,7 @@ _MOST_RUNS = 20_000
 """Runs whose decisions are learned, drawn where there are more; values are counted in all."""
 _MOST_DECISIONS = 20_000
 """That are learned together; their features take 20 KB each."""
+_DAMAGED = "its part about arguments is damaged, or of another version; fit it again"
 _HELD_OUT = 5
 """Every fifth run is held out to calibrate on, and learned afterwards."""
 
@@ -58,14 +59,6 @@ class ArgumentOptions:
         check_at_least(0, min_runs=self.min_runs, min_groups=self.min_groups)
 
 
-class _Filled(NamedTuple):
-    """A filled call, the product of the probabilities of its decisions, and its features."""
-
-    prediction: CallPrediction
-    joint: float
-    description: Description | None
-
-
 class ArgumentModel:
     """Fills the parameters of a call from what is known before it.
 
@@ -79,8 +72,7 @@ class ArgumentModel:
         constants: what demonstrations show of slots.
         ranker: scores them.
         tools: for parameters that no demonstration gave.
-        confidence: calibrates the scores of calls.
-        scorer: scores calls; None where the joint probability of their arguments does.
+        confidence: says how sure calls are.
         names: what tools were called when their arguments were learned, by today's names, where
             that differs.
     """
@@ -92,12 +84,10 @@ class ArgumentModel:
         tools: Sequence[Tool] = (),
         confidence: Confidence | None = None,
         names: Mapping[str, str] | None = None,
-        scorer: CallScorer | None = None,
     ) -> None:
         self.constants = constants
         self.ranker = ranker
-        self.confidence = confidence
-        self.scorer = scorer
+        self.confidence = confidence or Confidence()
         self.names = dict(names or {})
         self.tools = {self.names.get(tool.name, tool.name): tool for tool in tools}
 
@@ -151,9 +141,7 @@ class ArgumentModel:
         demonstrations = [self._with_learned_names(item) for item in demonstrations]
         constants = self.constants.update(demonstrations)
         tools = tuple(self.tools.values())
-        model = ArgumentModel(
-            constants, self.ranker.copy(), tools, self.confidence, self.names, self.scorer
-        )
+        model = ArgumentModel(constants, self.ranker.copy(), tools, self.confidence, self.names)
         model._train(demonstrations, seed)
         return model
 
@@ -173,7 +161,7 @@ class ArgumentModel:
         names |= {before: f"{before}\x00" for before in renamed} | learned
         gone = {self.names.get(name, name) for name in removed}
         constants = self.constants.without(gone)
-        return ArgumentModel(constants, self.ranker, tools, self.confidence, names, self.scorer)
+        return ArgumentModel(constants, self.ranker, tools, self.confidence, names)
 
     def _with_learned_names(self, item: Demonstration) -> Demonstration:
         if not self.names:
@@ -197,28 +185,19 @@ class ArgumentModel:
         self.ranker.train(examples, EPOCHS, seed)
 
     def _calibrate(self, demonstrations: Sequence[Demonstration]) -> None:
-        scores: list[float] = []
+        """Learn from held-out demonstrations how often calls are right."""
+        calls: list[Description | None] = []
         exact: list[bool] = []
         groups: list[int] = []
-        calls: list[Description] = []
-        rows: list[int] = []
         numbers: dict[str, int] = {}
         for number, item in enumerate(demonstrations):
             group = numbers.setdefault(item.group or f"\x00{number}", len(numbers))
             for state, call in iter_calls([item]):
-                prediction, joint, described = self._fill(call.tool, state)
-                if described is not None:
-                    rows.append(len(scores))
-                    calls.append(described)
-                scores.append(joint)
+                prediction, described = self._fill(call.tool, state)
+                calls.append(described)
                 groups.append(group)
                 exact.append(is_exact(prediction, call, state))
-        fitted = CallScorer.fit(calls, [exact[row] for row in rows], [groups[row] for row in rows])
-        if fitted is not None:
-            self.scorer, held_out = fitted
-            for row, score in zip(rows, held_out, strict=True):
-                scores[row] = score
-        self.confidence = Confidence.fit(scores, exact)
+        self.confidence = Confidence.fit(calls, exact, groups)
 
     # -- predicting ----------------------------------------------------------------------------
 
@@ -231,9 +210,9 @@ class ArgumentModel:
         """
         state = RunState.from_run(run) if isinstance(run, Run) else run
         if not self.names:
-            return self._fill(tool, state).prediction
+            return self._fill(tool, state)[0]
         state = state.with_names(self.names)
-        return replace(self._fill(self.names.get(tool, tool), state).prediction, tool=tool)
+        return replace(self._fill(self.names.get(tool, tool), state)[0], tool=tool)
 
     def threshold(self, exact: float = 0.95) -> float | None:
         """The least probability at which calls are exactly right this often.
@@ -250,7 +229,7 @@ class ArgumentModel:
         """
         if not 0 < exact <= 1:
             raise InputError(f"exact is {exact}; give a share above 0 and at most 1, such as 0.95")
-        return None if self.confidence is None else self.confidence.threshold(exact)
+        return self.confidence.threshold(exact)
 
     def _declared(self, tool: str) -> dict[str, Parameter]:
         return (
@@ -272,9 +251,10 @@ class ArgumentModel:
     def _type_of(self, tool: str, parameter: str) -> str:
         """The type of the values in demonstrations; else what the tool declares."""
         declared = self._declared(tool).get(parameter)
-        return self.constants.types.get((tool, parameter), declared.type if declared else "")
+        return self.constants.slot(tool, parameter).type or (declared.type if declared else "")
 
-    def _fill(self, tool: str, state: RunState) -> _Filled:
+    def _fill(self, tool: str, state: RunState) -> tuple[CallPrediction, Description | None]:
+        """A call, and what describes it unless a value is unknown."""
         arguments: dict[str, Any] = {}
         sources: dict[str, tuple[Source, ...]] = {}
         contains: dict[str, tuple[Source, ...]] = {}
@@ -283,7 +263,6 @@ class ArgumentModel:
         constants = self.constants
         filler = CallFiller(self.ranker, CallCandidates(state, tool, constants), constants)
         decided = filler.fill(self._parameters(tool))
-        joint = math.exp(decided.score)
         for parameter, choice in assemble(constants, tool, decided):
             if choice.form == OMITTED and self._must_be_given(tool, parameter):
                 choice = Choice(UNKNOWN, choice.probability)
@@ -296,28 +275,24 @@ class ArgumentModel:
                 sources[parameter] = choice.sources
                 shares[parameter] = choice.probability
         described = None
-        probability = 0.0
         if not unknown:
-            described = describe_call(tool, joint, shares, sources, state)
-            probability = joint if self.scorer is None else self.scorer.score(described)
-            if self.confidence is not None:
-                probability = self.confidence.probability(probability)
+            described = describe_call(tool, math.exp(decided.score), shares, sources, state)
+        probability = 0.0 if described is None else self.confidence.probability(described)
         prediction = CallPrediction(
             tool, arguments, sources, probability, tuple(unknown), shares, contains
         )
-        return _Filled(prediction, 0.0 if unknown else joint, described)
+        return prediction, described
 
     # -- saving --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to save."""
-        empty = np.zeros((4, 0))
         buckets, weights = self.ranker.arrays()
         seen = self.constants.seen or SeenValues(0, 0)
         return {
             "buckets": buckets,
             "weights": weights.astype(np.float16),
-            "confidence": empty if self.confidence is None else self.confidence.curve,
+            "confidence": self.confidence.curve,
             **{f"seen.{name}": array for name, array in seen.arrays().items()},
         }
 
@@ -326,12 +301,13 @@ class ArgumentModel:
         seen = self.constants.seen
         return {
             "constants": self.constants.to_dict(),
+            "parameters": {tool: list(names) for tool, names in self.constants.parameters.items()},
             "paths": {tool: list(items) for tool, items in self.constants.paths.items()},
             "min_runs": 0 if seen is None else seen.min_runs,
             "min_groups": 0 if seen is None else seen.min_groups,
             "names": self.names,
-            "scorer": {} if self.scorer is None else self.scorer.weights,
-            "thresholds": [] if self.confidence is None else self.confidence.describe(),
+            "confidence": self.confidence.weights,
+            "thresholds": self.confidence.describe(),
         }
 
     @classmethod
@@ -349,30 +325,26 @@ class ArgumentModel:
         try:
             buckets = arrays["buckets"].astype(np.int32)
             weights = arrays["weights"].astype(np.float32)
-            confidence = arrays["confidence"].astype(np.float64)
+            sure = {str(name): float(one) for name, one in config["confidence"].items()}
+            confidence = Confidence(sure, arrays["confidence"].astype(np.float64))
             learned = {str(today): str(name) for today, name in config["names"].items()}
             least = int(config["min_runs"]), int(config["min_groups"])
             seen = SeenValues.from_arrays(*least, arrays["seen.counts"], arrays["seen.groups"])
-            scorer = {str(name): float(one) for name, one in config.get("scorer", {}).items()}
-            paths = {str(tool): tuple(map(str, items)) for tool, items in config["paths"].items()}
-            constants = Constants.from_dict(config["constants"], seen if least[0] else None, paths)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelError("its part about arguments is damaged; fit it again") from error
+            parameters, paths = (
+                {str(tool): tuple(map(str, items)) for tool, items in config[name].items()}
+                for name in ("parameters", "paths")
+            )
+            constants = Constants.from_dict(
+                config["constants"], parameters, paths, seen if least[0] else None
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ModelError(_DAMAGED) from error
         fits = (
             weights.ndim == 1
             and weights.shape == buckets.shape
             and (not len(buckets) or 0 <= buckets.min() <= buckets.max() < BUCKETS)
-            and Confidence.is_curve(confidence)
-            and all(map(math.isfinite, scorer.values()))
             and np.isfinite(weights).all()
         )
         if not fits:
-            raise ModelError("its part about arguments is damaged; fit it again")
-        return cls(
-            constants,
-            CandidateRanker(buckets, weights),
-            tools,
-            Confidence(confidence) if confidence.shape[1] else None,
-            learned,
-            CallScorer(scorer) if scorer else None,
-        )
+            raise ModelError(_DAMAGED)
+        return cls(constants, CandidateRanker(buckets, weights), tools, confidence, learned)

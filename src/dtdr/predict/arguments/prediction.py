@@ -1,10 +1,15 @@
-"""A predicted call: its arguments and where they come from."""
+"""A predicted call: its arguments and where they come from; the same of demonstrated ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from dtdr.data.calls import ToolCall, is_reference
+from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.outputs import iter_leaves
 
 SourceKind = Literal["query", "message", "output", "argument", "constant", "omitted", "unknown"]
 """Where a value comes from; ``unknown`` has to be written."""
@@ -111,3 +116,47 @@ def _read_sources(
 
 def _write_sources(sources: Mapping[str, Sequence[Source]]) -> dict[str, list[dict[str, Any]]]:
     return {name: [source.to_dict() for source in items] for name, items in sources.items()}
+
+
+# -- in demonstrations ---------------------------------------------------------------------------
+
+
+def iter_sources(run: Demonstration) -> Iterator[tuple[ToolCall, str, str]]:
+    """Where the value of each argument comes from, as far as the run shows it.
+
+    A value counts as an output's only where the run refers to the output.
+
+    Yields:
+        The call, the name of the argument, and ``output``, ``query``, ``earlier message``,
+        ``argument`` (of an earlier call) or ``other``; one for each value of a list or object.
+    """
+    query = run.query.casefold()
+    said = "\n".join(item.content for item in run.before if isinstance(item, Message)).casefold()
+    earlier: set[str] = set()
+    for call in run.plan.calls:
+        values = [
+            (name, value)
+            for name, argument in call.arguments.items()
+            for _, value in iter_leaves(argument, is_reference)
+        ]
+        for name, value in values:
+            text = _text(value)
+            if is_reference(value):
+                source = "output"
+            elif isinstance(value, bool) or not text:
+                source = "other"
+            elif text in query:
+                source = "query"
+            elif text in said:
+                source = "earlier message"
+            else:
+                source = "argument" if text in earlier else "other"
+            yield call, name, source
+        earlier.update(_text(value) for _, value in values if not is_reference(value))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text.strip().casefold()

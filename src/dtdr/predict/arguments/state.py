@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dtdr.data.calls import ToolCall, is_reference, iter_references
+from dtdr.data.calls import ToolCall, find_references, is_reference
 from dtdr.data.demonstrations import Demonstration, Message
+from dtdr.data.outputs import iter_leaves
 from dtdr.data.run import Run
 from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.arguments.texts import read_texts, telling_words
 from dtdr.predict.arguments.values import (
-    MAX_LEAVES,
     canonical,
     output_leaves,
     resolve_references,
@@ -33,22 +34,26 @@ MAX_USED = 200
 """Spans that were used, the last ones, as far as they are remembered of a parameter."""
 _VARIABLE = re.compile(r"\d+|.*\d{3}.*", re.DOTALL)
 """Keys that name one record of many: positions, and identifiers such as ``credit_card_4421486``."""
+_PREFIX = re.compile("^(?:given|failed|whole) ")
 _LONGEST_TELLING = 60
 """Characters of a value whose words are looked for in the texts."""
-MOST_PARTS = MAX_LEAVES + 1
-"""More than the patterns and records of an output."""
-FORM, KIND, GROUP, PLACE, RECORD, LIST = range(6)
-"""Columns of ``OutputParts.numbers``."""
+FORM, KIND, GROUP, RECORD, LIST = range(5)
+"""Columns of ``CallParts.numbers``."""
+WHOLE = "whole "
+"""The pattern of a whole output."""
+MOST_GIVEN = 60
+"""Parts of the arguments of one call."""
 _FADING = 0.7
 """What a word of an earlier message counts for, message by message."""
 
 
-class LeafKind(NamedTuple):
-    """What parts of outputs have in common that a ranker does not tell apart.
+class PartKind(NamedTuple):
+    """What parts of calls have in common that a ranker does not tell apart.
 
     Attributes:
-        tool: whose output it is.
-        pattern: the JSON Pointer with ``*`` for positions and keys that name one record.
+        tool: that was called.
+        pattern: the JSON Pointer into the output, or into the arguments after ``given ``, or after
+            ``failed `` if the call did; with ``*`` for positions and keys that name one record.
         key: its last name; empty where that is a variable.
         said: who said the value, ``no`` where it was not said.
     """
@@ -60,24 +65,23 @@ class LeafKind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OutputParts:
-    """The n parts of an output that may be an argument.
+class CallParts:
+    """The n parts of an earlier call that may be an argument: its arguments, and its output.
 
     A record is an object in a list, or one under a key that is an identifier; what is outside
-    of such objects is one record together.
+    of such objects, the arguments among it, is one record together.
 
     Attributes:
+        given: how many parts are arguments; these come first.
         sources: where they come from.
         values: as they are written there.
         forms: canonical.
-        numbers: six columns, shape (n, 6): the numbers of their forms and of their ``LeafKind``;
-            the numbers of their patterns, and the places among those of the pattern; the numbers of
-            their records; and those of the lists that the records are in, whichever call returned
-            them.
+        numbers: of their forms, kinds, lists, records, and lists of records; shape (n, 5).
         mentions: how much of the record the query and the last message say, and all texts;
             shape (n, 2).
     """
 
+    given: int
     sources: tuple[Source, ...]
     values: tuple[Any, ...]
     forms: tuple[str, ...]
@@ -91,18 +95,12 @@ class PastCall:
 
     Attributes:
         arguments: with references resolved where outputs are known.
-        forms: their canonical forms.
-        plain: names of those that a later call may repeat: no truth values, nothing empty, and
-            nothing with a reference in it.
-        parts: of its output; None where the output is not known.
         is_earlier: whether it was made for an earlier query.
     """
 
     call: ToolCall
     arguments: Mapping[str, Any]
-    forms: Mapping[str, str]
-    plain: tuple[str, ...]
-    parts: OutputParts | None
+    parts: CallParts
     is_earlier: bool
 
 
@@ -121,7 +119,6 @@ class RunState:
         calls: the calls so far, those of earlier turns first.
         by_id: the calls by their ids.
         uses: how often an argument referred to each call, by its id.
-        uses_by: the calls referred to by tool and parameter.
         spans: spans used by tool and parameter, by parameter under ``("", parameter)``, and all
             under ``("", "")``.
         values: forms that each tool and parameter took, fields of objects and items of lists too.
@@ -142,12 +139,11 @@ class RunState:
         self.calls: list[PastCall] = []
         self.by_id: dict[str, ToolCall] = {}
         self.uses: dict[str, int] = {}
-        self.uses_by: dict[tuple[str, str], frozenset[str]] = {}
         self.spans: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}
         self.values: dict[tuple[str, str], tuple[str, ...]] = {}
         self.last_token = -1
         self.numbers: dict[Hashable, int] = {}
-        self.kinds: dict[LeafKind, int] = {}
+        self.kinds: dict[PartKind, int] = {}
         self.step_memo: dict[Hashable, Any] = {}
 
     @classmethod
@@ -179,7 +175,6 @@ class RunState:
         result.calls = self.calls.copy()
         result.by_id = self.by_id.copy()
         result.uses = self.uses.copy()
-        result.uses_by = self.uses_by.copy()
         result.spans = self.spans.copy()
         result.values = self.values.copy()
         result.last_token = self.last_token
@@ -190,20 +185,11 @@ class RunState:
     def add(self, call: ToolCall, *, is_earlier: bool = False) -> None:
         """Take note of a call that was made."""
         arguments = resolve_references(call.arguments, self.by_id)
-        for parameter, value in call.arguments.items():
-            referred = [reference.call for _, reference in iter_references(value)]
-            for other in referred:
-                self.uses[other] = self.uses.get(other, 0) + 1
-            if referred:
-                key = (call.tool, parameter)
-                self.uses_by[key] = self.uses_by.get(key, frozenset()).union(referred)
-        forms = {name: canonical(value) for name, value in arguments.items()}
+        for reference in find_references(call.arguments):
+            self.uses[reference.call] = self.uses.get(reference.call, 0) + 1
         self._note_values(call.tool, arguments)
-        parts = None
-        if call.output is not None:
-            parts = self.read_parts(call, list(output_leaves(call.output)))
-        plain = tuple(name for name, value in arguments.items() if _is_plain(value))
-        self.calls.append(PastCall(call, arguments, forms, plain, parts, is_earlier))
+        parts = self.read_parts(call, arguments)
+        self.calls.append(PastCall(call, arguments, parts, is_earlier))
         self.by_id[call.id] = call
         self.step_memo.clear()
 
@@ -231,41 +217,48 @@ class RunState:
                     self.spans[key] = (*self.spans.get(key, ())[-MAX_USED:], span)
                 self.last_token = span[1]
 
-    def read_parts(self, call: ToolCall, found: Sequence[tuple[str, Any]]) -> OutputParts:
-        """The parts of what a call returned, by their JSON Pointers."""
+    def read_parts(
+        self, call: ToolCall, arguments: Mapping[str, Any], paths: Sequence[str] = ()
+    ) -> CallParts:
+        """The parts of a call: of its arguments, and of its output, or paths if it is not known."""
         tool, said = call.tool, self.texts.said
+        how = "failed" if call.status == "error" else "given"
+        found = [(f"{how} {name}", name, value) for name, value in _iter_given(arguments)]
+        given = len(found)
+        found.append((WHOLE, "", {"$ref": call.id}))
+        if call.output is not None:
+            leaves = output_leaves(call.output)
+            found += [(path[1:], path, one) for path, one in leaves if not isinstance(one, bool)]
+        else:
+            found += [(path[1:], path, {"$ref": call.id, "path": path}) for path in paths]
         words: dict[str, set[str]] = {}
-        groups: Counter[str] = Counter()
-        group_of: dict[str, int] = {}
-        record_of: dict[str, int] = {}
         sources, values, forms, records, rows = [], [], [], [], []
-        for pointer, value in found:
-            if isinstance(value, bool):
-                continue
-            pattern, key, record = _read_pointer(pointer)
+        for place, (keys, path, value) in enumerate(found):
+            pattern, key, record = _read_keys(keys)
             form = canonical(value)
             if isinstance(value, (str, int, float)) and len(form) <= _LONGEST_TELLING:
-                words.setdefault(record, set()).update(telling_words(value))
-            kind = LeafKind(tool, pattern, key, said.get(form, "no"))
+                telling = telling_words(value)
+                for one in _records_around(record):
+                    words.setdefault(one, set()).update(telling)
+            kind = PartKind(tool, pattern, key, said.get(form, "no"))
+            group = (tool, pattern, call.id if record else "")
             row = (
                 self.number(form),
                 self.kinds.setdefault(kind, len(self.kinds)),
-                group_of.setdefault(pattern, len(group_of)),
-                groups[pattern],
-                record_of.setdefault(record, len(record_of)),
-                self.number(("of", tool, _read_pointer(f"/{record}")[0])),
+                self.number(group),
+                self.number((call.id, record)),
+                self.number(("of", tool, _read_keys(record)[0])),
             )
-            groups[pattern] += 1
-            sources.append(Source("output", call.id, pointer))
+            sources.append(Source("argument" if place < given else "output", call.id, path))
             values.append(value)
             forms.append(form)
             records.append(record)
             rows.append(row)
         scores = self._score_mentions(words)
         mentions = np.array([scores.get(record, (0.0, 0.0)) for record in records])
-        table = np.array(rows, np.int64).reshape(-1, 6)
-        return OutputParts(
-            tuple(sources), tuple(values), tuple(forms), table, mentions.reshape(-1, 2)
+        table = np.array(rows, np.int64).reshape(-1, 5)
+        return CallParts(
+            given, tuple(sources), tuple(values), tuple(forms), table, mentions.reshape(-1, 2)
         )
 
     def _score_mentions(self, words: Mapping[str, set[str]]) -> dict[str, tuple[float, float]]:
@@ -289,12 +282,22 @@ class RunState:
         return scores
 
 
-def _is_plain(value: Any) -> bool:
-    if value is None or value == "" or isinstance(value, bool):
-        return False
-    if isinstance(value, Mapping) and "$join" in value:
-        return False
-    return next(iter_references(value), None) is None
+def _is_whole(value: Any) -> bool:
+    return is_reference(value) or (isinstance(value, Mapping) and "$join" in value)
+
+
+def _iter_given(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """``(path, value)`` of what a later call may repeat of arguments, bounded; nothing empty."""
+    parts = [item for item in arguments.items() if isinstance(item[1], (list, Mapping))]
+    leaves = ((pointer[1:], value) for pointer, value in iter_leaves(arguments, _is_whole))
+    for path, value in islice(chain(parts, leaves), MOST_GIVEN):
+        if not (
+            value in (None, "")
+            or isinstance(value, bool)
+            or _is_whole(value)
+            or find_references(value)
+        ):
+            yield path, value
 
 
 def rename(call: ToolCall, names: Mapping[str, str]) -> ToolCall:
@@ -313,16 +316,25 @@ def rank_in_groups(
 
 
 @lru_cache(maxsize=1 << 14)
-def _read_pointer(pointer: str) -> tuple[str, str, str]:
-    """The pattern of a JSON Pointer, its last name, and its record."""
-    keys = pointer.split("/")[1:]
+def _read_keys(pointer: str) -> tuple[str, str, str]:
+    """The pattern of a JSON Pointer without its first slash, its last name, and its record."""
+    keys = pointer.split("/")
     variable = [_VARIABLE.fullmatch(key) is not None for key in keys]
     depth = max((place + 1 for place in range(len(keys) - 1) if variable[place]), default=0)
     pattern = "/".join(
         ITEM if is_variable else name for name, is_variable in zip(keys, variable, strict=True)
     )
-    key = "" if not keys or variable[-1] else keys[-1]
+    key = "" if variable[-1] else _PREFIX.sub("", keys[-1])
     return pattern, key, "/".join(keys[:depth])
+
+
+@lru_cache(maxsize=1 << 12)
+def _records_around(record: str) -> tuple[str, ...]:
+    """A record, those that it is in, and the outermost one."""
+    around = [record]
+    while around[-1]:
+        around.append(_read_keys(around[-1].rpartition("/")[0] + "/x")[2])
+    return tuple(around)
 
 
 def iter_parts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

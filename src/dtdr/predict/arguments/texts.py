@@ -17,6 +17,7 @@ from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import read_part
 from dtdr.predict.arguments.hashing import Hashes, Rows, feature, features
+from dtdr.predict.arguments.prediction import Source
 from dtdr.predict.arguments.values import canonical, letters_of
 
 MAX_TOKENS = 400
@@ -109,7 +110,7 @@ def tokenize(text: str) -> TokenizedText:
         np.array([span.first for span in spans], np.int32),
         np.array([span.last for span in spans], np.int32),
         np.array([row_of[span.kind] for span in spans], np.int32),
-        np.array([_kind_features(*kind) for kind in kinds], np.uint32).reshape(len(kinds), 3),
+        features([name for kind in kinds for name in _kind_features(*kind)]).reshape(-1, 3),
         values,
         tuple(map(canonical, values)),
         tuple(starts),
@@ -198,13 +199,10 @@ def _shape(token: str) -> str:
 def _token_features(
     lower: tuple[str, ...], shapes: tuple[str, ...], quotation: list[int]
 ) -> tuple[Hashes, Hashes]:
+    """Features of each token as the first of a span, and as the last of one."""
     count = len(lower)
-
-    def word(index: int) -> str:
-        return lower[index] if 0 <= index < count else ("^" if index < 0 else "$")
-
-    def shape(index: int) -> str:
-        return shapes[index] if 0 <= index < count else "-"
+    words = [*"^^^^", *lower, *"$$$$"]
+    kinds = [*"----", *shapes, *"----"]
 
     def edge(index: int, beside: int) -> str:
         """Whether the token is the edge of a quotation, inside one, or in none."""
@@ -213,57 +211,26 @@ def _token_features(
         inside = 0 <= beside < count and quotation[beside] == quotation[index]
         return "inside" if inside else "edge"
 
-    starts: list[list[int]] = []
-    ends: list[list[int]] = []
-    for index in range(count):
+    starts, ends = [], []
+    for index, (own, shape) in enumerate(zip(lower, shapes, strict=True)):
+        here = index + 4
         at, until = edge(index, index - 1), edge(index, index + 1)
-        left = index - 1 - (at == "edge")  # the words before the quotation mark
-        right = index + 1 + (until == "edge")
-        one, two, three = word(left), word(left - 1), word(left - 2)
-        own = shapes[index]
-        starts.append(
-            [
-                feature(name)
-                for name in (
-                    f"s0 {at}",
-                    f"s1 {own} {at}",
-                    f"s2 {one} {at}",
-                    f"s3 {two} {one}",
-                    f"s4 {two}",
-                    f"s5 {three}",
-                    f"s6 {lower[index]}",
-                    f"s8 {shape(index - 1)} {own}",
-                    f"s9 {one} {own}",
-                    f"s10 {min(index, 3)}",
-                    f"s11 {three} {two} {one}",
-                    f"s12 {10 * index // max(1, count)}",
-                    f"s13 {word(index + 1)}",
-                )
-            ]
-        )
-        after, then = word(right), word(right + 1)
-        ends.append(
-            [
-                feature(name)
-                for name in (
-                    f"e0 {until}",
-                    f"e1 {own} {until}",
-                    f"e2 {after} {until}",
-                    f"e3 {after} {then}",
-                    f"e4 {then}",
-                    f"e6 {lower[index]}",
-                    f"e8 {own} {shape(index + 1)}",
-                    f"e9 {after} {own}",
-                    f"e10 {min(count - index, 3)}",
-                    f"e11 {word(index - 1)}",
-                    f"e12 {lower[index][-4:]}",
-                )
-            ]
-        )
-    return (
-        np.array(starts, np.uint32).reshape(count, 13),
-        np.array(ends, np.uint32).reshape(count, 11),
-    )
+        left = here - (at == "edge")  # the words before the quotation mark
+        three, two, one = words[left - 3 : left]
+        starts += [
+            *(f"s0 {at}", f"s1 {shape} {at}", f"s2 {one} {at}", f"s3 {two} {one}", f"s4 {two}"),
+            *(f"s5 {three}", f"s6 {own}", f"s8 {kinds[here - 1]} {shape}", f"s9 {one} {shape}"),
+            *(f"s10 {min(index, 3)}", f"s11 {three} {two} {one}", f"s12 {10 * index // count}"),
+            f"s13 {words[here + 1]}",
+        ]
+        right = here + (until == "edge")
+        after, then = words[right + 1 : right + 3]
+        ends += [
+            *(f"e0 {until}", f"e1 {shape} {until}", f"e2 {after} {until}", f"e3 {after} {then}"),
+            *(f"e4 {then}", f"e6 {own}", f"e8 {shape} {kinds[here + 1]}", f"e9 {after} {shape}"),
+            *(f"e10 {min(count - index, 3)}", f"e11 {words[here - 1]}", f"e12 {own[-4:]}"),
+        ]
+    return features(starts).reshape(count, 13), features(ends).reshape(count, 11)
 
 
 class _Span(NamedTuple):
@@ -330,12 +297,12 @@ def _is_named(token: str) -> bool:
 
 def _kind_features(
     length: int, quoted: bool, is_whole: bool, all_names: bool, is_run: bool, joined: str
-) -> list[int]:
-    return [
-        feature(f"p0 {min(length, 6)} {is_whole} {all_names} {is_run} {joined}"),
-        feature(f"p1 {length} {quoted} {is_whole}"),
-        feature(f"p2 {is_run} {quoted} {joined}"),
-    ]
+) -> tuple[str, str, str]:
+    return (
+        f"p0 {min(length, 6)} {is_whole} {all_names} {is_run} {joined}",
+        f"p1 {length} {quoted} {is_whole}",
+        f"p2 {is_run} {quoted} {joined}",
+    )
 
 
 MAX_MESSAGES = 6
@@ -390,6 +357,13 @@ class RunTexts:
         while self.offsets[part + 1] <= token:
             part += 1
         return self.parts[part].word(token - self.offsets[part] + distance)
+
+    def source(self, place: int) -> Source:
+        """Where a span is."""
+        number = int(self.span_part[place])
+        text, offset = self.parts[number], self.offsets[number]
+        first, last = int(self.first[place]) - offset, int(self.last[place]) - offset
+        return Source("message" if number else "query", span=(text.starts[first], text.ends[last]))
 
 
 def read_texts(query: str, before: Iterable[Message | ToolCall] = ()) -> RunTexts:

@@ -91,11 +91,8 @@ def convert(value: Any, kind: str) -> Any:
     """A value as a JSON-schema type wants it; one that cannot be converted stays as it is.
 
     Texts that say a number or a truth value become one, and numbers become texts: a value changes
-    its form, and its canonical form stays. A date in words becomes ``2024-05-20`` where dateparser
-    is installed.
+    its form, and its canonical form stays.
     """
-    if kind == "date" and isinstance(value, str):
-        return value if is_date(value) else read_date(value) or value
     if kind in ("integer", "number") and isinstance(value, str):
         text = " ".join(value.split())
         if not text.isascii() or not _NUMBER.fullmatch(text):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
@@ -154,8 +155,9 @@ class HeldOut:
         right = np.stack([step.right for step in self.steps])
         steps = Steps.of(np.stack([step.features for step in self.steps]), right)
         half = np.array([step.half for step in self.steps])
-        usable = right.any(axis=1)
-        prior, mix, checks = LAYOUT.prior, (1.0, 1.0), [None, None]
+        usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
+        prior, mix = LAYOUT.prior, (1.0, 1.0)
+        checks: list[CandidateRanker | None] = [None, None]
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
             fits = [self._fit(steps.part(usable & (half == number)), prior) for number in (0, 1)]
@@ -163,13 +165,14 @@ class HeldOut:
             mix = ranker.choose_mix(fits, others)
             del others  # as large as what follows
             checks = [fit.mix(*mix) for fit in fits]
-            as_it_is = np.array([not step.is_reworded for step in self.steps])
+            is_as_asked = np.array([not step.is_reworded for step in self.steps])
+            unseen = [np.flatnonzero((half != number) & is_as_asked) for number in (0, 1)]
             calibration = _calibrate(
                 [
-                    fit.chances(steps.part(as_it_is & (half != n)), *mix)
-                    for n, fit in enumerate(fits)
+                    fit.chances(steps.part(part), *mix)
+                    for fit, part in zip(fits, unseen, strict=True)
                 ],
-                [right[as_it_is & (half != number)] for number in (0, 1)],
+                [right[part] for part in unseen],
             )
         whole = self._fit(steps.part(usable), prior).mix(*mix)
         return LearnedRanker(whole, checks, new_tools, calibration)

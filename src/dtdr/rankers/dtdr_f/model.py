@@ -143,7 +143,7 @@ class FactoredModel:
         return replace(
             self,
             blocks=blocks,
-            calibration=replace(self.calibration, tokens=token_costs(tools)),
+            calibration=replace(self.calibration, tokens=token_costs(tools), added=~offered),
             offered=offered,
         )
 
@@ -181,15 +181,17 @@ class FactoredModel:
         """
         if arrays["offered"].shape != (len(tools),):
             raise ModelError("the model was learned with other tools; fit it again")
+        offered = arrays["offered"].astype(np.bool_)
+        calibration = Calibration.restore(arrays, token_costs(tools))
         blocks = FittedBlocks.restore(tools, arrays)
         blocks.precompute()
         return cls(
             blocks,
             CandidateRanker.restore(arrays, len(LAYOUT.names)),
             NewToolScorer.restore(arrays, len(LAYOUT.text_rows) - 1),
-            Calibration.restore(arrays, token_costs(tools)),
+            replace(calibration, added=~offered),
             encoder,
-            arrays["offered"].astype(np.bool_),
+            offered,
         )
 
 

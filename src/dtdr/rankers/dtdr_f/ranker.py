@@ -129,7 +129,7 @@ class Steps:
         low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
         return cls(inputs, right, mean, scale, low, high)
 
-    def part(self, rows: npt.NDArray[np.bool_]) -> Steps:
+    def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
         return replace(self, features=self.features[rows], right=self.right[rows])
 
@@ -241,7 +241,8 @@ class RankerFit:
         """What ``mix`` gives the candidates; shape (steps, k)."""
         linear, network = self.scores(steps)
         scores = linear + np.float32(share) * (network - linear)
-        return np.exp(log_softmax(scores / np.float32(temperature)))
+        scores *= np.float32(1 / temperature)
+        return np.exp(log_softmax(scores))
 
     def mix(self, share: float, temperature: float) -> CandidateRanker:
         """The linear ranker with this share of what the network adds to its scores.

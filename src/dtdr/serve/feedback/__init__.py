@@ -7,7 +7,7 @@ from pathlib import Path
 from dtdr.errors import InputError
 from dtdr.net.redis_client import is_redis_url
 from dtdr.serve.feedback.file_log import FileLog
-from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog
+from dtdr.serve.feedback.log import DuplicateError, Entry, FeedbackLog, order_of
 
 MODEL_FIELD = "{model}"
 """Stands for the name of the model in a path."""
@@ -41,4 +41,4 @@ def open_log(
     return FileLog(Path(target.replace(MODEL_FIELD, model)), redact=redact)
 
 
-__all__ = ["DuplicateError", "Entry", "FeedbackLog", "FileLog", "open_log"]
+__all__ = ["DuplicateError", "Entry", "FeedbackLog", "FileLog", "open_log", "order_of"]

@@ -146,10 +146,6 @@ class FileLog(FeedbackLog):
             raise InputError(f"cannot read {self.path}: {reason}") from error
         return entries
 
-    def order(self, position: str) -> tuple[int, ...]:
-        """The number of bytes."""
-        return (int(position or 0),)
-
     def _error(self, error: OSError) -> OutputError:
         return OutputError(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}")
 

@@ -64,8 +64,11 @@ class FeedbackLog(ABC):
         """
         if self._scrubber is not None:
             demonstrations = list(map(self._scrubber.demonstration, demonstrations))
-        if (number := _find_duplicate(demonstrations)) is not None:
-            raise DuplicateError(number)
+        seen: set[str] = set()
+        for number, item in enumerate(demonstrations):
+            if item.id in seen:
+                raise DuplicateError(number)
+            seen.add(item.id)
         self._append(demonstrations)
 
     def close(self) -> None:  # noqa: B027  # a log need not hold anything
@@ -88,16 +91,7 @@ class FeedbackLog(ABC):
             UnavailableError: Redis cannot be used.
         """
 
-    @abstractmethod
-    def order(self, position: str) -> tuple[int, ...]:
-        """By which positions can be compared; the empty one comes first."""
 
-
-def _find_duplicate(demonstrations: Sequence[Demonstration]) -> int | None:
-    """The first demonstration whose id an earlier one of them has."""
-    seen: set[str] = set()
-    for number, item in enumerate(demonstrations):
-        if item.id in seen:
-            return number
-        seen.add(item.id)
-    return None
+def order_of(position: str) -> tuple[int, ...]:
+    """By which positions of one log can be compared; the empty one comes first."""
+    return tuple(map(int, position.split("-"))) if position else (0,)

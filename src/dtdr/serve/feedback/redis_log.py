@@ -74,7 +74,3 @@ class RedisLog(FeedbackLog):
             )
             for identifier, fields in entries
         ]
-
-    def order(self, position: str) -> tuple[int, ...]:
-        """Milliseconds, and the number among the entries of one."""
-        return tuple(int(part) for part in position.split("-")) if position else (0,)

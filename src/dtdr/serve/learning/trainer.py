@@ -7,16 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-
-import numpy as np
+from statistics import fmean
 
 from dtdr.api import load
 from dtdr.data.demonstrations import Demonstration
+from dtdr.data.run import as_run
 from dtdr.errors import DtdrError, InputError, check_at_least
-from dtdr.evaluate.harness import rank_after_calls
+from dtdr.evaluate.harness import teacher_forced_steps
 from dtdr.predict.model import Model
-from dtdr.serve.feedback import Entry, FeedbackLog
+from dtdr.serve.feedback import Entry, FeedbackLog, order_of
 from dtdr.serve.learning.versions import Change, Versions, checksum_of, now
 
 MOST_HELD_OUT = 1_000
@@ -27,9 +28,6 @@ FEWEST_HELD_OUT = 20
 
 _AT_ONCE = 5_000
 """Demonstrations in one update at most."""
-
-_PLANS_AT_ONCE = 64
-"""That are ranked together."""
 
 
 @dataclass(frozen=True)
@@ -198,16 +196,15 @@ class Trainer:
     def _read_held_out(self) -> None:
         """What was held out of the log before, up to the position that is done with."""
         self._held_out.clear()
-        end, position = self._state.position, ""
-        while entries := self._log.read(position, 1_000):
+        self._read_to, end = "", self._state.position
+        while order_of(self._read_to) < order_of(end) and (
+            entries := self._log.read(self._read_to, 1_000)
+        ):
             for entry in entries:
-                if self._log.order(entry.position) > self._log.order(end):
-                    break
-                if entry.demonstration is not None and self._is_held_out(entry.demonstration):
-                    self._held_out.append(entry.demonstration)
-            position = entries[-1].position
-            if self._log.order(position) >= self._log.order(end):
-                break
+                item = entry.demonstration
+                if order_of(entry.position) <= order_of(end) and item and self._is_held_out(item):
+                    self._held_out.append(item)
+            self._read_to = entries[-1].position
         self._read_to = end
         self._held_out_read = len(self._held_out)
 
@@ -247,13 +244,13 @@ class Trainer:
         if self._has_changed():
             return None
         name, checksum = self._state.version, self._state.checksum
-        is_published = updated is not None and after >= before - self._options.tolerance
-        if is_published and updated is not None:
+        published = updated if after >= before - self._options.tolerance else None
+        if published is not None:
             name = self.versions.next_name(self.versions.history())
-            checksum = self.versions.save(name, updated)
+            checksum = self.versions.save(name, published)
         change = Change(
             name,
-            "published" if is_published else "refused",
+            "refused" if published is None else "published",
             checksum,
             self._read_to,
             now(),
@@ -265,11 +262,10 @@ class Trainer:
         )
         self.versions.add(change)
         self._waiting = []
-        if is_published and updated is not None:
+        if published is not None:
             self.versions.publish(name)
-            self._state = _State(
-                checksum, name, self._read_to, updated, {self._held_out_read: after}
-            )
+            scores = {self._held_out_read: after}
+            self._state = _State(checksum, name, self._read_to, published, scores)
             self.versions.prune(self._options.keep)
         return change
 
@@ -295,19 +291,11 @@ class Trainer:
 def mean_reciprocal_rank(retriever: Model, test: Sequence[Demonstration]) -> float:
     """MRR over the steps of held-out plans, each the end included, teacher-forced."""
     reciprocals: list[float] = []
-    for start in range(0, len(test), _PLANS_AT_ONCE):
-        steps = [
-            (item, done)
-            for item in test[start : start + _PLANS_AT_ONCE]
-            for done in range(len(item.plan) + 1)
-        ]
-        acceptable = [
-            step.acceptable
-            for item in test[start : start + _PLANS_AT_ONCE]
-            for step in item.plan.steps()
-        ]
-        for ranking, names in zip(rank_after_calls(retriever, steps), acceptable, strict=True):
-            positions = [retriever.index(name) for name in names]
-            right = np.isin(ranking.order, [place for place in positions if place >= 0])
-            reciprocals.append(1 / (1 + int(right.argmax())) if right.any() else 0.0)
-    return float(np.mean(reciprocals)) if reciprocals else 0.0
+    for item in test:
+        steps = teacher_forced_steps(item)
+        runs = [as_run(step.query, step.known, step.before, step.offered) for step in steps]
+        for step, ranking in zip(steps, retriever.rank_batch(runs), strict=True):
+            acceptable = step.facts["acceptable"]
+            ranks = (rank for rank, name in enumerate(ranking.tools, 1) if name in acceptable)
+            reciprocals.append(1 / next(ranks, inf))
+    return fmean(reciprocals) if reciprocals else 0.0

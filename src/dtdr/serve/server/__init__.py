@@ -1,7 +1,6 @@
 """Ranking over HTTP: ``dtdr serve MODEL…``, or ``create_app(settings)`` under any ASGI server.
 
-Everything beside the ranking is done by well-kept libraries: Starlette for routes, msgspec
-for validation and JSON, uvicorn for HTTP, prometheus_client for metrics.
+Starlette has the routes, msgspec validation and JSON, uvicorn HTTP, prometheus_client metrics.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from dtdr.serve.server.settings import Settings
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-_NEEDED = ("starlette", "msgspec", "uvicorn", "prometheus_client")
-
 
 def require_server() -> None:
     """Check that the packages of the extra are there.
@@ -25,33 +22,27 @@ def require_server() -> None:
     Raises:
         MissingExtraError: one is missing.
     """
-    for package in _NEEDED:
+    for package in ("starlette", "msgspec", "uvicorn", "prometheus_client"):
         try:
             importlib.import_module(package)
         except ImportError as error:
             raise MissingExtraError("the HTTP server", "server", package) from error
 
 
-def create_app(settings: Settings, **given: Any) -> Starlette:
-    """The application, with its models loaded; see ``dtdr.serve.server.app.create_app``.
-
-    Raises:
-        InputError: the settings contradict themselves.
-        ModelError: a model folder cannot be used.
-        MissingExtraError: the extra ``server`` is not installed.
-    """
+def create_app(settings: Settings, **options: Any) -> Starlette:
+    """The application, with its models loaded; see ``dtdr.serve.server.app.create_app``."""
     require_server()
-    from dtdr.serve.server.app import create_app as create
+    from dtdr.serve.server import app
 
-    return create(settings, **given)
+    return app.create_app(settings, **options)
 
 
-def serve(settings: Settings, **given: Any) -> None:
+def serve(settings: Settings, **options: Any) -> None:
     """Serve until SIGINT or SIGTERM; see ``dtdr.serve.server.launch.serve``."""
     require_server()
-    from dtdr.serve.server.launch import serve as run
+    from dtdr.serve.server import launch
 
-    run(settings, **given)
+    launch.serve(settings, **options)
 
 
 __all__ = ["Limits", "Settings", "create_app", "require_server", "serve"]

@@ -100,10 +100,6 @@ def listen(settings: Settings) -> socket.socket:
     host = settings.host.strip("[]")
     try:
         family = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)[0][0]
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot listen on {settings.host}: {reason}") from error
-    try:
         return socket.create_server(
             (host, settings.port),
             family=family,
@@ -111,7 +107,10 @@ def listen(settings: Settings) -> socket.socket:
             dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
         )
     except OSError as error:
+        # What Python says of a port has the address in it once more.
+        is_of_system = isinstance(error.errno, int) and error.errno > 0
+        reason = os.strerror(error.errno or 0) if is_of_system else error.strerror or str(error)
         raise InputError(
-            f"cannot listen on {settings.host} port {settings.port}: "
-            f"{os.strerror(error.errno or 0).lower()}; choose another --port, or 0 for a free one"
+            f"cannot listen on {settings.host} port {settings.port}: {reason.lower()}; choose "
+            "another --host or --port, or port 0 for a free one"
         ) from error

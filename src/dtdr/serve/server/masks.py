@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from starlette.exceptions import HTTPException
 
 from dtdr.agents import ToolMask, ToolPolicy, ToolSelection, anthropic, openai
@@ -42,26 +42,6 @@ class MaskPolicy(Request, kw_only=True):
     tolerance: Annotated[float, Meta(ge=0, le=1)] = TOLERANCE
 
 
-class OpenAIBody(Struct, kw_only=True):
-    """Keywords of ``chat.completions.create`` (``messages``) or ``responses.create`` (``input``).
-
-    Fields that are not named here are allowed, and not looked at.
-    """
-
-    messages: list[Object] = []
-    input: str | list[Object] = ""
-    tools: list[Object] = []
-    tool_choice: str | Object | None = None
-
-
-class AnthropicBody(Struct, kw_only=True):
-    """Keywords of ``messages.create``; fields that are not named here are not looked at."""
-
-    messages: list[Object]
-    tools: list[Object] = []
-    tool_choice: Object | None = None
-
-
 class MaskRequest(Request, kw_only=True):
     """What requests for a mask share."""
 
@@ -72,14 +52,25 @@ class MaskRequest(Request, kw_only=True):
 class OpenAIMaskRequest(MaskRequest, kw_only=True):
     """A request to OpenAI, or to a server with the same API, to be masked."""
 
-    request: OpenAIBody
+    request: Annotated[
+        Object,
+        says(
+            "Keywords of chat.completions.create (messages, tools, tool_choice) or "
+            "responses.create (input); others are not looked at."
+        ),
+    ]
     form: OpenAIForm = "allowed-tools"
 
 
 class AnthropicMaskRequest(MaskRequest, kw_only=True):
     """A request to Anthropic to be masked."""
 
-    request: AnthropicBody
+    request: Annotated[
+        Object,
+        says(
+            "Keywords of messages.create: messages, tools, tool_choice; others are not looked at."
+        ),
+    ]
     form: AnthropicForm = "deferred"
 
 
@@ -106,10 +97,12 @@ async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse
 async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> MaskResponse:
     service = call.service
     model = service.models.find(body.model)
-    messages = body.request.messages
-    if not messages and isinstance(body.request, OpenAIBody):
-        messages = body.request.input if isinstance(body.request.input, list) else []
-    tools = body.request.tools
+    request = body.request
+    messages = request.get("messages") or request.get("input") or []
+    messages = messages if isinstance(messages, list) else [messages]
+    tools = request.get("tools") or []
+    if not isinstance(tools, list):
+        raise HTTPException(422, "request.tools: expected a list")
     limits = service.settings.limits
     for count, limit, what in (
         (len(tools), limits.tools, "tools"),
@@ -122,8 +115,7 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
     snapshot = model.current
 
     def answer() -> MaskResponse:
-        request: dict[str, Any] = call.sent["request"]
-        masked, selection, (shown, hidden) = _apply(body, request, snapshot.retriever)
+        masked, selection, (shown, hidden) = _apply(body, snapshot.retriever)
         service.metrics.shown_tokens.labels(model.name).inc(shown)
         service.metrics.hidden_tokens.labels(model.name).inc(hidden)
         return MaskResponse(
@@ -142,12 +134,11 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
 
 
 def _apply(
-    body: OpenAIMaskRequest | AnthropicMaskRequest,
-    request: dict[str, Any],
-    retriever: Model,
+    body: OpenAIMaskRequest | AnthropicMaskRequest, retriever: Model
 ) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
     """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
     mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
+    request = body.request
     provider: Any = openai if isinstance(body, OpenAIMaskRequest) else anthropic
     try:
         selection = provider.select(request, mask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -21,11 +21,9 @@ from dtdr.net.server_logs import logger
 from dtdr.net.workers import Workers
 from dtdr.predict.model import Model
 from dtdr.rankers.model_folder import read_config
-from dtdr.serve.server.snapshots import PREPARED_BYTES, PreparedQueries, Snapshot, computes
+from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 
 Stamp = tuple[tuple[int, int, int], ...]
-Lesson = tuple[Sequence[Demonstration], asyncio.Future[int]]
-"""Demonstrations of one request, and its answer: how many were learned."""
 
 _COMPUTING = 2
 """Threads of a model that waits for nothing: more of them share one interpreter and are no faster,
@@ -47,9 +45,7 @@ class ServedModel:
         self.folder = folder
         self.reload_error: str | None = None
         self.unsaved = 0
-        self.on_replace: Callable[[ServedModel], None] = lambda _: None
         self._lock = asyncio.Lock()
-        self._lessons: list[Lesson] = []
         self._stamp = _stamp(folder)
         self._failed_stamp: Stamp | None = None
         retriever = _load(folder)
@@ -94,14 +90,13 @@ class ServedModel:
 
     def _install(self, retriever: Model) -> Snapshot:
         self.current = self._snapshot(retriever, self.current.generation + 1)
-        self.on_replace(self)
         return self.current
 
     def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         # The queries go with the snapshot, so that no ranking is ever made with an older model.
-        prepare = PreparedQueries(retriever, PREPARED_BYTES)
-        return Snapshot(retriever, generation, loaded_at, self.workers, prepare)
+        prepare = keep_prepared(retriever)
+        return Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
 
     # -- learning on ---------------------------------------------------------------------------
 
@@ -112,9 +107,6 @@ class ServedModel:
 
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
         """Learn from demonstrations, in a thread, on a copy that then takes the model's place.
-
-        What arrives while a copy learns is learned together by the next one: an update of a dtdr-f
-        takes as long for many demonstrations as for one.
 
         Returns:
             How many demonstrations were learned.
@@ -131,36 +123,17 @@ class ServedModel:
                 "it was fitted; fit it again with the new demonstrations and reload, "
                 "or serve a dtdr-f",
             )
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._lessons.append((demonstrations, answer))
         async with self._lock:
-            if not answer.done():
-                lessons, self._lessons = self._lessons, []
-                await self._learn(lessons)
-        return await answer
-
-    async def _learn(self, lessons: Sequence[Lesson]) -> None:
-        """Learn lessons together; if that fails, one at a time, so that none spoils another."""
-        together = [item for demonstrations, _ in lessons for item in demonstrations]
-        learn = self.current.retriever.update_copy
-        try:
-            updated, learned = await self.workers.run(learn, together, seconds=_CHANGE_SECONDS)
-        except Exception as error:  # noqa: BLE001  # it is raised where the answer is awaited
-            if len(lessons) > 1:
-                for lesson in lessons:
-                    await self._learn([lesson])
-                return
-            if isinstance(error, TimeoutError):
-                error = ModelError(f"model {self.name!r} did not learn in time")
-            lessons[0][1].set_exception(error)
-            return
-        self.unsaved += learned
-        self._install(updated)
-        counts_failures = updated.failure_weight > 0
-        for demonstrations, answer in lessons:
-            answer.set_result(
-                sum(counts_failures or item.outcome != "failure" for item in demonstrations)
-            )
+            learn = self.current.retriever.update_copy
+            try:
+                updated, learned = await self.workers.run(
+                    learn, demonstrations, seconds=_CHANGE_SECONDS
+                )
+            except TimeoutError:
+                raise ModelError(f"model {self.name!r} did not learn in time") from None
+            self.unsaved += learned
+            self._install(updated)
+        return learned
 
     async def save(self) -> int:
         """Write what was learned to the folder; returns how many demonstrations that were.

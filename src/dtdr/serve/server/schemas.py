@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from dtdr.data.calls import Status
-from dtdr.predict.arguments.prediction import SourceKind
+from dtdr.predict.arguments.prediction import CallPrediction, Source
 from dtdr.predict.search import SEARCH_LIMIT
 from dtdr.rankers.explanation import Explanation
 
@@ -241,47 +241,10 @@ class CallsRequest(CallBounds, kw_only=True):
     model: ModelName = None
 
 
-class ArgumentSource(Response, kw_only=True, omit_defaults=True):
-    """Where a value comes from."""
-
-    kind: SourceKind
-    call: Annotated[str, says("The earlier call, of output and argument.")] = ""
-    path: Annotated[str, says("JSON Pointer into the output, or the name of the argument.")] = ""
-    span: Annotated[
-        list[int] | None, says("First and last character (exclusive) in the query or message.")
-    ] = None
-
-
-class PredictedCall(Response, kw_only=True):
-    """A call with its arguments."""
-
-    tool: str
-    arguments: Annotated[Object, says('A whole output is {"$ref": id of the earlier call}.')]
-    sources: Annotated[
-        dict[str, list[ArgumentSource]],
-        says("By argument; one a part of a value that is put together."),
-    ]
-    probability: Annotated[
-        float,
-        says(
-            "Of the tool, times that of all arguments being right; given the tool, "
-            "of the arguments alone."
-        ),
-    ]
-    probabilities: Annotated[
-        dict[str, float], says("Of each value among all candidates, not calibrated.")
-    ]
-    unknown: Annotated[list[str], says("Parameters that have to be written.")]
-    contains: Annotated[
-        dict[str, list[ArgumentSource]],
-        says("Of unknown parameters, the outputs that what is written has to hold."),
-    ] = {}
-
-
 class CallsResponse(ModelAnswer, kw_only=True):
     """The next calls, in the order of their tools' probabilities."""
 
-    calls: Annotated[list[PredictedCall], says("The end of plan may be one of them.")]
+    calls: Annotated[list[CallPrediction], says("The end of plan may be one of them.")]
     unknown_tools: UnknownTools
 
 
@@ -310,11 +273,11 @@ class PlannedCall(Response, kw_only=True):
     id: Annotated[str, says("What references of later calls name.")]
     tool: str
     arguments: Object | UnsetType = UNSET
-    sources: dict[str, list[ArgumentSource]] | UnsetType = UNSET
+    sources: dict[str, tuple[Source, ...]] | UnsetType = UNSET
     probability: Annotated[float | UnsetType, says("Of the arguments, given the tool.")] = UNSET
     probabilities: dict[str, float] | UnsetType = UNSET
     unknown: list[str] | UnsetType = UNSET
-    contains: dict[str, list[ArgumentSource]] | UnsetType = UNSET
+    contains: dict[str, tuple[Source, ...]] | UnsetType = UNSET
 
 
 class PredictedPlan(Response, kw_only=True):

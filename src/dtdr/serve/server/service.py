@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 
@@ -17,9 +17,14 @@ from dtdr.serve.feedback import FeedbackLog
 from dtdr.serve.server.keys import ApiKey, KeyFile
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
+
+if TYPE_CHECKING:
+    from dtdr.serve.server.redis_sessions import RedisSessions
+    from dtdr.serve.server.sessions import Sessions
+
+AnySessions: TypeAlias = "Sessions | RedisSessions"
 
 
 @dataclass
@@ -28,7 +33,7 @@ class Service:
 
     settings: Settings
     models: ModelRegistry
-    sessions: Sessions
+    sessions: AnySessions
     metrics: Metrics
     tracing: Tracing
     keys: KeyFile | None = None
@@ -59,17 +64,13 @@ class Service:
         limits = self.settings.limits
         if not query.strip():
             raise HTTPException(422, "the query is empty; say what the user asked for")
-        if len(query) > limits.query_characters:
-            raise HTTPException(
-                422,
-                f"the query has {len(query)} characters; the limit is {limits.query_characters}",
-            )
-        for count, what in (
-            (len(history), f"the history has {len(history)} calls"),
-            (len(before), f"'before' has {len(before)} messages and calls"),
+        for count, limit, what in (
+            (len(query), limits.query_characters, "the query has {} characters"),
+            (len(history), limits.history, "the history has {} calls"),
+            (len(before), limits.history, "'before' has {} messages and calls"),
         ):
-            if count > limits.history:
-                raise HTTPException(422, f"{what}; the limit is {limits.history}")
+            if count > limit:
+                raise HTTPException(422, f"{what.format(count)}; the limit is {limit}")
 
     async def reload(self, model: ServedModel) -> None:
         """Load a model's folder again.
@@ -145,8 +146,6 @@ class Call:
     key: ApiKey | None = None
     path: str = "unmatched"
     parameters: Mapping[str, str] = field(default_factory=dict)
-    sent: Any = None
-    """The body as it was sent, with what its type does not name, where any text is taken."""
     status: int = 0
     started: float = field(default_factory=time.perf_counter)
     log_fields: dict[str, Any] = field(default_factory=dict)

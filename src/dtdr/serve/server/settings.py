@@ -50,8 +50,6 @@ class Settings:
     read_only: bool = False
 
     def __post_init__(self) -> None:
-        if not self.models:
-            raise InputError("there is no model to serve; name at least one model folder")
         if not 0 <= self.port <= 65_535:
             raise InputError(f"the port is {self.port}; it must be between 0 and 65535")
         if self.watch_seconds < 0:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
@@ -19,18 +18,17 @@ from dtdr.rankers.ranking import Ranking
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-SHORT_BYTES = 8_000
-"""Of an entry of a session that is written in the event loop: 0.1 ms."""
-
 QUICK_LENGTH = 500
 """Characters of a query and names of calls that are ranked in the event loop. With ``_QUICK_TOOLS``
 tools they take a dtdr-f 4 ms on a busy machine; with 480 tools, 2,000 characters take 13 ms."""
 _QUICK_TOOLS = 100
 """More of them are ranked in a thread."""
 
-PREPARED_BYTES = 32_000_000
+_KEPT_BYTES = 32_000_000
 """Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the
 .94 ms of a ranking with dtdr-f on TinyAgent, when this was chosen."""
+_KEPT_LENGTH = 1_000
+"""Characters of a query that is kept."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,13 @@ class Snapshot:
     """A fitted retriever as it is at one moment; it is never changed, only replaced.
 
     Attributes:
+        name: of the model.
         retriever: fitted.
         generation: counts the snapshots of a model, from 1.
         workers: of the model.
     """
 
+    name: str
     retriever: Model
     generation: int
     loaded_at: str
@@ -95,42 +95,12 @@ def computes(retriever: Model) -> bool:
     return retriever.encoder is None or retriever.encoder.learned
 
 
-def prepared_bytes(retriever: Model, query: str) -> int:
-    """About what a prepared query takes.
+def keep_prepared(retriever: Model) -> Callable[[str], Prepared]:
+    """Prepares queries, and keeps those of ordinary length that were asked for last.
 
     dtdr-f, which takes most, has 29 kB for a short query and 245 kB for one of 2,000 characters on
-    48 tools, and 0.16 and 1.0 MB on 2,048 tools; this says 46 and 269 kB, and 0.25 and 1.5 MB.
+    48 tools, and 0.16 and 1.0 MB on 2,048 tools; this counts 157 kB and 0.86 MB for each.
     """
-    return (len(query) + 400) * (100 + len(retriever.vocabulary) // 4)
-
-
-class PreparedQueries:
-    """Prepares queries, and keeps those that were asked for last.
-
-    Args:
-        retriever: prepares them.
-        limit: bytes that they may take together; one that takes a tenth of it is not kept.
-    """
-
-    def __init__(self, retriever: Model, limit: int) -> None:
-        self._retriever = retriever
-        self._limit = limit
-        self._kept: OrderedDict[str, tuple[Prepared, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, query: str) -> Prepared:
-        """The prepared query."""
-        with self._lock:
-            if query in self._kept:
-                self._kept.move_to_end(query)
-                return self._kept[query][0]
-        prepared = self._retriever.prepare(query)
-        size = prepared_bytes(self._retriever, query)
-        with self._lock:
-            if size <= self._limit // 10 and query not in self._kept:
-                self._kept[query] = prepared, size
-                self._bytes += size
-            while self._bytes > self._limit:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
-        return prepared
+    size = (_KEPT_LENGTH + 400) * (100 + len(retriever.vocabulary) // 4)
+    keep = lru_cache(max(1, _KEPT_BYTES // size))(retriever.prepare)
+    return lambda query: (keep if len(query) <= _KEPT_LENGTH else retriever.prepare)(query)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-import networkx as nx
 import numpy as np
-import numpy.typing as npt
 
 from dtdr.data.demonstrations import Demonstration
-from dtdr.serve.studio.layout import place_in_columns, spread
+from dtdr.serve.studio.layout import place_in_columns
 
 Kind: TypeAlias = Literal["start", "tool", "end"]
 
@@ -24,17 +22,11 @@ START, END_OF_RUN = 0, 1
 LONGEST_LOOP = 4
 """Calls of a loop that is counted."""
 MOST_LOOPS = 12
-_WEAK = 0.02
-"""Order edges below this share of what follows a tool are not sent with the whole map."""
-_ACROSS = 0.05
-"""Weight of an edge between two communities on the map, so that each has its own place."""
-_MOST_EDGES = 6_000
-"""Of the whole map, the most frequent; more hide one another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
-    """A tool, or the start or end of runs.
+    """A tool, or the start or end of runs, with its counts.
 
     Attributes:
         name: of the tool; ``start`` and ``end`` for the others.
@@ -44,8 +36,7 @@ class Node:
         repeats: how many runs call it more than once.
         errors: calls that failed.
         failed_runs: runs that call it and failed.
-        position: where it stands in runs on average, from 0 (first) to 1 (last).
-        community: number of its community; -1 for start and end.
+        position: where it is in runs on average, from 0 (first) to 1 (last).
         x: from 0 to 1.
         y: from 0 to 1.
     """
@@ -58,9 +49,13 @@ class Node:
     errors: int
     failed_runs: int
     position: float
-    community: int
     x: float
     y: float
+
+
+def new_node(name: str, kind: Kind = "tool") -> Node:
+    """A node that nothing was counted for."""
+    return Node(name, kind, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,89 +90,76 @@ class Loop:
     count: int
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Counts of one tool."""
-
-    calls: int = 0
-    runs: int = 0
-    repeats: int = 0
-    errors: int = 0
-    failed_runs: int = 0
-    places: float = 0.0
-
-
-@dataclass
 class ToolGraph:
     """Counts over runs.
 
+    Args:
+        runs: are counted at once.
+
     Attributes:
         names: of the nodes, start and end first, then tools by name.
+        nodes: in the same order, not placed yet.
         runs: how many were counted.
     """
 
-    names: list[str]
-    runs: int
-    _counts: list[_Counts]
-    _order: Counter[tuple[int, int]]
-    _dependency: Counter[tuple[int, int]]
-    _loops: Counter[tuple[int, ...]] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, runs: Iterable[Demonstration]) -> ToolGraph:
-        """Count runs."""
+    def __init__(self, runs: Iterable[Demonstration]) -> None:
         runs = list(runs)
         tools = sorted({name for run in runs for name in run.plan.tools})
+        self.runs = len(runs)
+        self.names = ["start", "end", *tools]
+        self.nodes = [
+            replace(new_node("start", "start"), calls=self.runs, runs=self.runs),
+            replace(new_node("end", "end"), calls=self.runs, runs=self.runs, position=1.0),
+            *map(new_node, tools),
+        ]
+        self._order: Counter[tuple[int, int]] = Counter()
+        self._dependency: Counter[tuple[int, int]] = Counter()
+        self._loops: Counter[tuple[int, ...]] = Counter()
         index = {name: position for position, name in enumerate(tools, start=2)}
-        graph = cls(
-            ["start", "end", *tools],
-            len(runs),
-            [_Counts() for _ in range(len(tools) + 2)],
-            Counter(),
-            Counter(),
-        )
         for run in runs:
-            graph._add(run, index)
-        return graph
+            self._add(run, [index[name] for name in run.plan.tools])
+        for node in self.nodes[2:]:
+            node.position = round(node.position / node.calls, 4)
 
-    def _add(self, run: Demonstration, index: dict[str, int]) -> None:
-        calls = [index[name] for name in run.plan.tools]
-        for node in (START, END_OF_RUN):
-            self._counts[node].calls += 1
-            self._counts[node].runs += 1
-        for place, (node, call) in enumerate(zip(calls, run.plan.calls, strict=True)):
-            count = self._counts[node]
-            count.calls += 1
-            count.errors += call.status == "error"
-            count.places += place / max(len(calls) - 1, 1)
-        for node, times in Counter(calls).items():
-            count = self._counts[node]
-            count.runs += 1
-            count.repeats += times > 1
-            count.failed_runs += run.outcome == "failure"
+    def _add(self, run: Demonstration, calls: Sequence[int]) -> None:
+        for place, (at, call) in enumerate(zip(calls, run.plan.calls, strict=True)):
+            node = self.nodes[at]
+            node.calls += 1
+            node.errors += call.status == "error"
+            node.position += place / max(len(calls) - 1, 1)
+        for at, times in Counter(calls).items():
+            node = self.nodes[at]
+            node.runs += 1
+            node.repeats += times > 1
+            node.failed_runs += run.outcome == "failure"
         self._order.update(_transitions(run, calls))
         self._dependency.update(
             (calls[earlier], calls[later]) for earlier, later in run.plan.edges()
         )
         last: dict[int, int] = {}
-        for place, node in enumerate(calls):
-            if node in last and place - last[node] <= LONGEST_LOOP:
-                self._loops[tuple(calls[last[node] : place])] += 1
-            last[node] = place
+        for place, at in enumerate(calls):
+            if at in last and place - last[at] <= LONGEST_LOOP:
+                self._loops[tuple(calls[last[at] : place])] += 1
+            last[at] = place
+
+    def find(self, tool: str) -> int:
+        """The position of a tool that the runs call.
+
+        Raises:
+            KeyError: no run calls it.
+        """
+        if tool not in self.names[2:]:
+            raise KeyError(tool)
+        return self.names.index(tool, 2)
 
     # -- what is shown -------------------------------------------------------------------------
 
     @cached_property
-    def _out(self) -> npt.NDArray[np.int64]:
-        """How often anything came next after each node."""
-        out = np.zeros(len(self.names), np.int64)
-        for (source, _), count in self._order.items():
-            out[source] += count
-        return out
-
-    @cached_property
     def edges(self) -> list[Edge]:
         """All of them, most frequent first."""
+        out: Counter[int] = Counter()
+        for (source, _), count in self._order.items():
+            out[source] += count
         pairs = sorted(
             self._order.keys() | self._dependency.keys(),
             key=lambda pair: (-self._order[pair] - self._dependency[pair], pair),
@@ -187,81 +169,15 @@ class ToolGraph:
                 source,
                 target,
                 order := self._order[source, target],
-                round(order / max(int(self._out[source]), 1), 6),
+                round(order / max(out[source], 1), 6),
                 self._dependency[source, target],
             )
             for source, target in pairs
         ]
 
-    @cached_property
-    def communities(self) -> list[int]:
-        """The community of each node, the largest one first; -1 for start and end."""
-        graph = nx.Graph()
-        graph.add_nodes_from(range(2, len(self.names)))
-        for edge in self.edges:
-            if min(edge.source, edge.target) >= 2 and edge.source != edge.target:
-                weight = edge.order + edge.dependency
-                known = graph.get_edge_data(edge.source, edge.target, {"weight": 0})["weight"]
-                graph.add_edge(edge.source, edge.target, weight=known + weight)
-        community = [-1] * len(self.names)
-        if len(graph):
-            communities = nx.community.louvain_communities(graph, seed=0)
-            communities = sorted(communities, key=lambda members: (-len(members), min(members)))
-            for number, members in enumerate(communities):
-                for node in members:
-                    community[node] = number
-        return community
-
-    @cached_property
-    def positions(self) -> npt.NDArray[np.float64]:
-        """Where each node lies on the map of all tools, in [0, 1]; shape (nodes, 2)."""
-        community = self.communities
-        # Everything hangs together by start and end, so the two would pull all into one place.
-        links = [
-            (
-                edge.source,
-                edge.target,
-                (edge.order + edge.dependency)
-                * (1.0 if community[edge.source] == community[edge.target] else _ACROSS),
-            )
-            for edge in self.edges
-            if min(edge.source, edge.target) >= 2 and edge.source != edge.target
-        ]
-        places = spread(len(self.names), links)
-        for node, x in ((START, 0.0), (END_OF_RUN, 1.0)):
-            places[node] = x, 0.5
-        return places
-
-    def node(self, position: int, x: float = 0.0, y: float = 0.0) -> Node:
-        """One node at a place."""
-        count = self._counts[position]
-        kind: Kind = "tool"
-        if position < 2:
-            kind = "start" if position == START else "end"
-        mean = count.places / max(count.calls, 1)
-        return Node(
-            self.names[position],
-            kind,
-            count.calls,
-            count.runs,
-            count.repeats,
-            count.errors,
-            count.failed_runs,
-            round({START: 0.0, END_OF_RUN: 1.0}.get(position, mean), 4),
-            self.communities[position],
-            round(x, 5),
-            round(y, 5),
-        )
-
-    def whole(self) -> tuple[list[Node], list[Edge]]:
-        """Every node where it lies on the map, and the edges that are not weak."""
-        nodes = [self.node(at, *self.positions[at].tolist()) for at in range(len(self.names))]
-        edges = [edge for edge in self.edges if edge.dependency or edge.probability >= _WEAK]
-        return nodes, edges[:_MOST_EDGES]
-
     def flow(self, limit: int) -> tuple[list[Node], list[Edge]]:
         """The tools that are called most, from left to right as runs go through them."""
-        tools = sorted(range(2, len(self.names)), key=lambda at: (-self._counts[at].calls, at))
+        tools = sorted(range(2, len(self.names)), key=lambda at: (-self.nodes[at].calls, at))
         return self._in_columns([START, *tools[:limit], END_OF_RUN])
 
     def around(self, tool: str, limit: int) -> tuple[list[Node], list[Edge]]:
@@ -270,9 +186,7 @@ class ToolGraph:
         Raises:
             KeyError: no run calls it.
         """
-        centre = self.names.index(tool, 2) if tool in self.names[2:] else None
-        if centre is None:
-            raise KeyError(tool)
+        centre = self.find(tool)
         before: Counter[int] = Counter()
         after: Counter[int] = Counter()
         for edge in self.edges:
@@ -289,8 +203,7 @@ class ToolGraph:
         return self._place([column for column in columns if column])
 
     def _in_columns(self, chosen: Sequence[int]) -> tuple[list[Node], list[Edge]]:
-        mean = {at: self._counts[at].places / max(self._counts[at].calls, 1) for at in chosen}
-        tools = sorted(chosen[1:-1], key=lambda at: (mean[at], self.names[at]))
+        tools = sorted(chosen[1:-1], key=lambda at: (self.nodes[at].position, self.names[at]))
         count = max(1, round((len(tools) / 3) ** 0.5))
         parts = [part.tolist() for part in np.array_split(np.array(tools, int), count)]
         return self._place([[START], *[part for part in parts if part], [END_OF_RUN]])
@@ -301,16 +214,11 @@ class ToolGraph:
         weights = {(edge.source, edge.target): edge.order + edge.dependency for edge in edges}
         places = place_in_columns(columns, weights)
         order = {at: number for number, at in enumerate(places)}
-        nodes = [self.node(at, *place) for at, place in places.items()]
+        nodes = [
+            replace(self.nodes[at], x=round(x, 5), y=round(y, 5)) for at, (x, y) in places.items()
+        ]
         return nodes, [
-            Edge(
-                order[edge.source],
-                order[edge.target],
-                edge.order,
-                edge.probability,
-                edge.dependency,
-            )
-            for edge in edges
+            replace(edge, source=order[edge.source], target=order[edge.target]) for edge in edges
         ]
 
     def followers(self) -> dict[str, tuple[str | None, float]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from math import inf
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from starlette.exceptions import HTTPException
 
 import dtdr
@@ -16,23 +17,24 @@ from dtdr.data.calls import renumber_calls
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
-from dtdr.llm.prompting import METHODS, Examples
 from dtdr.predict.model import Model
-from dtdr.rankers.selection import Selection, count_tokens
-from dtdr.serve.server.asked import read_step
+from dtdr.rankers.selection import count_tokens
 from dtdr.serve.server.endpoints import Endpoint
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.service import Call, Service
+from dtdr.serve.server.steps import read_step
 from dtdr.serve.studio import schemas
+from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
+from dtdr.serve.studio.graph import new_node
 from dtdr.serve.studio.pages import lead_to_studio, pages
 from dtdr.serve.studio.runs import Runs, RunSelection
 from dtdr.serve.studio.scores import RunScore, Scorer, Scores
-from dtdr.serve.studio.steps import make_prompts, select_shown
+from dtdr.serve.studio.steps import select_shown
 
 _GROUPS = 200
 _UNCALLED = 200
 _TOOLS_OF_LINE = 12
-_FAILED = "This run failed, so its calls are not what a model should predict."
+_FAILED = "The model learned from this run, or the run failed, so it is not judged."
 
 
 def in_thread(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,12 +60,18 @@ class Studio:
     Args:
         runs: of the file that was given; None shows the plans that a model kept.
         name: of that file.
+        takes_logs: whether a log may be dropped on the page.
     """
 
-    def __init__(self, runs: Runs | None = None, name: str = "") -> None:
+    def __init__(
+        self, runs: Runs | None = None, name: str = "", *, takes_logs: bool = False
+    ) -> None:
         self._runs = runs
         self._name = name
         self._scorer = None if runs is None else Scorer(runs.demonstrations)
+        self._takes_logs = takes_logs
+        self._dropped: DroppedLog | None = None
+        self._learned = ""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -80,7 +88,13 @@ class Studio:
             Endpoint("POST", "/v1/studio/misses", self.misses),
             Endpoint("POST", "/v1/studio/tools", self.tools),
             Endpoint("POST", "/v1/studio/shown", self.shown),
-            Endpoint("POST", "/v1/studio/prompt", self.prompt),
+            *(self._log_endpoints() if self._takes_logs else ()),
+        )
+
+    def _log_endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            Endpoint("POST", "/v1/studio/log", self.receive_log),
+            Endpoint("GET", "/v1/studio/log", self.log),
         )
 
     # -- runs ----------------------------------------------------------------------------------
@@ -107,7 +121,7 @@ class Studio:
             runs=0 if runs is None else len(runs.demonstrations),
             groups=[] if runs is None else runs.groups[:_GROUPS],
             may_learn=not service.settings.read_only and not _has_rank_key(call),
-            icl_methods={method.name: method.summary for method in METHODS.values()},
+            takes_logs=self._takes_logs,
         )
 
     @in_thread
@@ -122,7 +136,7 @@ class Studio:
             except KeyError:
                 raise _no_run_calls(body.tool) from None
         else:
-            nodes, edges = graph.whole() if body.whole else graph.flow(body.limit)
+            nodes, edges = graph.flow(body.limit)
         called = set(graph.names[2:])
         known = model.current.retriever.vocabulary[:-1]
         return schemas.GraphResponse(
@@ -143,32 +157,22 @@ class Studio:
         place = retriever.index(body.tool)
         tool = retriever.tools_[place] if place >= 0 else Tool(body.tool)
         graph = runs.graph(chosen)
-        if body.tool in graph.names[2:]:
-            node = graph.node(graph.names.index(body.tool, 2))
+        try:
+            node = graph.nodes[graph.find(body.tool)]
             before, after = runs.neighbours(body.tool, chosen)
-            counts = {"calls": node.calls, "runs": node.runs}
-        elif place >= 0:
-            before, after, counts = [], [], {"calls": 0, "runs": 0}
-        else:
-            raise _no_run_calls(body.tool)
+        except KeyError:
+            if place < 0:
+                raise _no_run_calls(body.tool) from None
+            node, before, after = new_node(body.tool), [], []
         return schemas.ToolResponse(
             tool=tool.name,
             description=tool.description,
-            parameters=[
-                schemas.ParameterOfTool(
-                    name=item.name,
-                    type=item.type,
-                    description=item.description,
-                    required=item.required,
-                )
-                for item in tool.parameters
-            ],
             tokens=count_tokens(tool.to_dict()),
-            **counts,
+            calls=node.calls,
+            runs=node.runs,
             before=before,
             after=after,
             arguments=runs.arguments(body.tool, chosen),
-            examples=[_line(runs, at) for at in runs.examples(body.tool, chosen)],
         )
 
     @in_thread
@@ -242,10 +246,11 @@ class Studio:
     @in_thread
     def steps(self, call: Call, body: schemas.StepsRequest) -> schemas.StepsResponse:
         """What a run called at each step, and what the model predicted there."""
+        run = None if self._runs is None else _find_run(self._runs, body.position)
         scores, scoring, working = self._scores(call.service.models.find(body.model))
-        if scores is None or self._runs is None:
+        if scores is None or run is None:
             return schemas.StepsResponse(scoring=scoring, steps=[], working=working)
-        steps = scores.steps(_find_run(self._runs, body.position).id)
+        steps = scores.steps(run.id)
         return schemas.StepsResponse(scoring="" if steps else _FAILED, steps=steps, working=False)
 
     @in_thread
@@ -258,15 +263,15 @@ class Studio:
         lines = []
         for name in dict.fromkeys([*graph.names[2:], *known]):
             tool = known.get(name, Tool(name))
-            counts = graph.node(graph.names.index(name, 2)) if name in follows else None
+            node = graph.nodes[graph.find(name)] if name in follows else new_node(name)
             after, share = follows.get(name, (None, 0.0))
             lines.append(
                 schemas.ToolLine(
                     tool=name,
                     description=tool.description,
-                    calls=0 if counts is None else counts.calls,
-                    runs=0 if counts is None else counts.runs,
-                    errors=0 if counts is None else counts.errors,
+                    calls=node.calls,
+                    runs=node.runs,
+                    errors=node.errors,
                     tokens=count_tokens(tool.to_dict()),
                     next=after,
                     share=share,
@@ -309,6 +314,33 @@ class Studio:
     def _of(self, model: ServedModel) -> Runs:
         return self._runs or _read_kept_plans(model.current.retriever)
 
+    # -- a log that is dropped on the page -----------------------------------------------------
+
+    async def receive_log(self, call: Call, body: schemas.LogPart) -> schemas.LogState:
+        """Take a part of a log; the last part starts importing and learning."""
+        if self._dropped is None:
+            self._dropped = DroppedLog(partial(self._show, call.service))
+        receive = partial(self._dropped.receive, is_last=body.is_last)
+        await to_thread.run_sync(receive, body.name, body.content, body.offset)
+        return await self.log(call)
+
+    async def log(self, call: Call) -> schemas.LogState:
+        """What is being done with the log."""
+        dropped = self._dropped
+        return schemas.LogState(
+            stage="" if dropped is None else dropped.stage,
+            working=dropped is not None and dropped.is_working,
+            model=self._learned,
+        )
+
+    def _show(self, service: Service, learned: LearnedLog) -> None:
+        """Serve the model of a log, and show its runs; those held out are scored."""
+        models = service.models
+        models[learned.name] = ServedModel(learned.name, learned.model, service.settings.limits)
+        self._runs, self._name = Runs(learned.runs), learned.name
+        self._scorer = Scorer(learned.held_out) if learned.held_out else None
+        self._learned = learned.name
+
     # -- a step --------------------------------------------------------------------------------
 
     @in_thread
@@ -319,35 +351,12 @@ class Studio:
         retriever = step.model.current.retriever
         return select_shown(retriever, step.read(), policy)
 
-    @in_thread
-    def prompt(self, call: Call, body: schemas.PromptRequest) -> schemas.PromptResponse:
-        """The prompt of a step, and what of it the step before began with."""
-        step = read_step(call, body)
-        policy = body.policy
-        bounds = Selection(
-            top_k=policy.top_k,
-            threshold=policy.threshold,
-            coverage=policy.coverage,
-            token_budget=policy.token_budget,
-            fallback=policy.fallback,
-        )
-        retriever = step.model.current.retriever
-        return make_prompts(retriever, step.read(), body.icl, bounds, self._examples())
-
-    @lru_cache(1)  # noqa: B019  # a server has one studio
-    def _examples(self) -> Examples:
-        runs = self._runs
-        return Examples(runs.demonstrations if runs is not None and runs.has_queries else ())
-
 
 @lru_cache(4)
 def _read_kept_plans(retriever: Model) -> Runs:
     """The plans that a model kept, as runs without queries."""
     plans = retriever.demonstrated_plans() or ()
-    return Runs(
-        [Demonstration(str(number), "", plan) for number, plan in enumerate(plans, start=1)],
-        has_queries=False,
-    )
+    return Runs([Demonstration(str(number), "", plan) for number, plan in enumerate(plans, 1)])
 
 
 def _has_rank_key(call: Call) -> bool:

@@ -15,12 +15,11 @@ from msgspec import Meta, Struct
 from dtdr.data.calls import find_references
 from dtdr.data.demonstrations import Demonstration, Outcome
 from dtdr.errors import InputError
-from dtdr.predict.arguments.origins import iter_sources
+from dtdr.predict.arguments.prediction import iter_sources
 from dtdr.serve.studio.graph import ToolGraph
 
 _FILTERS = 16
 """Graphs of filters that are kept; one of 2,000 tools takes 3 MB."""
-_EXAMPLES = 8
 _NEIGHBOURS = 20
 
 
@@ -109,12 +108,10 @@ class Runs:
 
     Args:
         demonstrations: the runs.
-        has_queries: False where they are plans that a model kept, without their queries.
     """
 
-    def __init__(self, demonstrations: Sequence[Demonstration], *, has_queries: bool) -> None:
+    def __init__(self, demonstrations: Sequence[Demonstration]) -> None:
         self.demonstrations = tuple(demonstrations)
-        self.has_queries = has_queries
         self._graph = lru_cache(_FILTERS)(self._count)
 
     @cached_property
@@ -139,7 +136,7 @@ class Runs:
         return self._graph(chosen)
 
     def _count(self, chosen: RunSelection) -> ToolGraph:
-        return ToolGraph.of(self.demonstrations[at] for at in self.find_matching(chosen))
+        return ToolGraph(self.demonstrations[at] for at in self.find_matching(chosen))
 
     def neighbours(
         self, tool: str, chosen: RunSelection
@@ -150,9 +147,7 @@ class Runs:
             KeyError: no matching run calls it.
         """
         graph = self.graph(chosen)
-        if tool not in graph.names[2:]:
-            raise KeyError(tool)
-        centre = graph.names.index(tool, 2)
+        centre = graph.find(tool)
         before: Counter[int] = Counter()
         after: Counter[int] = Counter()
         for edge in graph.edges:
@@ -161,13 +156,6 @@ class Runs:
             if edge.source == centre:
                 after[edge.target] += edge.order
         return _neighbours(before, graph), _neighbours(after, graph)
-
-    def examples(self, tool: str, chosen: RunSelection) -> list[int]:
-        """Positions of the shortest matching runs that call a tool."""
-        calling = [
-            at for at in self.find_matching(chosen) if tool in self.demonstrations[at].plan.tools
-        ]
-        return sorted(calling, key=lambda at: (len(self.demonstrations[at].plan), at))[:_EXAMPLES]
 
     def arguments(self, tool: str, chosen: RunSelection) -> list[ArgumentUse]:
         """Where the arguments of a tool come from, in the matching runs."""

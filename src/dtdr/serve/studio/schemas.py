@@ -34,7 +34,7 @@ class StudioAbout(Response, kw_only=True):
     runs: int
     groups: Annotated[list[str], Meta(description="Of the runs, the largest first.")]
     may_learn: Annotated[bool, Meta(description="Whether a model may be changed from here.")]
-    icl_methods: Annotated[dict[str, str], Meta(description="Ways to write a prompt.")]
+    takes_logs: Annotated[bool, Meta(description="Whether a log may be dropped on the page.")]
 
 
 Filter = Annotated[RunSelection, Meta(description="Which runs are looked at.")]
@@ -48,7 +48,6 @@ class GraphRequest(Request, kw_only=True):
         ToolName | None, Meta(description="Draw its neighbours; without it, the main tools.")
     ] = None
     limit: Annotated[int, Meta(ge=1, le=200, description="Most tools that are drawn.")] = 60
-    whole: Annotated[bool, Meta(description="Draw all tools, as a map.")] = False
     model: ModelName = None
 
 
@@ -90,28 +89,17 @@ class RunLine(Response, kw_only=True):
     ]
 
 
-class ParameterOfTool(Response, kw_only=True):
-    """One parameter of a tool."""
-
-    name: str
-    type: str
-    description: str
-    required: bool
-
-
 class ToolResponse(Response, kw_only=True):
     """The statistics of a tool."""
 
     tool: str
     description: str
-    parameters: list[ParameterOfTool]
     tokens: Annotated[int, Meta(description="Of its definition in a prompt.")]
     calls: int
     runs: int
     before: list[Neighbour]
     after: list[Neighbour]
     arguments: list[ArgumentUse]
-    examples: list[RunLine]
 
 
 class RunsRequest(Request, kw_only=True):
@@ -185,31 +173,6 @@ class ShownResponse(Response, kw_only=True):
     failure: str
 
 
-class PromptRequest(StepRequest, kw_only=True):
-    """A step of a run, and how its prompt is written."""
-
-    icl: str = "hard"
-    policy: MaskPolicy = field(default_factory=MaskPolicy)
-
-
-class PromptText(Response, kw_only=True):
-    """A prompt."""
-
-    text: str
-    constant: Annotated[int, Meta(description="Characters that every step begins with.")]
-    tokens: int
-
-
-class PromptResponse(Response, kw_only=True):
-    """The prompt of a step, and that of the step before."""
-
-    prompt: PromptText
-    previous: PromptText | None
-    cached: Annotated[int, Meta(description="Characters that both begin with.")]
-    cached_tokens: int
-    choices: Annotated[list[str], Meta(description="Names that the LLM may answer with.")]
-
-
 class ModelRequest(Request, kw_only=True):
     """A model to ask about."""
 
@@ -275,3 +238,20 @@ class ToolsResponse(Response, kw_only=True):
     """All tools of the model and the runs, most calls first; never-called ones last."""
 
     tools: list[ToolLine]
+
+
+class LogPart(Request, kw_only=True):
+    """A part of a log that is dropped on the page."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255, description="Of the file.")]
+    content: Annotated[bytes, Meta(description="In base64.")]
+    offset: Annotated[int, Meta(ge=0, description="Bytes of the log before this part.")]
+    is_last: bool
+
+
+class LogState(Response, kw_only=True):
+    """What is being done with a log."""
+
+    stage: Annotated[str, Meta(description="One sentence; empty before the first log.")]
+    working: bool
+    model: Annotated[str, Meta(description="Learned from the last log; empty before.")]

@@ -1,16 +1,11 @@
-"""A step of a run: which tools an LLM is shown, and the prompt that it gets."""
+"""Which tools an LLM is shown at each step of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dtdr.agents import ToolMask, ToolPolicy
-from dtdr.data.calls import ToolCall
 from dtdr.data.run import Run
-from dtdr.llm.prompting import Examples, SelectionPrompts
-from dtdr.llm.prompting.prompt import Prompt
 from dtdr.predict.model import Model
-from dtdr.rankers.selection import Selection, count_tokens
+from dtdr.rankers.selection import count_tokens
 from dtdr.serve.studio import schemas
 
 
@@ -53,36 +48,3 @@ def select_shown(retriever: Model, run: Run, policy: ToolPolicy) -> schemas.Show
         steps=steps,
         failure=selection.failure,
     )
-
-
-def make_prompts(
-    retriever: Model, run: Run, icl: str, bounds: Selection, examples: Examples
-) -> schemas.PromptResponse:
-    """The prompt of a run's next step, and what of it the prompt of the step before began with."""
-    writer = SelectionPrompts(retriever.tools_, icl=icl, examples=examples)
-
-    def write(calls: Sequence[ToolCall]) -> tuple[Prompt, tuple[str, ...]]:
-        shown = retriever.rank(Run(run.query, run.before, calls)).select(bounds)
-        return writer.prompt(run.query, calls, shown), writer.choices(shown)
-
-    prompt, choices = write(run.calls)
-    previous = write(run.calls[:-1])[0] if run.calls else None
-    same = _same_beginning(prompt.text, "" if previous is None else previous.text)
-    return schemas.PromptResponse(
-        prompt=_text(prompt),
-        previous=None if previous is None else _text(previous),
-        cached=same,
-        cached_tokens=count_tokens(prompt.text[:same]) if same else 0,
-        choices=list(choices),
-    )
-
-
-def _text(prompt: Prompt) -> schemas.PromptText:
-    return schemas.PromptText(
-        text=prompt.text, constant=len(prompt.constant), tokens=count_tokens(prompt.text)
-    )
-
-
-def _same_beginning(one: str, two: str) -> int:
-    length = min(len(one), len(two))
-    return next((at for at in range(length) if one[at] != two[at]), length)

@@ -16,7 +16,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.demonstrations import REMOVED
+from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.markov import MarkovChains
 from dtdr.rankers.nn import Matrix
 

@@ -18,7 +18,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.demonstrations import REMOVED
+from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix
 

@@ -1,0 +1,137 @@
+"""The SDK's transports to a server, with what the gateway has to see to: ends, sizes, hints."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any, Self, cast
+
+import anyio
+import httpx2
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from dtdr.agents.gateway.config import UpstreamSpec
+from dtdr.agents.gateway.terminal import printable_errors
+from dtdr.net.http_requests import LARGEST_ANSWER
+
+
+@asynccontextmanager
+async def open_transport(spec: UpstreamSpec, closed: anyio.Event) -> AsyncIterator[Any]:
+    """The streams to a server; ``closed`` is set when nothing more can come from it."""
+    try:
+        async with _connect(spec) as (read, write):
+            yield _WatchedStream(read, closed), write
+    finally:
+        closed.set()
+
+
+@asynccontextmanager
+async def _connect(spec: UpstreamSpec) -> AsyncIterator[Any]:
+    if spec.url:
+        async with (
+            create_http_client(spec.headers) as http,
+            streamable_http_client(spec.url, http_client=http) as streams,
+        ):
+            yield streams
+        return
+    environment = {**os.environ, **spec.env} if spec.inherit_env else dict(spec.env)
+    program, *arguments = spec.command
+    server = StdioServerParameters(command=program, args=arguments, env=environment, cwd=spec.cwd)
+    async with printable_errors() as errors, stdio_client(server, errors) as streams:
+        yield streams
+
+
+class _WatchedStream:
+    """A read stream that sets an event when it ends."""
+
+    def __init__(self, stream: Any, closed: anyio.Event) -> None:
+        self._stream = stream
+        self._closed = closed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        try:
+            async for message in self._stream:
+                _drop_unclear_hints(message)
+                yield message
+        finally:
+            self._closed.set()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        self._closed.set()
+        leaves: bool | None = await self._stream.__aexit__(*error)
+        return leaves
+
+
+def _drop_unclear_hints(message: Any) -> None:
+    """Leave hints about tools in a message only where they are true or false.
+
+    The SDK reads ``1`` and ``"yes"`` as true, and a client may trust a hint that is true.
+    """
+    answer = getattr(getattr(message, "message", None), "result", None)
+    tools = answer.get("tools") if isinstance(answer, dict) else None
+    for tool in tools if isinstance(tools, list) else ():
+        hints = tool.get("annotations") if isinstance(tool, dict) else None
+        if isinstance(hints, dict):
+            for name in [name for name in hints if name.endswith("Hint")]:
+                if not isinstance(hints[name], bool):
+                    del hints[name]
+
+
+def create_http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """A client for streamable HTTP: no limit on how long an answer may take, 30 s to connect.
+
+    The client of the gateway decides how long it waits, and cancels. Of an answer in one piece,
+    ``LARGEST_ANSWER`` bytes are read, of a stream that many per event, as the SDK sees to. Other
+    answers than event streams may not be compressed, since a megabyte may unfold to a gigabyte.
+    """
+    return httpx2.AsyncClient(
+        headers={"Accept-Encoding": "identity", **headers},
+        timeout=httpx2.Timeout(30.0, read=None),
+        verify=_certificates(),
+        event_hooks={"response": [_bound_answer]},
+    )
+
+
+async def _bound_answer(response: httpx2.Response) -> None:
+    headers = response.headers
+    if not headers.get("content-type", "").lower().startswith("text/event-stream"):
+        is_plain = headers.get("content-encoding", "identity").lower() == "identity"
+        stream = cast(httpx2.AsyncByteStream, response.stream)
+        response.stream = _BoundedStream(stream, LARGEST_ANSWER if is_plain else 0)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The bytes of an answer up to a limit; 0: none, since they are compressed."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._limit:
+                limit = f"has more than {self._limit} bytes" if self._limit else "is compressed"
+                raise httpx2.StreamError(f"the answer {limit}")  # which the SDK passes on
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once for all servers: it takes 80 ms each time."""
+    return httpx2.create_ssl_context()

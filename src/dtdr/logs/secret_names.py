@@ -1,0 +1,130 @@
+"""How far the name of a value tells that it is secret, and how a value drawn at random looks.
+
+A name is read as words, split at case, digits and signs, so that ``PGPASSWORD``,
+``db-password`` and ``userPassword1`` say the same, and ``password_length`` says something else.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from enum import IntEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+KNOWN: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8")
+)
+"""Lists of names, keys and rules."""
+
+_RUN = re.compile(r"[^\W_]{8,}")
+_WORDS = re.compile(
+    r"(?:[A-Z]?+[a-z]{2,}+|[A-Z]{2,}+)++[A-Za-z]?\d{0,4}|\d+[A-Za-z]{0,2}|\d+T\d+Z?"
+)
+_NO_KEY = re.compile(
+    r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-f]{40}|[0-9a-f]{64}"
+)
+_NO_SECRET = re.compile(
+    r"\[[\w -]+\]|\$\{[^}]*\}?|\$[A-Z_][A-Z0-9_]*|\$?\{\{.*|<[^<>]*>|%\w+%|%[(s].*|[*•.x?-]{3,}"
+    r"|\$\(.*|(?:true|false|yes|no|on|off|null|none|nil|undefined|required|optional|(?:en|dis)abled"
+    r"|redacted|hidden|masked|str(?:ing)?|integer|number|boolean|any|bearer|basic"
+    r"|digest|password|secret|n/?a|your[\w -]+|include|omit|same-origin|scram-sha-\d+"
+    r"|(?:is|must|should|cannot|can't|does|has) .*"
+    r"|`?(?:bearer|basic|token) \$?\{.*|~?(?:/[\w.-]+){2,}/?)",
+    re.IGNORECASE,
+)
+_MIXED_VALUE = re.compile(
+    r"\d{4,8}\Z|(?!https?:|[./~]|[A-Za-z]+(?:_[A-Za-z0-9]+)+\Z|\d+[-.:/])(?=.{0,200}?[^\W\d_])(?=.{0,200}?[\d!@#$%^&*+~=?])[^\n]{4,}[\w=+/*#@$!]"
+)
+
+
+def is_random(text: str) -> bool:
+    """Whether a part of a text, between its signs, is neither words nor a number."""
+    return any(not _WORDS.fullmatch(run) for run in _RUN.findall(text))
+
+
+class Secrecy(IntEnum):
+    """How far a name tells that the value under it is secret."""
+
+    NONE = 0
+    RANDOM = 1
+    """Where the value looks as if it were drawn at random."""
+    MIXED = 2
+    """Where the value is more than a word or a number."""
+    SURE = 3
+
+    def covers(self, value: str) -> bool:
+        """Whether a text under such a name is a secret."""
+        value = value.strip().rstrip(".,;!?")
+        if not value or _NO_SECRET.fullmatch(value):
+            return False
+        if self is Secrecy.MIXED and _MIXED_VALUE.match(value):
+            return True
+        return self is Secrecy.SURE or (is_random(value) and not _NO_KEY.fullmatch(value))
+
+
+def _words(key: str) -> frozenset[str]:
+    return frozenset(KNOWN["names"][key].split())
+
+
+_SURE, _MIXED, _RANDOM = map(_words, ("sure", "mixed", "random"))
+_COUNTED, _ABOUT, _NEUTRAL = map(_words, ("counted", "about", "neutral"))
+TELLING: dict[str, str] = KNOWN["names"]["telling"]
+_HARMLESS: dict[str, str] = KNOWN["names"]["harmless"]
+_SPLIT = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]")
+_PARTS = {*" ".join(TELLING.values()).split(), *TELLING, *_SURE, *_MIXED}
+_ENDING = re.compile(r"(.{1,30}?)(passw(?:or)?ds?|passwort|kennwort|passphrase)")
+
+
+def _apart(word: str) -> tuple[str, ...]:
+    """The known words that a word is run together from; none where it is not."""
+    for end in range(2, len(word) - 1):
+        if word[:end] in _PARTS:
+            rest = word[end:]
+            parts = (rest,) if rest in _PARTS else _apart(rest)
+            if parts:
+                return (word[:end], *parts)
+    return ()
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name in small letters, without digits; words that are run together apart."""
+    words: list[str] = []
+    for word in map(str.lower, _SPLIT.findall(name)):
+        ending = _ENDING.fullmatch(word)
+        if word in _SURE or word in TELLING:
+            words.append(word)
+        elif ending:
+            words += ending.groups()
+        else:
+            words += (len(word) <= 30 and _apart(word)) or (word,)
+    return tuple(words)
+
+
+def secrecy(name: str) -> Secrecy:
+    """How far a name tells that what stands under it is secret."""
+    return _secrecy(name[-80:])
+
+
+@lru_cache(maxsize=50_000)
+def _secrecy(name: str) -> Secrecy:
+    words = words_of(name)
+    for last in reversed(range(len(words))):
+        word, before, after = words[last], words[:last], words[last + 1 :]
+        stem = word[:-1] if word in ("tokens", "keys") else word
+        former = before[-1] if before else ""
+        if word in _SURE or (former and former in TELLING.get(stem, "").split()):
+            found = Secrecy.SURE
+        elif former and former in _HARMLESS.get(stem, "").split():
+            return Secrecy.NONE
+        elif word in _MIXED:
+            found = Secrecy.MIXED
+        elif word in _RANDOM and (before or stem != "key"):
+            found = Secrecy.RANDOM
+        else:
+            continue
+        if not _ABOUT.isdisjoint(after) or not _COUNTED.isdisjoint(before):
+            return Secrecy.NONE
+        return found if _NEUTRAL.issuperset(after) else Secrecy(max(1, found - 1))
+    return Secrecy.NONE

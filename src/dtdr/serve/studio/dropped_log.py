@@ -1,0 +1,114 @@
+"""A log that is dropped on the page: received in parts, read, learned from, and shown."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dtdr.api import fit
+from dtdr.data.demonstrations import Demonstration
+from dtdr.errors import DtdrError, InputError
+from dtdr.evaluate.datasets.splits import group_split
+from dtdr.logs import open_demonstrations
+from dtdr.net.server_logs import logger
+
+MOST_BYTES = 2_000_000_000
+_HELD_OUT = 0.2
+"""Share of the runs that the model does not learn from, so that its mistakes on them tell."""
+_FEWEST = 10
+"""Runs below which a held-out fifth says nothing."""
+
+
+class LearnedLog(NamedTuple):
+    """What came of a log: its runs, which of them were held out, and the folder of a model."""
+
+    name: str
+    runs: Sequence[Demonstration]
+    held_out: Sequence[Demonstration]
+    model: Path
+
+
+class DroppedLog:
+    """One log at a time, in a temporary folder that goes with the process.
+
+    Args:
+        show: is called in a thread with what was learned.
+
+    Attributes:
+        stage: what is being done, or was done last; a sentence.
+        is_working: whether a log is being read or learned from.
+    """
+
+    def __init__(self, show: Callable[[LearnedLog], None]) -> None:
+        self.stage = ""
+        self.is_working = False
+        self._show = show
+        self._folder = tempfile.TemporaryDirectory(prefix="dtdr-studio-")
+        self._path = Path(self._folder.name) / "log"
+        self._lock = threading.Lock()
+
+    def receive(self, name: str, content: bytes, offset: int, *, is_last: bool) -> None:
+        """Take the next part of a log; the last one starts the work.
+
+        Raises:
+            InputError: a log is being learned from, the part is not the next one, or the log is
+                too large.
+        """
+        with self._lock:
+            if self.is_working:
+                raise InputError("a log is being learned from; wait until it is shown")
+            size = self._path.stat().st_size if offset and self._path.exists() else 0
+            if offset != size:
+                raise InputError("a part of the log is missing; drop the file again")
+            if offset + len(content) > MOST_BYTES:
+                raise InputError("the log is larger than 2 GB; use dtdr import and dtdr fit")
+            with self._path.open("ab" if offset else "wb") as file:
+                file.write(content)
+            self.stage = f"Received {(offset + len(content)) / 1e6:,.1f} MB of {name}."
+            if is_last:
+                self.is_working = True
+                threading.Thread(target=self._learn, args=(name,), daemon=True).start()
+
+    def _learn(self, name: str) -> None:
+        try:
+            runs = []
+            for run in open_demonstrations([self._path]):
+                runs.append(run)
+                if len(runs) % 100 == 0:
+                    self.stage = f"Read {len(runs):,} runs of {name}."
+            learned, held_out = _hold_out(runs)
+            self.stage = f"Learning from {len(learned):,} of {len(runs):,} runs of {name}."
+            model = Path(self._folder.name) / "model"
+            fit(learned, arguments=True, plans=False).save(model, force=True)
+            self._show(LearnedLog(model_name(name), runs, held_out, model))
+            self.stage = (
+                f"Learned from {len(learned):,} of {len(runs):,} runs of {name}; "
+                f"the figures are of the {len(held_out):,} others."
+            )
+        except DtdrError as error:
+            self.stage = f"{name} cannot be used: {str(error).replace(str(self._path), name)}"
+        except Exception:  # noqa: BLE001  # a log may be anything
+            logger.exception("a dropped log cannot be learned from")
+            self.stage = f"{name} cannot be used; the server's log has the reason"
+        finally:
+            self.is_working = False
+
+
+def model_name(file: str) -> str:
+    """The name of a model that was learned from a file."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-")[:60] or "log"
+
+
+def _hold_out(
+    runs: Sequence[Demonstration],
+) -> tuple[Sequence[Demonstration], Sequence[Demonstration]]:
+    """What to learn from, and a fifth by group to judge by; of few runs, all are learned."""
+    groups = {run.group or run.id for run in runs}
+    if len(groups) < _FEWEST:
+        return runs, ()
+    split = group_split(runs, test=_HELD_OUT)
+    return [runs[at] for at in split.train], [runs[at] for at in split.test]

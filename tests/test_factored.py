@@ -18,6 +18,7 @@ from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.blocks.block import CallEvent
 from dtdr.rankers.dtdr_f.blocks.position import PARTS, _moves, _PositionState
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, encode_texts
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer
 from dtdr.rankers.dtdr_f.ranker import RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -102,10 +103,10 @@ def fitted():
 def features(retriever, query, calls, name):
     """One feature of every tool after some calls."""
     blocks = inner(retriever).blocks
-    step = StepFeatures(blocks, inner(retriever).prepare(query).prepared)
+    step = StepFeatures(blocks, inner(retriever).prepare(query))
     for tool in calls:
         step.call(tool)
-    return step.write()[blocks.layout.names.index(name)]
+    return step.write()[LAYOUT.names.index(name)]
 
 
 QUERY = "play Rome, then order soup for dinner, then call a taxi to Rome"
@@ -135,7 +136,7 @@ def test_forward_probabilities_are_those_of_all_ways_through_the_query():
     rng = np.random.default_rng(3)
     likely = rng.random((PARTS + 1, 2)).astype(np.float32)
     named = rng.random((PARTS + 1, 6, 2)).astype(np.float32)
-    state = _PositionState(named, likely, None, first, moves, np.zeros((15, 2), np.float32))
+    state = _PositionState(named, likely, np.arange(2), first, moves, np.zeros((15, 2), np.float32))
     state.call(CallEvent(1, 1, 1))
     state.call(CallEvent(0, 0, 1))
     ways = np.zeros(PARTS + 1)

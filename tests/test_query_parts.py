@@ -11,6 +11,7 @@ from dtdr import Demonstration, Plan, Tool, ToolCall, load
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.blocks.parts import Parts
 from dtdr.rankers.dtdr_f.demonstrations import encode_texts
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.queries import QueryFeaturizer, part_terms
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
 from dtdr.rankers.dtdr_f.text import QueryText, hash_word
@@ -100,11 +101,11 @@ def test_every_word_is_in_one_part_and_every_pair_in_one_at_most(queries):
 
 
 def rows_after(model, query, calls):
-    step = StepFeatures(inner(model).blocks, inner(model).prepare(query).prepared)
+    step = StepFeatures(inner(model).blocks, inner(model).prepare(query))
     for name in calls:
         step.call(model.index(name) if name in NAMES else -1)
     table = step.write()
-    return {name: table[step.layout.names.index(name)] for name in Parts.names}
+    return {name: table[LAYOUT.names.index(name)] for name in Parts.names}
 
 
 def test_each_part_asks_for_its_tool_though_no_demonstration_says_which(fitted):

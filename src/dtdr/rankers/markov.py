@@ -39,6 +39,7 @@ class MarkovChains:
         offsets: shape (nodes + 1,): node i owns ``next_tools[offsets[i]:offsets[i + 1]]``.
         next_tools: tools that followed, sorted within a node.
         counts: how often each of them did.
+        totals: shape (nodes,): the sum of the counts of each node.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class MarkovChains:
         self.offsets = offsets
         self.next_tools = next_tools
         self.counts = counts
-        self._totals = np.add.reduceat(counts, offsets[:-1]) * (offsets[1:] > offsets[:-1])
+        self.totals = np.add.reduceat(counts, offsets[:-1]) * (offsets[1:] > offsets[:-1])
 
     @classmethod
     def build(
@@ -67,6 +68,7 @@ class MarkovChains:
         order: int,
         tools: int,
         groups: Sequence[int] | Integers | None = None,
+        weights: Floats | None = None,
     ) -> Self:
         """Count plans.
 
@@ -76,6 +78,7 @@ class MarkovChains:
             tools: size of the vocabulary, whose last index is the end of plan.
             groups: the chain each plan belongs to, from 0; None for a single chain. Every number
                 up to the largest must have a plan.
+            weights: shape (plans,): how much each counts; None: 1.
         """
         group_of = np.zeros(len(plans), np.int64) if groups is None else np.asarray(groups)
         lengths = np.fromiter((len(plan) + 1 for plan in plans), np.int64, len(plans))
@@ -96,7 +99,9 @@ class MarkovChains:
             nodes += len(level)
             keys.append(level)
             pairs.append(node * tools + flat[steps])
-        entries, counts = np.unique(np.concatenate(pairs), return_counts=True)
+        entries, place = np.unique(np.concatenate(pairs), return_inverse=True)
+        of_step = np.repeat(np.ones(len(plans)) if weights is None else weights, lengths)
+        counts = np.bincount(place, np.tile(of_step, order + 1))
         return cls(
             roots,
             order,
@@ -151,7 +156,7 @@ class MarkovChains:
             after=tuple(padded[len(padded) - length :]),
             count=self.counts_of(node, names.index(tool)),
             rival_count=self.counts_of(node, names.index(rival)),
-            total=int(self._totals[node]),
+            total=int(self.totals[node]),
         )
 
     def lookup(self, group: int, history: Sequence[int], *, weighted: bool = True) -> Floats:
@@ -186,10 +191,18 @@ class MarkovChains:
             weighted: whether a tool that followed twice counts twice.
         """
         part = slice(self.offsets[node], self.offsets[node + 1])
-        total = float(self._totals[node] if weighted else part.stop - part.start) + strength
+        total = float(self.totals[node] if weighted else part.stop - part.start) + strength
         row: Floats = below * (strength / total)
         row[self.next_tools[part]] += (self.counts[part] if weighted else 1.0) / total
         return row
+
+    def smooth(self, node: int, below: Floats) -> Floats:
+        """``mix`` as Witten and Bell (1991) do.
+
+        A node counts as many further calls as it has different followers.
+        """
+        followers = self.offsets[node + 1] - self.offsets[node]
+        return self.mix(node, below, float(max(followers, 1)))
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -318,8 +331,7 @@ class DependencyRetriever(ChainRanker):
 class SmoothedMarkov(ChainRanker):
     """A Markov chain in the order of the log, smoothed by those of lower order (Witten-Bell, 1991).
 
-    A context counts as many further calls as it has different followers, and these follow the
-    shorter context. It is a floor for every ranker that looks at the query.
+    It is a floor for every ranker that looks at the query.
 
     Args:
         seed: not used; every retriever has one.
@@ -332,8 +344,7 @@ class SmoothedMarkov(ChainRanker):
         chain = self.chain_
         row = np.full(len(self.tools_), 1 / len(self.tools_))
         for node in chain.path(0, history):
-            followers = chain.offsets[node + 1] - chain.offsets[node]
-            row = chain.mix(node, row, float(max(followers, 1)))
+            row = chain.smooth(node, row)
         return row
 
 

@@ -60,6 +60,9 @@ class Layout:
         self.counts = self.names.index(COUNTS)
 
 
+LAYOUT = Layout()
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
     """All that is computed once a query.
@@ -71,6 +74,7 @@ class PreparedQuery:
         begins: how the state of each block that changes with calls begins, and its rows.
         rest: shape (all tools,): how those out of view share what is left for them; None if there
             are none.
+        familiarity: how much the query is like those of the demonstrations.
     """
 
     features: QueryFeatures
@@ -78,6 +82,7 @@ class PreparedQuery:
     table: Matrix
     begins: list[tuple[Begin, slice]]
     rest: npt.NDArray[np.float64] | None
+    familiarity: float
 
 
 class FittedBlocks:
@@ -90,7 +95,6 @@ class FittedBlocks:
 
     def __init__(self, training: TrainingSet, blocks: Sequence[Block]) -> None:
         self.training, self.blocks = training, tuple(blocks)
-        self.layout = Layout()
         self._new = np.flatnonzero(training.slots[:-2] < 0)
         self._whole = self._view(np.arange(len(training.tools)), self._new)
 
@@ -155,36 +159,33 @@ class FittedBlocks:
         return View(
             len(tools),
             None if is_whole else tools,
-            None if is_whole else {tool: column for column, tool in enumerate(tools.tolist())},
-            None if len(seen) == len(tools) else seen,
+            {tool: column for column, tool in enumerate(tools.tolist())},
+            seen,
             slots[seen],
             np.searchsorted(tools, new),
         )
 
     def prepare(self, features: QueryFeatures, context: Context = NO_CONTEXT) -> PreparedQuery:
         """Everything that depends on the query and what came before it alone."""
-        memo: dict[str, Matrix] = {}
-        view, rest = self._in_view(features, memo)
-        query = Query(features, view, context, memo)
-        table = np.zeros((len(self.layout.names) + 1, view.size), np.float32)
+        view, rest = self._in_view(features)
+        query = Query(features, view, context)
+        table = np.zeros((len(LAYOUT.names) + 1, view.size), np.float32)
         table[-1] = 1
         begins = []
-        for block, rows in zip(self.blocks, self.layout.rows, strict=True):
+        for block, rows in zip(self.blocks, LAYOUT.rows, strict=True):
             begin = block.start(query, table[rows])
             if begin is not None:
                 begins.append((begin, rows))
-        return PreparedQuery(features, view, table, begins, rest)
+        return PreparedQuery(features, view, table, begins, rest, features.familiar)
 
-    def _in_view(
-        self, features: QueryFeatures, memo: dict[str, Matrix]
-    ) -> tuple[View, npt.NDArray[np.float64] | None]:
+    def _in_view(self, features: QueryFeatures) -> tuple[View, npt.NDArray[np.float64] | None]:
         """The tools in view, and how the others share what is left for them."""
         tools, new = self._whole.size, self._new
         if tools <= MOST_IN_VIEW and len(new) <= _MOST_NEW:
             return self._whole, None
         relevance = np.zeros(tools, np.float32)
         for block in self.blocks:
-            values = block.relevance(features, memo)
+            values = block.relevance(features)
             if values is not None:
                 relevance += values
         if len(new) > _MOST_NEW:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from dtdr.rankers.base import HeldOutFold
 from dtdr.rankers.dtdr_f.blocks import BLOCKS
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
+from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks
 from dtdr.rankers.dtdr_f.held_out import HeldOut
 from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
 from dtdr.rankers.dtdr_f.ranker import uses_shortlist
@@ -33,81 +33,77 @@ FittedFold = dict[int, FactoredModel]
 """By the position of a demonstration, a model whose blocks and ranker have not seen it."""
 
 
-@dataclass(frozen=True)
-class FactoredFit:
-    """How dtdr-f is fitted; the parameters are those of ``DTDRFactored``.
+def fit(
+    tools: Sequence[Tool], encoded: EncodedDemonstrations, encoder: Encoder | None, seed: int
+) -> tuple[FactoredModel, list[FittedFold]]:
+    """Fit the blocks without each fold and with all demonstrations, and weigh them.
 
-    Attributes:
+    Args:
         tools: the vocabulary.
+        encoded: the demonstrations.
+        encoder: whose vectors are read in addition to words; or None.
+        seed: see ``DTDRFactored``.
+
+    Returns:
+        The model, and models of parts of the demonstrations.
     """
+    fold = encoded.assign_folds(_FOLDS, seed)
+    halves, everything = encoded.halves, np.arange(len(encoded))
+    inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
+    rest = [np.setdiff1d(everything, part) for part in inside]
+    if len(inside) == 1 and not len(rest[0]):
+        inside, rest = [], []
+    # The ranker learns what the blocks of a fold say, so all speak as if of its size.
+    reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
+    steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
+    share, seen = encoded.new_tool_share, None
+    if not uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
+        seen = np.arange(encoded.tools)
+    held = HeldOut(len(tools), steps, seed)
+    with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
 
-    tools: tuple[Tool, ...]
-    encoder: Encoder | None
-    seed: int
+        def fit_blocks(part: EncodedDemonstrations) -> FittedBlocks:
+            return FittedBlocks.fit(
+                tools,
+                part,
+                reference=reference,
+                seed=seed,
+                seen=seen,
+                advance=advance,
+            )
 
-    def learn(self, encoded: EncodedDemonstrations) -> tuple[FactoredModel, list[FittedFold]]:
-        """Fit the blocks without each fold and with all demonstrations, and weigh them.
-
-        Returns:
-            The model, and models of parts of the demonstrations.
-        """
-        fold = encoded.assign_folds(_FOLDS, self.seed)
-        halves, everything = encoded.halves, np.arange(len(encoded))
-        inside = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
-        rest = [np.setdiff1d(everything, part) for part in inside]
-        if len(inside) == 1 and not len(rest[0]):
-            inside, rest = [], []
-        # The ranker learns what the blocks of a fold say, so all speak as if of its size.
-        reference = float(np.mean([encoded.weights[part].sum() for part in rest])) if rest else 0.0
-        steps = sum(int(encoded.lengths[part].sum()) + len(part) for part in inside)
-        share, seen = encoded.new_tool_share, None
-        if not uses_shortlist(encoded.tools) and share > _NEW_TOOLS:
-            seen = np.arange(encoded.tools)
-        held = HeldOut(Layout(), len(self.tools), steps, self.seed)
-        with progress_bar("learning", (len(rest) + 1) * len(BLOCKS)) as advance:
-
-            def fit_blocks(part: EncodedDemonstrations) -> FittedBlocks:
-                return FittedBlocks.fit(
-                    self.tools,
-                    part,
-                    reference=reference,
-                    seed=self.seed,
-                    seen=seen,
-                    advance=advance,
-                )
-
-            fitted = []
-            for part, others in zip(inside, rest, strict=True):
-                fitted.append(fit_blocks(encoded.subset(others)))
-                held.add(fitted[-1], encoded.subset(part), halves[part])
-            whole = fit_blocks(encoded)
-        whole.precompute()
-        # A tool that nobody called has half a call at least.
-        learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
-        featurizer = whole.training.featurizer
-        threshold = fit_threshold(
-            encoded.columns["words"],
-            [str(group or "") for group in encoded.groups.tolist()],
-            self.encoder,
-            None if self.encoder is None else featurizer.further_vectors,
-        )
-        model = FactoredModel(
-            whole,
-            learned.ranker,
-            learned.new_tools,
-            replace(
-                learned.calibration,
-                tokens=token_costs(self.tools),
-                familiarity_threshold=threshold,
-            ),
-            self.encoder,
-            np.ones(len(self.tools), np.bool_),
-        )
-        folds = []
-        for blocks, part in zip(fitted, inside, strict=True):
-            unseen = [replace(model, blocks=blocks, ranker=half) for half in learned.halves]
-            folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
-        return model, folds
+        fitted = []
+        for part, others in zip(inside, rest, strict=True):
+            fitted.append(fit_blocks(encoded.subset(others)))
+            held.add(fitted[-1], encoded.subset(part), halves[part])
+        whole = fit_blocks(encoded)
+    whole.precompute()
+    # A tool that nobody called has half a call at least.
+    learned = held.learn(max(share, 0.5 / (len(encoded.calls) + 1)))
+    featurizer = whole.training.featurizer
+    threshold = fit_threshold(
+        encoded.columns["words"],
+        [str(group or "") for group in encoded.groups.tolist()],
+        encoder,
+        None if encoder is None else featurizer.further_vectors,
+    )
+    model = FactoredModel(
+        whole,
+        learned.ranker,
+        learned.new_tools,
+        replace(
+            learned.calibration,
+            tokens=token_costs(tools),
+            familiarity_threshold=threshold,
+        ),
+        encoder,
+        np.ones(len(tools), np.bool_),
+    )
+    folds = []
+    for blocks, part in zip(fitted, inside, strict=True):
+        unseen = [replace(model, blocks=blocks, ranker=half) for half in learned.halves]
+        folds.append({at: unseen[1 - halves[at]] for at in part.tolist()})
+    return model, folds
 
 
 def iter_held_out(

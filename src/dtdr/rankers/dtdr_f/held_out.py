@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, Layout
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT, FittedBlocks
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer, draw_example
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker, RankerFit, Steps
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -66,14 +67,13 @@ class HeldOut:
     """Steps of plans that the blocks have not seen.
 
     Args:
-        layout: of the blocks' features.
         tools: size of the vocabulary.
         steps: how many there will be.
         seed: of all that is drawn and trained.
     """
 
-    def __init__(self, layout: Layout, tools: int, steps: int, seed: int) -> None:
-        self._layout, self._tools, self._seed = layout, tools, seed
+    def __init__(self, tools: int, steps: int, seed: int) -> None:
+        self._tools, self._seed = tools, seed
         self._new_tool_share = _NEW_TOOL_STEPS / max(steps, 1)
         self._rng = np.random.default_rng(seed)
         self._examples: list[tuple[Matrix, Matrix, Matrix]] = []
@@ -105,7 +105,7 @@ class HeldOut:
         *,
         is_reworded: bool = False,
     ) -> None:
-        text_rows = self._layout.text_rows
+        text_rows = LAYOUT.text_rows
         step, plan, done = None, -1, 0
         for each in encoded.steps():
             if step is None or each.plan != plan:
@@ -130,7 +130,7 @@ class HeldOut:
             if is_drawn and view.size > 2:
                 known = np.flatnonzero(right[:-1])
                 self._examples.append(draw_example(self._rng, table[text_rows], known))
-            chosen, _ = ranker.shortlist(self._layout, table, view.new)
+            chosen, _ = ranker.shortlist(table, view.new)
             candidates = table if chosen is None else table[:, chosen]
             self.steps.append(
                 HeldOutStep(
@@ -155,8 +155,9 @@ class HeldOut:
         right = np.stack([step.right for step in self.steps])
         steps = Steps.of(np.stack([step.features for step in self.steps]), right)
         half = np.array([step.half for step in self.steps])
-        usable = right.any(axis=1)
-        prior, mix, checks = self._layout.prior, (1.0, 1.0), [None, None]
+        usable: npt.NDArray[np.bool_] = right.max(axis=1) > 0
+        prior, mix = LAYOUT.prior, (1.0, 1.0)
+        checks: list[CandidateRanker | None] = [None, None]
         calibration = Calibration()
         if all((usable & (half == number)).any() for number in (0, 1)):
             fits = [self._fit(steps.part(usable & (half == number)), prior) for number in (0, 1)]
@@ -164,13 +165,14 @@ class HeldOut:
             mix = ranker.choose_mix(fits, others)
             del others  # as large as what follows
             checks = [fit.mix(*mix) for fit in fits]
-            as_it_is = np.array([not step.is_reworded for step in self.steps])
+            is_as_asked = np.array([not step.is_reworded for step in self.steps])
+            unseen = [np.flatnonzero((half != number) & is_as_asked) for number in (0, 1)]
             calibration = _calibrate(
                 [
-                    fit.chances(steps.part(as_it_is & (half != n)), *mix)
-                    for n, fit in enumerate(fits)
+                    fit.chances(steps.part(part), *mix)
+                    for fit, part in zip(fits, unseen, strict=True)
                 ],
-                [right[as_it_is & (half != number)] for number in (0, 1)],
+                [right[part] for part in unseen],
             )
         whole = self._fit(steps.part(usable), prior).mix(*mix)
         return LearnedRanker(whole, checks, new_tools, calibration)

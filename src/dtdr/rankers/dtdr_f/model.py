@@ -17,7 +17,7 @@ from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Calibration, Floats
 from dtdr.rankers.dtdr_f import ranker
 from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations, is_parallel
-from dtdr.rankers.dtdr_f.fitted_blocks import FittedBlocks, PreparedQuery
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT, FittedBlocks, PreparedQuery
 from dtdr.rankers.dtdr_f.new_tools import NewToolScorer
 from dtdr.rankers.dtdr_f.observations import NO_OUTCOME, Outcome, RunReader, read_context
 from dtdr.rankers.dtdr_f.ranker import CandidateRanker
@@ -38,14 +38,6 @@ _TRUST = 0.98
 these share more than tools that are often called. Counts then decide which of the others is likely:
 of five tools shown by a CI assistant that offers 20 tools no run called, 0.6 to 1.5 are such tools
 (1.7 to 2.4 without counts)."""
-
-
-@dataclass(frozen=True, slots=True)
-class FactoredQuery:
-    """A query as the blocks read it, and how familiar it is."""
-
-    prepared: PreparedQuery
-    familiarity: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +79,7 @@ class FactoredModel:
         """Whether some demonstration calls no tool."""
         return bool((self.data.lengths == 0).any())
 
-    def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> FactoredQuery:
+    def prepare(self, query: str, before: Sequence[Message | ToolCall] = ()) -> PreparedQuery:
         """All that is computed once a query, after what came before it."""
         featurizer, text = self.blocks.training.featurizer, QueryText.of(query)
         further: Matrix | None = None
@@ -101,13 +93,13 @@ class FactoredModel:
             familiarity = (familiarity + max(nearest, 0.0)) / 2
             features = replace(features, covered=max(features.covered, nearest * nearest))
         context = read_context(query, before, self._index)
-        return FactoredQuery(self.blocks.prepare(features, context), familiarity)
+        return replace(self.blocks.prepare(features, context), familiarity=familiarity)
 
     def weights(self, table: Matrix) -> Matrix:
         """Scores of the ranker; those of its start where too little was demonstrated."""
         if self.ranker is not None:
             return self.ranker.scores(table)
-        return self.blocks.layout.prior @ table[:-1]
+        return LAYOUT.prior @ table[:-1]
 
     def probabilities(self, step: StepFeatures) -> Floats:
         """Shape (tools,): probabilities of every tool for the next step; they sum to 1."""
@@ -115,15 +107,15 @@ class FactoredModel:
         if self.ranker is None:
             mixed = ranker.softmax(self.weights(table))
         else:
-            chosen, order = ranker.shortlist(step.layout, table, view.new)
+            chosen, order = ranker.shortlist(table, view.new)
             mixed = ranker.probabilities(self.ranker, table, chosen, order)
         if self.new_tools is not None and len(view.new):
             tools = view.new if view.tools is None else view.tools[view.new]
-            described = table[np.ix_(step.layout.text_rows, view.new)]
+            described = table[np.ix_(LAYOUT.text_rows, view.new)]
             mixed = self.new_tools.mix(mixed, described, view.new, self.offered[tools])
         trust = min(step.query.features.covered / _ENOUGH, _TRUST if len(view.new) else 1.0)
         if trust < 1:
-            mixed = trust * mixed + (1 - trust) * ranker.softmax(table[step.layout.counts])
+            mixed = trust * mixed + (1 - trust) * ranker.softmax(table[LAYOUT.counts])
         rest = step.query.rest
         if view.tools is not None and rest is not None:
             # Tools out of view share less than the least likely tool in view.
@@ -193,11 +185,10 @@ class FactoredModel:
         calibration = Calibration.restore(arrays, token_costs(tools))
         blocks = FittedBlocks.restore(tools, arrays)
         blocks.precompute()
-        layout = blocks.layout
         return cls(
             blocks,
-            CandidateRanker.restore(arrays, len(layout.names)),
-            NewToolScorer.restore(arrays, len(layout.text_rows) - 1),
+            CandidateRanker.restore(arrays, len(LAYOUT.names)),
+            NewToolScorer.restore(arrays, len(LAYOUT.text_rows) - 1),
             replace(calibration, added=~offered),
             encoder,
             offered,
@@ -217,11 +208,11 @@ class FactoredStepState:
     """
 
     def __init__(
-        self, query: FactoredQuery, before: Sequence[Message | ToolCall], model: FactoredModel
+        self, query: PreparedQuery, before: Sequence[Message | ToolCall], model: FactoredModel
     ) -> None:
         self._model, self._query = model, query
         self._reader = RunReader(before)
-        self.features = StepFeatures(model.blocks, query.prepared)
+        self.features = StepFeatures(model.blocks, query)
         self._calls: list[tuple[int, Outcome, bool]] = []
         self._last: ToolCall | None = None
 
@@ -245,7 +236,7 @@ class FactoredStepState:
         self._replay()
 
     def _replay(self) -> None:
-        self.features = StepFeatures(self._model.blocks, self._query.prepared)
+        self.features = StepFeatures(self._model.blocks, self._query)
         for tool, outcome, parallel in self._calls:
             self.features.call(tool, outcome, is_parallel=parallel)
 
@@ -264,7 +255,7 @@ class FactoredStepState:
 
         Shape (2, parts, tools).
         """
-        return self._model.blocks.read_parts(self._query.prepared.features)
+        return self._model.blocks.read_parts(self._query.features)
 
     def copy(self) -> FactoredStepState:
         """The same state, to go on from in another way; the calls are made again, 15 µs each."""

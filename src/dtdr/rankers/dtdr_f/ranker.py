@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dtdr.errors import ModelError
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f.fitted_blocks import Layout
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.nn import (
     Indices,
     Matrix,
@@ -129,7 +129,7 @@ class Steps:
         low, high = features.min(axis=(0, 1)), features.max(axis=(0, 1))
         return cls(inputs, right, mean, scale, low, high)
 
-    def part(self, rows: npt.NDArray[np.bool_]) -> Steps:
+    def part(self, rows: npt.NDArray[Any]) -> Steps:
         """Some of the steps, standardised as all are."""
         return replace(self, features=self.features[rows], right=self.right[rows])
 
@@ -241,7 +241,8 @@ class RankerFit:
         """What ``mix`` gives the candidates; shape (steps, k)."""
         linear, network = self.scores(steps)
         scores = linear + np.float32(share) * (network - linear)
-        return np.exp(log_softmax(scores / np.float32(temperature)))
+        scores *= np.float32(1 / temperature)
+        return np.exp(log_softmax(scores))
 
     def mix(self, share: float, temperature: float) -> CandidateRanker:
         """The linear ranker with this share of what the network adds to its scores.
@@ -309,11 +310,10 @@ def uses_shortlist(tools: int) -> bool:
     return tools > _ALL_RANKED
 
 
-def shortlist(layout: Layout, table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
+def shortlist(table: Matrix, new: Indices) -> tuple[Indices | None, Matrix]:
     """The candidates among many tools, and the order that they were chosen by.
 
     Args:
-        layout: of the features.
         table: shape (features + 1, tools).
         new: columns of tools without demonstrations, which are ranked by their texts alone.
 
@@ -322,7 +322,7 @@ def shortlist(layout: Layout, table: Matrix, new: Indices) -> tuple[Indices | No
     """
     if not uses_shortlist(table.shape[1]):
         return None, table[0]
-    order: Matrix = layout.shortlist @ table
+    order: Matrix = LAYOUT.shortlist @ table
     order[new] = -np.inf
     return order.argpartition(len(order) - _SHORTLIST)[-_SHORTLIST:], order
 

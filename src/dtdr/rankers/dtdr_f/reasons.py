@@ -9,6 +9,7 @@ import numpy as np
 
 from dtdr.rankers.calibration import Floats
 from dtdr.rankers.dtdr_f import ranker
+from dtdr.rankers.dtdr_f.fitted_blocks import LAYOUT
 from dtdr.rankers.dtdr_f.model import FactoredModel
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.dtdr_f.step_features import StepFeatures
@@ -33,7 +34,7 @@ def add_reasons(
     names, view = model.names, step.query.view
     tool, rival = names.index(explanation.tool), names.index(explanation.rival)
     similar = similar_demonstrations(model, step.query.features, query)
-    column = tool if view.places is None else view.places.get(tool, -1)
+    column = view.places.get(tool, -1)
     if column < 0:
         note = (
             f"With this many tools, a query keeps {view.size} in view, and {names[tool]!r} is not "
@@ -44,7 +45,7 @@ def add_reasons(
     contributions = []
     # Without a ranker, probabilities are those of some features, which count as they are.
     means = 0.0 if model.ranker is None else model.ranker.parameters["mean"]
-    for block, rows in zip(model.blocks.blocks, step.layout.rows, strict=True):
+    for block, rows in zip(model.blocks.blocks, LAYOUT.rows, strict=True):
         rest = model.probabilities(step.without(rows, np.broadcast_to(means, len(step.table) - 1)))
         contributions.append(
             Contribution(
@@ -76,7 +77,7 @@ def _note(model: FactoredModel, step: StepFeatures, column: int, name: str) -> s
             "demonstrations together get about the share that further runs give them."
         )
     if model.ranker is not None:
-        chosen, _ = ranker.shortlist(step.layout, step.write(), step.query.view.new)
+        chosen, _ = ranker.shortlist(step.write(), step.query.view.new)
         if chosen is not None and column not in chosen:
             return (
                 f"{name!r} is not among the {len(chosen)} candidates of this step, which share "

@@ -15,21 +15,23 @@ from dtdr.data.plan import Plan
 from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError, ModelError
-from dtdr.rankers.base import Arrays, HeldOutFold, History, StepState
+from dtdr.rankers.base import UNKNOWN, Arrays, HeldOutFold, Ranker, StepState
 from dtdr.rankers.calibration import Floats
-from dtdr.rankers.dtdr_f.demonstrations import REMOVED, EncodedDemonstrations
-from dtdr.rankers.dtdr_f.fitting import FactoredFit, FittedFold, iter_held_out
-from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredQuery, FactoredStepState
+from dtdr.rankers.dtdr_f import fitting
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.fitted_blocks import PreparedQuery
+from dtdr.rankers.dtdr_f.model import FactoredModel, FactoredStepState
+from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.reasons import add_reasons
 from dtdr.rankers.explanation import Explanation
-from dtdr.rankers.name_ranker import NameRanker
+from dtdr.text import encoders
 from dtdr.text.encoders.base import Encoder
 from dtdr.text.encoders.lexical import LexicalEncoder
 
 _CHECKSUM = "checksum"
 
 
-class DTDRFactored(NameRanker):
+class DTDRFactored(Ranker):
     """DTDR-F: blocks of features that know the demonstrations, and a ranker that weighs them.
 
     Each block (``dtdr.rankers.dtdr_f.blocks``) says something about every tool: a network on
@@ -50,10 +52,9 @@ class DTDRFactored(NameRanker):
 
     name = "dtdr-f"
     uses_encoder = True
-    uses_calls = True
 
     model_: FactoredModel
-    _folds: Sequence[FittedFold]
+    _folds: Sequence[fitting.FittedFold]
     """Between learning and ``held_out`` of one fit."""
 
     def __init__(
@@ -66,15 +67,22 @@ class DTDRFactored(NameRanker):
         if not 0 <= failure_weight <= 1:
             raise InputError(f"failure_weight is {failure_weight}; it must be in [0, 1]")
         self.failure_weight = failure_weight
-        chosen = self._choose_encoder(encoder)
+        chosen = encoders.create(encoder) if isinstance(encoder, str) else encoder
         # Words by TF-IDF are always there, fitted without each fold's own plans.
         self.encoder = None if isinstance(chosen, LexicalEncoder) else chosen
         self.seed = seed
 
     # -- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, demonstrations: Sequence[Demonstration]) -> None:
+    def fit(self, demonstrations: Sequence[Demonstration], tools: Sequence[Tool]) -> None:
+        """See ``Ranker.fit``."""
+        self._set_tools(tools)
         self._learn(self._encode(demonstrations))
+
+    def _set_tools(self, tools: Sequence[Tool]) -> None:
+        self.tools_ = tuple(tools)
+        self._names = tuple(tool.name for tool in tools)
+        self._index = {name: position for position, name in enumerate(self._names)}
 
     def _encode(self, demonstrations: Sequence[Demonstration]) -> EncodedDemonstrations:
         # Above 0, so that divisions by weights stay finite.
@@ -88,8 +96,7 @@ class DTDRFactored(NameRanker):
         # Another number of threads adds in another order: the third decimal of a score would
         # depend on it.
         with threadpool_limits(limits=1):
-            fit = FactoredFit(self.tools_, self.encoder, self.seed)
-            model, self._folds = fit.learn(encoded)
+            model, self._folds = fitting.fit(self.tools_, encoded, self.encoder, self.seed)
         self._install(model)
 
     def add_phrases(self, phrases: npt.NDArray[np.uint32]) -> None:
@@ -99,7 +106,7 @@ class DTDRFactored(NameRanker):
     def held_out(self, demonstrations: Sequence[Demonstration]) -> Iterator[HeldOutFold]:
         """See ``Ranker.held_out``."""
         folds, self._folds = self._folds, []
-        return iter_held_out(demonstrations, folds)
+        return fitting.iter_held_out(demonstrations, folds)
 
     def _install(self, model: FactoredModel) -> None:
         self.model_ = model
@@ -118,7 +125,7 @@ class DTDRFactored(NameRanker):
 
     def change_tools(self, tools: Sequence[Tool], names: Sequence[str]) -> None:
         """See ``SupportsToolChanges``; the model is fitted again where tools are gone."""
-        self.set_tools(tools)
+        self._set_tools(tools)
         position = [self._index.get(name, REMOVED) for name in names]
         if REMOVED in position:
             self._learn_again(self.model_.data.renumber(position, len(tools)))
@@ -134,34 +141,28 @@ class DTDRFactored(NameRanker):
 
     # -- ranking -------------------------------------------------------------------------------
 
-    def _prepare(self, queries: Sequence[str]) -> Sequence[FactoredQuery]:
-        return [self.model_.prepare(query) for query in queries]
+    def prepare(self, query: str) -> PreparedQuery:
+        """See ``Ranker.prepare``."""
+        return self.model_.prepare(query)
 
-    def prepare_all(self, runs: Sequence[Run]) -> Sequence[FactoredQuery]:
+    def prepare_all(self, runs: Sequence[Run]) -> Sequence[PreparedQuery]:
         """See ``Ranker.prepare_all``; what came before a query counts."""
         return [self.model_.prepare(run.query, run.before) for run in runs]
 
-    def start(self, prepared: FactoredQuery, run: Run) -> FactoredStepState:
+    def start(self, prepared: PreparedQuery, run: Run) -> FactoredStepState:
         """See ``Ranker.start``."""
         return FactoredStepState(prepared, run.before, self.model_)
 
-    def familiarity(self, prepared: FactoredQuery) -> float:
+    def familiarity(self, prepared: PreparedQuery) -> float:
         """See ``Ranker.familiarity``."""
         return prepared.familiarity
 
-    def probabilities(self, prepared: FactoredQuery, run: Run) -> Floats:
+    def probabilities(self, prepared: PreparedQuery, run: Run) -> Floats:
         """See ``Ranker.probabilities``."""
         state = self.start(prepared, run)
-        for position, call in zip(self.positions(run), run.calls, strict=True):
-            state.call(position, call)
+        for call in run.calls:
+            state.call(self._index.get(call.tool, UNKNOWN), call)
         return self.model_.probabilities(state.features)
-
-    def score_all(self, prepared: Sequence[Any], runs: Sequence[Run]) -> Floats:
-        """See ``Ranker.score_all``."""
-        return np.stack([self.probabilities(*step) for step in zip(prepared, runs, strict=True)])
-
-    def _probabilities(self, prepared: Sequence[Any], histories: Sequence[History]) -> Floats:
-        raise NotImplementedError("dtdr-f ranks runs")
 
     def explain(self, explanation: Explanation, run: Run, state: StepState) -> Explanation:
         """See ``Ranker.explain``: what each block adds, and the nearest demonstrations."""
@@ -189,15 +190,17 @@ class DTDRFactored(NameRanker):
 
     # -- saving --------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, npt.NDArray[Any]]:
+    def arrays(self) -> Arrays:
+        """See ``Ranker.arrays``."""
         arrays = self.model_.arrays()
         return {**arrays, _CHECKSUM: _checksum(arrays)}
 
-    def _restore(self, state: Arrays) -> None:
-        arrays = {name: array for name, array in state.items() if name != _CHECKSUM}
-        if _CHECKSUM not in state:
-            raise ModelError("an earlier version of dtdr-f made the model; fit it again")
-        if not np.array_equal(_checksum(arrays), state[_CHECKSUM]):
+    def restore(self, tools: Sequence[Tool], arrays: Arrays) -> None:
+        """See ``Ranker.restore``."""
+        self._set_tools(tools)
+        checksum = arrays[_CHECKSUM]
+        arrays = {name: array for name, array in arrays.items() if name != _CHECKSUM}
+        if not np.array_equal(_checksum(arrays), checksum):
             raise ModelError("the arrays of the model are damaged; fit it again")
         self._install(FactoredModel.restore(self.tools_, arrays, self.encoder))
 

@@ -29,13 +29,12 @@ class StepFeatures:
         "_places",
         "_writes",
         "calls",
-        "layout",
         "query",
         "table",
     )
 
     def __init__(self, blocks: FittedBlocks, query: PreparedQuery) -> None:
-        self.layout, self.query = blocks.layout, query
+        self.query = query
         self.table = table = query.table.copy()
         states: list[BlockState] = [begin(table[rows]) for begin, rows in query.begins]
         self._calls = [state.call for state in states]
@@ -50,8 +49,7 @@ class StepFeatures:
         self.calls += 1
         if 0 <= tool < self._end:
             count = self._called[tool] = self._called.get(tool, 0) + 1
-            column = tool if self._places is None else self._places.get(tool, -1)
-            event = CallEvent(tool, column, count, outcome, is_parallel)
+            event = CallEvent(tool, self._places.get(tool, -1), count, outcome, is_parallel)
         else:
             event = CallEvent(-1, -1, 0, outcome, is_parallel)
         for add in self._calls:

@@ -19,15 +19,17 @@ from dtdr.rankers.nn import Indices, Matrix
 _FOLDS = 2
 """Four instead of two: validation MRR on T-Eval -.0003, TinyAgent +.0002."""
 _MOST_PARTS = 3_000
-"""Parts that weights are learned from, of more: time is cubic in them."""
+"""Parts that weights are learned from, of more."""
 _ROUNDS = 3
 """Times that calls are divided among parts again."""
 _MOST = 4.0
 """More calls of one tool count as this many."""
 _LEAST_SHARE = 1e-3
 _RIDGE = 1.0
+_MOST_ROUNDS, _PRECISION, _TINY = 60, 1e-3, np.float32(1e-30)
+"""Of conjugate gradients: a fifth of the time of a Cholesky decomposition of 3,000 parts."""
 _MOST_DESCRIBED = 1_024
-"""Tools up to which their descriptions are learned from too: time is cubic in them."""
+"""Tools up to which their descriptions are learned from too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,6 @@ class WordWeights:
             seen: those to learn, the end of plan last.
             seed: which queries are taken where there are too many.
         """
-        # A process that loads a model and ranks does not need it.
-        from scipy.linalg import cho_factor, cho_solve
-
         parts, sizes = featurizer.parts
         chosen = _draw(sizes, seed)
         parts, sizes = (
@@ -88,30 +87,23 @@ class WordWeights:
         of_plan = np.repeat(_targets(plans.called[chosen], seen), sizes, axis=0)
         wanted = np.zeros((rows.shape[0], 2, len(seen)), np.float32)
         wanted[number + np.arange(len(named)), :, np.arange(len(named))] = 1
-        kernel = (rows @ rows.T).toarray()
-        kernel[np.diag_indices_from(kernel)] += _RIDGE / importance
-
+        ridge = (_RIDGE / importance).astype(np.float32)
         fold = np.append(np.repeat(np.arange(len(sizes)) % _FOLDS, sizes), np.full(len(named), -1))
-        folds = [
-            (out, known, kernel[np.ix_(out, known)], cho_factor(kernel[np.ix_(known, known)]))
-            for out, known in (
-                (np.flatnonzero(fold == one), np.flatnonzero(fold != one)) for one in range(_FOLDS)
-            )
-            if len(out) and len(known)
-        ]
+        folds = [(np.flatnonzero(fold == at), np.flatnonzero(fold != at)) for at in range(_FOLDS)]
+        folds = [(out, known) for out, known in folds if len(out) and len(known)]
         shares = np.repeat(1 / sizes, sizes)[:, None].astype(np.float32)
         for _ in range(_ROUNDS):
             presence = of_plan[:, 0] * shares
             mean = _mean(presence, importance[:number])
             above = np.concatenate([presence, wanted[number:, 0]]) - mean
             asked = np.zeros_like(presence)
-            for out, known, across, factor in folds:
-                asked[out] = across @ cho_solve(factor, above[known]) + mean
+            for out, known in folds:
+                asked[out] = rows[out] @ _regress(rows[known], ridge[known], above[known]) + mean
             shares = _shares(asked, sizes)
         wanted[:number] = of_plan * shares[:, None]
         mean = _mean(wanted[:number], importance[:number])
         above = (wanted - mean).reshape(len(wanted), -1)
-        weights = rows.T @ cho_solve(cho_factor(kernel, overwrite_a=True), above)
+        weights = _regress(rows, ridge, above)
         return cls(weights.astype(np.float16).reshape(len(weights), *mean.shape), mean)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -122,6 +114,32 @@ class WordWeights:
     def restore(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Rebuild from the output of ``arrays``."""
         return cls(arrays["asked.weights"], arrays["asked.mean"].astype(np.float32))
+
+
+def _regress(rows: csr_array, ridge: Matrix, wanted: Matrix) -> Matrix:
+    """Weights of a ridge regression by conjugate gradients; shape (words, outputs).
+
+    Args:
+        rows: shape (parts, words).
+        ridge: shape (parts,): the ridge over what each part counts.
+        wanted: shape (parts, outputs).
+    """
+    across = csr_array(rows.T)
+    found, left = np.zeros_like(wanted), wanted.copy()
+    along = wanted.copy()
+    before = start = np.einsum("ij,ij->j", left, left)
+    for _ in range(_MOST_ROUNDS):
+        image = rows @ (across @ along) + ridge[:, None] * along
+        size = before / np.maximum(np.einsum("ij,ij->j", along, image), _TINY)
+        found += size * along
+        left -= size * image
+        after = np.einsum("ij,ij->j", left, left)
+        if (after <= _PRECISION**2 * start).all():
+            break
+        along = left + (after / np.maximum(before, _TINY)) * along
+        before = after
+    weights: Matrix = across @ found
+    return weights
 
 
 def _draw(sizes: npt.NDArray[np.int64], seed: int) -> Indices:

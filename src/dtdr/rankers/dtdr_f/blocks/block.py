@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
@@ -25,7 +25,7 @@ from dtdr.rankers.nn import Indices, Matrix
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-_CACHE_BYTES = 64_000_000
+CACHE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -78,23 +78,22 @@ class View:
     Attributes:
         size: how many there are, the end of plan, which is last, among them.
         tools: shape (size,): their indices, sorted; None where all tools are in view.
-        places: the column of each of them; None where all are.
-        seen: the columns of tools with demonstrations, sorted; None for all.
+        places: the column of each of them.
+        seen: the columns of tools with demonstrations, sorted.
         slots: shape (columns of these,): their places in ``TrainingSet.seen``.
         new: the columns of the others that may be ranked by their texts.
     """
 
     size: int
     tools: Indices | None
-    places: dict[int, int] | None
-    seen: Indices | None
+    places: dict[int, int]
+    seen: Indices
     slots: Indices
     new: Indices
 
     def find_columns(self, tools: Sequence[int]) -> list[int]:
         """The columns of those of the tools that are in view."""
-        places = self.places
-        return list(tools) if places is None else [places[tool] for tool in tools if tool in places]
+        return [self.places[tool] for tool in tools if tool in self.places]
 
     def of(self, values: Matrix) -> Matrix:
         """The part in view of values whose last axis is that of all tools."""
@@ -109,14 +108,11 @@ class Query:
         features: what it says.
         view: the tools in view.
         context: what came before it.
-        memo: what a block computed for ``Block.relevance`` and needs again in ``Block.start``, by
-            the name of the block.
     """
 
     features: QueryFeatures
     view: View
     context: Context = NO_CONTEXT
-    memo: dict[str, Matrix] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +191,7 @@ class Block(ABC):
             What begins a state; None where calls change nothing.
         """
 
-    def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix | None:
+    def relevance(self, query: QueryFeatures) -> Matrix | None:
         """How much a query speaks for each tool, on the scale of a log probability.
 
         What is in view among many tools is chosen by the sum over blocks; None says nothing.
@@ -233,7 +229,7 @@ class ToolRows:
         rows = self._rows.get(tool)
         if rows is None:
             rows = self._make([tool])[0]
-            if (len(self._rows) + 1) * rows.nbytes > _CACHE_BYTES:
+            if (len(self._rows) + 1) * rows.nbytes > CACHE_BYTES:
                 self._rows.clear()
             self._rows[tool] = rows
         return rows

@@ -18,7 +18,7 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.demonstrations import REMOVED
+from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.dtdr_f.queries import QueryFeatures
 from dtdr.rankers.nn import Matrix
 
@@ -67,20 +67,17 @@ class Descriptions(Block):
         mean /= weights.sum(axis=1, keepdims=True) + 1
         return np.stack([texts, names, np.log(mean + 1e-5).astype(np.float32)], axis=1)
 
-    def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix:
+    def relevance(self, query: QueryFeatures) -> Matrix:
         """The similarity with the query relative to that of the tool most alike."""
-        similarity = memo[self.name] = self._tools.similarity(query)
+        similarity = self._tools.similarity(query)
         return similarity * np.float32(_RELEVANCE / (float(similarity.max()) + 1e-6))
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Similarity with the query."""
-        similarity = query.memo.get(self.name)
-        if similarity is None:
-            similarity = self._tools.similarity(query.features)
         view = query.view
-        out[0] = similarity = view.of(similarity)
+        out[0] = similarity = view.of(self._tools.similarity(query.features))
         # Not above a new tool: what is said of the others must not depend on it.
-        known = similarity if view.seen is None else similarity[view.seen]
+        known = similarity[view.seen]
         np.multiply(similarity, 1 / (float(known[known.argmax()]) + 0.01), out=out[1])
         np.minimum(out[1], 2, out=out[1])  # a new tool may be the only one that is similar at all
         return partial(_DescriptionsState, self.rows, view)

@@ -207,9 +207,9 @@ class LastOutput(Block):
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """What is known before the first call."""
-        context, places = query.context, query.view.places
+        context = query.context
         for call in context.calls:
-            column = call.tool if places is None else places.get(call.tool, -1)
+            column = query.view.places.get(call.tool, -1)
             if column >= 0:
                 out[4, column] = 1
                 out[5, column] = not call.is_used
@@ -259,11 +259,7 @@ class _LastOutputState:
         else:
             entries = _first_entries(query.features.words, query.context, block.slots)
         self._rows[0] = _UNSEEN
-        values = block.read(entries)[query.view.slots]
-        if query.view.seen is None:
-            self._rows[0] = values
-        else:
-            self._rows[0, query.view.seen] = values
+        self._rows[0, query.view.seen] = block.read(entries)[query.view.slots]
 
 
 def _last_step(parallel: npt.NDArray[np.bool_], start: int, done: int) -> int:

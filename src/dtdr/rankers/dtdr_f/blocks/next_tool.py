@@ -118,20 +118,16 @@ class NextTool(Block):
         logits += surface @ self.query[-len(surface) :]
         return logits
 
-    def relevance(self, query: QueryFeatures, memo: dict[str, Matrix]) -> Matrix:
+    def relevance(self, query: QueryFeatures) -> Matrix:
         """The logits before any call."""
-        logits = memo[self.name] = self._read(query)
         relevance = np.full(len(self.slots) - 1, _UNSEEN)
-        relevance[self._seen] = logits + self.positions[0]
+        relevance[self._seen] = self._read(query) + self.positions[0]
         return relevance
 
     def start(self, query: Query, out: Matrix) -> Begin:
         """Tools without demonstrations have one low value; the others are written at each step."""
-        logits = query.memo.get(self.name)
-        if logits is None:
-            logits = self._read(query.features)
         out[0] = _UNSEEN
-        return partial(_NextToolState, self, logits, query.view)
+        return partial(_NextToolState, self, self._read(query.features), query.view)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The weights."""
@@ -153,7 +149,7 @@ class _NextToolState:
     def __init__(self, block: NextTool, logits: Matrix, view: View, rows: Matrix) -> None:
         self._block, self._logits, self._row = block, logits, rows[0]
         self._slots: Indices = view.slots
-        self._columns = slice(None) if view.seen is None else view.seen
+        self._columns = view.seen
         self._lags = (-1, -1, -1)
         self._length = 0
 

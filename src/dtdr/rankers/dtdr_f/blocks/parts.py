@@ -51,11 +51,9 @@ class Parts(Block):
         """No part is served yet."""
         asked = self.read(query.features)
         view = query.view
-        asked = asked.take(view.slots, axis=2)
-        if view.seen is not None:
-            every = np.zeros((*asked.shape[:2], view.size), np.float32)
-            every[:, :, view.seen] = asked
-            asked = every
+        every = np.zeros((*asked.shape[:2], view.size), np.float32)
+        every[:, :, view.seen] = asked.take(view.slots, axis=2)
+        asked = every
         asked[:, :, -1] = 0
         np.add.reduce(asked[1], out=out[0])
         # The last row is added to every window, so that logarithms can be taken.

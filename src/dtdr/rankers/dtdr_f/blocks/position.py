@@ -89,10 +89,7 @@ class Position(Block):
         evidence = by_text * view.of(self._trust)
         known = np.maximum(learned.take(view.slots, axis=1), 0)
         known *= known
-        if view.seen is None:
-            evidence += known
-        else:
-            evidence[:, view.seen] += known
+        evidence[:, view.seen] += known
         evidence[:, -1] = by_text[:, -1] = 0
         by_text *= np.float32(0.3)
 
@@ -103,13 +100,10 @@ class Position(Block):
         np.add(said, view.of(self._frequent), out=shares[:, 0])
         shares[:, 0, -1] = 0
         shares[:, 1] = described
-        if view.seen is None:
-            shares /= shares.sum(axis=2, keepdims=True) + np.float32(_UNSAID)
-        else:  # what is said of the others must not depend on a new tool
-            total = shares[:, :, view.seen].sum(axis=2, keepdims=True)
-            others = shares.copy()
-            others[:, :, view.seen] = 0
-            shares /= total + others + np.float32(_UNSAID)
+        # What is said of the others must not depend on a new tool.
+        others = shares.copy()
+        others[:, :, view.seen] = 0
+        shares /= shares[:, :, view.seen].sum(axis=2, keepdims=True) + others + np.float32(_UNSAID)
         if words < PARTS:  # several parts share a word
             said, described = said * (words / PARTS), described * (words / PARTS)
         np.cumsum(said[::-1], axis=0, out=parts[-2::-1, 2])
@@ -154,7 +148,7 @@ class _PositionState:
             features before their logarithms. As probabilities of the parts sum to 1, what is added
             before logarithms is in every part.
         likely: shape (PARTS + 1, tools): how likely a call of each tool serves each part.
-        seen: columns of tools with demonstrations; None for all.
+        seen: columns of tools with demonstrations.
         first: probabilities of the parts for the first call.
         moves: those for the call after one that served each part.
         rows: of the features.
@@ -170,7 +164,7 @@ class _PositionState:
         self,
         parts: Matrix,
         likely: Matrix,
-        seen: Indices | None,
+        seen: Indices,
         first: Matrix,
         moves: Matrix,
         rows: Matrix,
@@ -182,7 +176,7 @@ class _PositionState:
         self._named, self._ahead = rows[0], rows[2]
         self._relative, self._centre, self._from_last = rows[6:9]
         self._constants, self._end = rows[9:13], rows[13:, -1]
-        self._known = slice(-1) if seen is None else seen[:-1]
+        self._known = seen[:-1]
         self._centre_of_last = 0.0
 
     def call(self, event: CallEvent) -> None:

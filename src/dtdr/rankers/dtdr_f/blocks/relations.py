@@ -17,7 +17,8 @@ from dtdr.rankers.dtdr_f.blocks.block import (
     TrainingSet,
     View,
 )
-from dtdr.rankers.dtdr_f.demonstrations import REMOVED, EncodedDemonstrations
+from dtdr.rankers.dtdr_f.demonstrations import EncodedDemonstrations
+from dtdr.rankers.dtdr_f.observations import REMOVED
 from dtdr.rankers.nn import Matrix
 
 TOGETHER, USED_BY = range(2)

@@ -101,16 +101,9 @@ class ToolMask:
         *,
         costs: Mapping[str, int] | None = None,
     ) -> list[ToolSelection]:
-        """``select`` for several states of one conversation, oldest first, in one go.
+        """``select`` for ``count`` states of one conversation, oldest first, in one go.
 
-        Args:
-            names: the named tools that are available.
-            transcripts: reads the conversation up to each of the states.
-            count: how many states there are.
-            costs: tokens of each tool's definition.
-
-        Raises:
-            InputError: two tools share a name.
+        ``transcripts`` reads the conversation up to each of them.
         """
 
         def read() -> list[Step]:

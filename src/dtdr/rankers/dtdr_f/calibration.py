@@ -48,5 +48,4 @@ def restore(arrays: Mapping[str, npt.NDArray[Any]], tools: Sequence[Tool]) -> Ca
         arrays.get(f"calibration.{name}") for name in ("held_out", "confidence")
     )
     threshold = float(arrays["calibration.threshold"][0])
-    added = arrays["offered"] == 0
-    return Calibration(held_out, confidence, token_costs(tools), threshold, added)
+    return Calibration(held_out, confidence, token_costs(tools), threshold, arrays["offered"] == 0)

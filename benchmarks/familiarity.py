@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from examples.hotel.generate import conversations
@@ -34,7 +35,6 @@ from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.splits import Split, default_split, fixed_split
-from dtdr.evaluate.statistics import auroc
 from dtdr.evaluate.tables import Column, Table, share
 from dtdr.predict import create
 from dtdr.rankers.dtdr_f.familiarity import fit_threshold
@@ -146,7 +146,10 @@ def measure(
             scores[kind].append(judge(query))
             microseconds.append((time.perf_counter() - started) * 1e6)
     others = {kind: found for kind, found in scores.items() if kind != own}
-    row: dict[str, Any] = {kind: auroc(scores[own], found) for kind, found in others.items()}
+    row: dict[str, Any] = {
+        kind: roc_auc_score([1] * len(scores[own]) + [0] * len(found), [*scores[own], *found])
+        for kind, found in others.items()
+    }
     row["microseconds"] = statistics.median(microseconds)
     if threshold is not None:
         row["false_alarms"] = statistics.fmean(value < threshold for value in scores[own])

@@ -17,9 +17,9 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets.source import Dataset
 from dtdr.evaluate.datasets.synthetic import words
-from dtdr.evaluate.datasets.synthetic.phrasing import compose
-from dtdr.evaluate.datasets.synthetic.scene import Clause, Scene
+from dtdr.evaluate.datasets.synthetic.scene import Scene
 from dtdr.evaluate.datasets.synthetic.services import parameters
+from phrasing import Clause, compose, say
 
 SOURCE = "synthetic (benchmarks/mcp_catalogue.py)"
 TOOLS = 527
@@ -214,5 +214,5 @@ def _errand(scene: Scene, server: Server) -> Clause:
         value = scene.call(tool.name, **({first.name: value} if first.required else {}))
     scene.labels.append(f"{server.name}>{calls[-1]}")
     named = {kind: scene.pick(names) for kind, names in server.things.items()}
-    clause = scene.say(asked, t=topic, **named)
+    clause = say(scene, asked, t=topic, **named)
     return clause._replace(text=re.sub(r"\ba (?=[aeiou])", "an ", clause.text))

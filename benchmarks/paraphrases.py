@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from sklearn.metrics import roc_auc_score
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.errors import InputError
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets.splits import default_split
-from dtdr.evaluate.statistics import auroc
 from dtdr.evaluate.tables import Column, Table, count, share
 from dtdr.predict import create
 from dtdr.predict.model import Model
@@ -225,7 +225,9 @@ def measure_own(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     "plans": len(items),
                     **score(retriever, items),
                     "strict": statistics.fmean(value > lowest for value in scores),
-                    "auroc": auroc(scores, others),
+                    "auroc": roc_auc_score(
+                        [1] * len(scores) + [0] * len(others), [*scores, *others]
+                    ),
                 }
 
 

@@ -1,16 +1,46 @@
 """Run the command line as a user does, in this process or in one of its own."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from dtdr.cli import run
+
 PROGRAM = [sys.executable, "-m", "dtdr"]
+
+
+class Shown(NamedTuple):
+    """What a command printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The JSON object on standard output, of a command that succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def table(self) -> str:
+        """Standard output of a command that succeeded, which fits 100 columns."""
+        assert self.code == 0, self.err
+        assert max(map(len, self.out.splitlines())) <= 100
+        return self.out
+
+
+def shown_by(capsys: pytest.CaptureFixture[str], *arguments: object) -> Shown:
+    """Run ``dtdr`` in this process."""
+    capsys.readouterr()
+    return Shown(run([*map(str, arguments)]), *capsys.readouterr())
 
 
 def start(arguments: Sequence[str | Path], **options) -> subprocess.Popen[bytes]:

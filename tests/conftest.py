@@ -1,11 +1,12 @@
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.command_line import Shown, shown_by
 from tests.redis_server import RedisServer
 
 # Timings never decide a test, and the same run gives the same examples.
@@ -52,6 +53,12 @@ def _loggers() -> Iterator[None]:
     for each, handlers, propagate, level in before:
         each.handlers, each.propagate = handlers, propagate
         each.setLevel(level)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
+    """Run a command in this process; gives its exit code and what it printed."""
+    return lambda *arguments: shown_by(capsys, *arguments)
 
 
 @pytest.fixture(scope="session")

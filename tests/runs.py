@@ -1,5 +1,6 @@
 """Run logs that tests make by hand."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -60,6 +61,33 @@ def make_log(steps: Sequence[Step], *, tools: Sequence[str] = TOOLS, **header) -
     for step in steps:
         builder.add(**step)
     return builder.build(RunHeader(tools=tuple(tools), **values))
+
+
+def records_of(log: RunLog) -> list[dict[str, Any]]:
+    """Each step as a JSON object with names of tools."""
+    names = log.names
+    records: list[dict[str, Any]] = []
+    for i in range(len(log)):
+        count = int(log.accepted[i])
+        kept = int((log.head[i] >= 0).sum())
+        confidence, familiarity = float(log.confidence[i]), float(log.familiarity[i])
+        records.append(
+            {
+                "plan": log.plan_ids[log.plan[i]],
+                "step": int(log.step[i]),
+                "plan_length": int(log.plan_length[i]),
+                "called": names[log.called[i]],
+                "acceptable": [names[place] for place in log.acceptable[i, :count]],
+                "ranks": [int(rank) or None for rank in log.ranks[i, :count]],
+                "probabilities": log.probabilities[i, :count].tolist(),
+                "next_in_log": [names[place] for place in log.acceptable[i, log.in_log[i] > 0]],
+                "head": [names[place] for place in log.head[i, :kept]],
+                "head_probabilities": log.head_probabilities[i, :kept].tolist(),
+                "confidence": None if math.isnan(confidence) else confidence,
+                "familiarity": None if math.isnan(familiarity) else familiarity,
+            }
+        )
+    return records
 
 
 def is_same(first: RunLog, second: RunLog) -> bool:

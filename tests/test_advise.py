@@ -230,7 +230,9 @@ def test_runs_that_the_model_learned_from_are_pointed_out(model, tmp_path, capsy
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("wrong", [["--top", "0"], ["--coverage", "2"], ["--tool-tokens", "-1"]])
+@pytest.mark.parametrize(
+    "wrong", [["--top", "0"], ["--set", "tool_tokens=-1"], ["--set", "tokens=1"]]
+)
 def test_misuse_is_one_sentence(model, runs, wrong, capsys):
     assert run(["advise", str(model), str(runs), *wrong]) == 2
     assert is_one_sentence(capsys.readouterr().err)

@@ -1,98 +1,285 @@
+"""What all commands promise: help, misuse in one sentence, exit codes, no traceback."""
+
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
+import sys
+from typing import Any
 
 import pytest
+import typer
 
 import dtdr as package
-from dtdr.cli import run
+from dtdr.cli import app, run
 from tests import small_data
 from tests.command_line import PROGRAM, dtdr, is_one_sentence, start
-from tests.helpers import sha256_of
+from tests.helpers import change_config, sha256_of
 
-COMMANDS = ("demo", "fit", "rank", "evaluate", "compare", "inspect", "data")
+
+def leaves():
+    """Every command that can be run, with its words."""
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        for inner, found in getattr(command, "commands", {"": command}).items():
+            yield f"{name} {inner}".strip(), found
+
+
+LEAVES = dict(leaves())
+WITHOUT_JSON = {
+    *("mcp", "serve", "studio", "lab report", "keys create", "keys revoke"),
+}
+"""They print no result, or a report, a log or a key alone."""
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def folder(tmp_path_factory):
+    """A folder with ``demonstrations.jsonl``, a model, and what is none."""
     folder = tmp_path_factory.mktemp("cli")
     path = small_data.write(folder)
-    assert run(["fit", str(path), "-o", str(folder / "model"), "--retriever", "random"]) == 0
-    return folder / "model"
+    names_only = ["--retriever", "dr", "--no-arguments", "--no-plans"]
+    assert run(["fit", str(path), "-o", str(folder / "model"), *names_only]) == 0
+    (folder / "odd.jsonl").write_text('{"what": "else"}\n')
+    (folder / "other.json").write_text('{"records": 99, "train": [0, 1], "test": [4]}')
+    (folder / "damaged.npz").write_bytes(b"rubbish")
+    (folder / "log.jsonl").write_text('{"messages": []}\n')
+    return folder
 
 
-def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    assert run([]) == 0
-    shown = capsys.readouterr().out
-    assert all(command in shown for command in COMMANDS)
-    assert all(line.endswith(".") for line in shown.partition("Commands:\n")[2].splitlines())
-    assert "..." not in shown.partition("Commands:\n")[2]
+def test_without_a_command_the_commands_are_shown_each_in_a_whole_sentence(cli):
+    shown = cli().table().partition("Commands:\n")[2]
+    assert all(line.endswith(".") for line in shown.splitlines())
+    assert {line.split()[0] for line in shown.splitlines()} == {
+        name.partition(" ")[0] for name in LEAVES
+    }
+    assert "convert" in cli("data").out
 
 
-def test_group_without_a_command_shows_its_commands(capsys):
-    assert run(["data"]) == 0
-    assert "convert" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_within_100_columns(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    assert run([command, "--help"]) == 0
-    shown = capsys.readouterr().out
+@pytest.mark.parametrize("command", LEAVES)
+def test_every_command_explains_itself_within_100_columns(command, cli):
+    shown = cli(*command.split(), "--help").table()
     assert "Usage: dtdr" in shown
-    assert max(map(len, shown.splitlines())) <= 100
+    assert ("--json" in shown) == (command not in WITHOUT_JSON)
     arguments = shown.partition("Arguments:\n")[2].partition("\n\n")[0]
     assert not any(kind in arguments for kind in ("<list", "<path>", "<str>", "<int>"))
+    for parameter in LEAVES[command].params:
+        assert parameter.help.endswith((".", "]")), (command, parameter.name)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
-def test_every_command_can_print_json(command, capsys):
-    run([command, "--help"])
-    assert "--json" in capsys.readouterr().out
+def test_version_is_that_of_the_package(cli):
+    assert cli("--version") == (0, f"dtdr {package.__version__}\n", "")
 
 
-def test_version_is_that_of_the_package(capsys):
-    assert run(["--version"]) == 0
-    assert capsys.readouterr() == (f"dtdr {package.__version__}\n", "")
+MISUSE = {
+    "": {"fti": "no such command 'fti'"},
+    "fit": {
+        "": "missing option",
+        "--nonsense": "no such option",
+        "-o m": "name the demonstrations once",
+        "a.jsonl b.jsonl -o m": "cannot read a.jsonl: no such file or directory",
+        "DATA -o m --dataset tinyagent": "name the demonstrations once",
+        "DATA -o m --retriever dtdr-x": "unknown retriever 'dtdr-x'; choose one of bm25, dr",
+        "DATA -o m --retriever less-is-more": "'less-is-more' needs an LLM; fit it in Python",
+        "DATA -o m --split by-moon": "--split 'by-moon' is not a split file",
+        "DATA -o m --split other.json --retriever dr": "it splits 99 records, but there are 12",
+        "DATA -o m --tools none.json": "cannot read none.json",
+        "DATA -o m --retriever dr --set depth=2": "no retriever here has the parameter 'depth'; it",
+        "DATA -o m --set seed": "--set 'seed' is not KEY=VALUE",
+        "DATA -o m --set seed=1 --set seed=2": "--set gives 'seed' twice",
+        "DATA -o m --set seed=-1": "seed is -1",
+        "DATA -o m --set seed=4294967296": "seed is 4294967296",
+        "DATA -o m --set seed=abc": "seed is 'abc'",
+        "DATA -o m --set dr.order=2": "'dr', which is not",
+        "DATA -o m --retriever random --set encoder=lexical": "has the parameter 'encoder'",
+        "DATA -o m --retriever lr --set encoder=w2v": "unknown encoder 'w2v'; choose one of",
+        "DATA -o m --retriever dr --set weighted=no": "weighted must be true or false",
+        "DATA -o m --retriever dtdr-c --set order=abc": "order must be a whole number",
+        "DATA -o m --retriever dtdr-c --set order=2.5": "order must be a whole number",
+        "DATA -o m --retriever dtdr-c --set order=true": "order must be a whole number",
+        "DATA -o m --retriever bm25 --set k1=x": "k1 must be a number",
+        "DATA -o m --set value_runs=x": "--set: expected `int`, got `str`",
+        "odd.jsonl -o m": "looks like no format that is known; name the one it has: anthropic,",
+    },
+    "rank": {
+        "": "missing argument 'MODEL'",
+        "model ''": "the query is empty",
+        "model '  '": "the query is empty",
+        "model q --top -1": "--top is -1; it must be at least 1, or 0 for all",
+        "model q --run run.json": "give --run alone",
+        "model --run run.json --history a": "give --run alone",
+        "model --run none.json": "cannot read none.json",
+        "model q --search x --why": "leave one out",
+        "model --why": "go with a query",
+        "model --history a": "go with a query",
+    },
+    "predict": {
+        "model": "give a query, or --run FILE",
+        "model ' '": "the query is empty",
+        "model q": "fit it again with dtdr fit",
+        "model q --plans": "plans=True",
+        "model --run none.json": "cannot read none.json",
+    },
+    "evaluate": {
+        "DATA --show other": "other",
+        "DATA --retriever dtdr-x": "unknown retriever 'dtdr-x'; choose one of",
+        "DATA --retriever less-is-more": "'less-is-more' needs an LLM; fit it in Python",
+        "DATA --metric ndcg": "unknown metric 'ndcg'; choose one of",
+        "DATA --set encoder=w2v --retriever lr": "unknown encoder 'w2v'; choose one of",
+        "DATA --retriever dr --set depth=2": "has the parameter 'depth'",
+        "DATA --retriever dr --set lr.epochs=2": "'lr', which is not evaluated",
+        "DATA --dataset tinyagent": "name the demonstrations once",
+        "--dataset moon": "unknown dataset 'moon'; choose one of bundled",
+        "DATA --retriever dr --split nowhere.json": "cannot read nowhere.json",
+        "DATA --folds 3 --split paper": "leave out --split",
+        "DATA --retriever dr --folds 1": "at least 2",
+        "DATA --retriever dr --folds 1000": "need as many groups",
+        "x.npz --show plans": "leave out --show plans",
+        "x.npz --show calls": "leave out --show calls",
+        "damaged.npz": "not a dtdr run log",
+        "DATA --model model --retriever dr": "leave out --retriever",
+    },
+    "compare": {
+        "damaged.npz": "missing argument 'RUN2'",
+        "damaged.npz damaged.npz": "not a dtdr run log",
+    },
+    "compare-runs": {
+        "DATA DATA --limit calls": "is not MEASURE=X",
+        "DATA DATA --limit steps=1": "unknown measure 'steps'; choose one of",
+        "DATA DATA --alpha 0": "--alpha is 0.0",
+        "DATA none.jsonl": "cannot read none.jsonl",
+    },
+    "import": {
+        "nonsense DATA -o d": "unknown format 'nonsense'",
+        "openai-chat -o d": "name at least one log file after openai-chat",
+        "openai-chat none.log -o d": "no such file",
+        "otel log.jsonl -o d --tools-out d": "give two files",
+        "- - -o d": "standard input can be read once only",
+        "log.jsonl -o d --set widow=3": "widow",
+        "log.jsonl -o d --set window=0": "--set: expected `int` >= 1",
+    },
+    "erase": {"DATA --group ''": "the group is empty"},
+    "advise": {
+        "model DATA --top 0": "--top",
+        "model DATA --set tool_tokens=-1": "the tokens of 'tool' are -1",
+        "model DATA --set tokens=1": "unknown setting 'tokens'; choose one of",
+        "model none.jsonl": "cannot read none.jsonl",
+    },
+    "plan": {
+        "model q --select greedy": "--select greedy asks an LLM; name one with --llm",
+        "model q --fill both": "--fill both asks an LLM; name one with --llm",
+        "model q --fill learned": "fit it again with dtdr fit",
+        "model ' '": "query is empty",
+        "model q --llm qwen": "names no LLM",
+        "model q --coverage 2": "--coverage is 2.0",
+        "model q --threshold 1": "--threshold is 1.0",
+        "model q --select retriever --examples nowhere.jsonl": "cannot read nowhere.jsonl",
+    },
+    "learn": {"model": "name the log of feedback"},
+    "data": {
+        "stats moon": "unknown dataset 'moon'",
+        "convert moon -o x": "unknown dataset 'moon'; choose one of",
+        "convert DATA -o both --tools-out both": "give two files",
+        "download bundled": "nothing to download",
+        "download ultratool": "on no hub; get it from https://github.com",
+        "download moon": "unknown dataset 'moon'",
+    },
+}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "said"),
     [
-        (["fti"], "no such command 'fti'"),
-        (["fit", "--nonsense"], "no such option"),
-        (["fit"], "missing option"),
-        (["rank"], "missing argument 'MODEL'"),
-        (["compare", "only-one.jsonl"], "missing argument 'RUN2'"),
-        (["fit", "x", "-o", "y", "--seed", "abc"], "--seed"),
-        (["evaluate", "--by", "other"], "other"),
+        (f"{verb} {words}".strip(), said)
+        for verb, all in MISUSE.items()
+        for words, said in all.items()
     ],
 )
-def test_misuse_is_one_sentence_and_exit_code_2(arguments, said, capsys):
-    assert run(arguments) == 2
-    error = capsys.readouterr().err
-    assert is_one_sentence(error)
-    assert said in error
-    assert "--help" in error
+def test_misuse_is_one_sentence_that_names_the_remedy(command, said, folder, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    shown = cli(*shlex.split(command.replace("DATA", "demonstrations.jsonl")))
+    assert (shown.code, shown.out) == (2, "")
+    assert is_one_sentence(shown.err)
+    assert said in shown.err
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["inspect", "rank"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda model: (model / "config.json").write_text("{", encoding="utf-8"), "damaged"),
+        (lambda model: (model / "config.json").unlink(), "no readable config.json"),
+        (lambda model: (model / "model.safetensors").unlink(), "missing or cannot be read"),
+        (lambda model: (model / "model.safetensors").write_bytes(b"\x08"), "not a safetensors"),
+        (lambda model: change_config(model, format_version=99), "format version 99"),
+        (lambda model: change_config(model, retriever="dtdr-x"), "unknown retriever 'dtdr-x'"),
+    ],
+    ids=["broken config", "no config", "no weights", "other weights", "version", "retriever"],
+)
+def test_a_damaged_model_is_one_sentence_that_names_what_is_wrong(
+    tmp_path, cli, command, damage, said
+):
+    data = small_data.write(tmp_path)
+    cli("fit", data, "-o", tmp_path / "model", "--retriever", "random", "--no-plans")
+    damage(tmp_path / "model")
+    shown = cli(command, tmp_path / "model", *(["mail Ann"] if command == "rank" else []))
+    assert shown.code in (1, 2)
+    assert is_one_sentence(shown.err)
+    assert said in shown.err
+
+
+@pytest.mark.parametrize(
+    "command", ["rank none q", "predict none q", "inspect none", "inspect .", "advise none x"]
+)
+def test_no_model_is_exit_code_1(command, tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = cli(*command.split())
+    assert (shown.code, shown.out) == (1, "")
+    assert is_one_sentence(shown.err)
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [
+        ("data download taskbench_multimedia", "huggingface_hub", "hub"),
+        ("lab run retrieval --quick", "jinja2", "lab"),
+        ("serve model", "uvicorn", "server"),
+        ("data convert demonstrations.jsonl -o x.parquet", "pyarrow", "parquet"),
+    ],
+)
+def test_a_missing_extra_is_named(command, module, extra, folder, cli, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, module, None)
+    shown = cli(*command.split())
+    assert shown.code == 1
+    assert is_one_sentence(shown.err)
+    assert f"pip install 'dtdr[{extra}]'" in shown.err
+
+
+def test_names_of_others_cannot_control_the_terminal(tmp_path, cli):
+    data = small_data.write(tmp_path)
+    cli("fit", data, "-o", tmp_path / "model", "--retriever", "random", "--no-plans")
+    tools = [{"name": "\x1b[2Jclear\x9b"}, {"name": "a\u202eb"}, {"name": "end"}]
+    change_config(tmp_path / "model", tools=tools)
+    for words in (["inspect"], ["rank", "q", "--history", "\x1b[1m"]):
+        shown = cli(words[0], tmp_path / "model", *words[1:])
+        assert "\\x1b[2Jclear\\x9b" in shown.table()
+        assert not {"\x1b", "\x9b", "\u202e"} & {*shown.out, *shown.err}
+
+
+# -- processes -----------------------------------------------------------------------------------
 
 
 def test_misuse_in_a_process_of_its_own_shows_no_traceback():
     code, out, err = dtdr("fit", "no-such-file.jsonl", "-o", "unused")
     assert (code, out) == (2, "")
     assert is_one_sentence(err)
-    assert "cannot read no-such-file.jsonl: no such file or directory" in err
 
 
-def test_broken_model_is_exit_code_1(tmp_path, capsys):
-    assert run(["rank", str(tmp_path / "none"), "mail Ann"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert is_one_sentence(shown.err)
-
-
-def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(model, tmp_path):
+def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(folder, tmp_path):
+    model = folder / "model"
     before = {item.name: sha256_of(item) for item in model.iterdir()}
     pipe = tmp_path / "demonstrations.jsonl"
     os.mkfifo(pipe)
@@ -109,8 +296,8 @@ def test_ctrl_c_during_a_fit_leaves_the_old_model_intact(model, tmp_path):
     assert [item.name for item in model.parent.iterdir() if "partial" in item.name] == []
 
 
-def test_reader_that_goes_away_is_no_error_message(model):
-    process = start(["rank", model, "--top", "0"], stdin=subprocess.PIPE)
+def test_reader_that_goes_away_is_no_error_message(folder):
+    process = start(["rank", folder / "model", "--top", "0"], stdin=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(b'{"query": "mail Ann"}\n')
@@ -126,30 +313,28 @@ def test_reader_that_goes_away_is_no_error_message(model):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-def test_full_disk_under_the_output_is_one_sentence(model):
+def test_full_disk_under_the_output_is_one_sentence(folder):
     with open("/dev/full", "wb") as full:
-        process = start(["inspect", model], stdout=full)
+        process = start(["inspect", folder / "model"], stdout=full)
         _, err = process.communicate()
     assert process.returncode == 1
     assert err == b"dtdr: cannot write the output: the disk is full\n"
 
 
-def test_bug_shows_its_traceback(model, monkeypatch):
+def test_bug_shows_its_traceback(folder, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
     monkeypatch.setattr("dtdr.rankers.model_folder.read", broken)
     with pytest.raises(ZeroDivisionError):
-        run(["rank", str(model), "mail Ann"])
+        run(["rank", str(folder / "model"), "mail Ann"])
 
 
-def test_terminal_without_unicode_gets_escapes_and_no_traceback(tmp_path):
-    path = small_data.write(tmp_path)
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+def test_terminal_without_unicode_gets_escapes_and_no_traceback(folder):
     done = subprocess.run(
-        [*PROGRAM, "evaluate", path, "--retriever", "random"],
+        [*PROGRAM, "evaluate", folder / "demonstrations.jsonl", "--retriever", "random"],
         capture_output=True,
-        env=environment,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,6 @@
 """``dtdr data``: what each command prints, writes and refuses."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,11 @@ from typer.testing import CliRunner
 
 from dtdr import read_demonstrations
 from dtdr.cli.data import app
-from dtdr.data.demonstration_files import read_tools
-from dtdr.errors import DtdrError, InputError, MissingExtraError, OutputError
+from dtdr.data.demonstration_files import read_tools, save_demonstrations, save_tools
+from dtdr.errors import DtdrError, InputError, OutputError
 from dtdr.evaluate import datasets
+from dtdr.evaluate.datasets import synthetic
 from dtdr.evaluate.datasets.download import download
-from dtdr.evaluate.datasets.source import find_file
-from dtdr.evaluate.datasets.splits import read_split
 from dtdr.evaluate.datasets.statistics import measure
 
 
@@ -41,7 +39,9 @@ def nothing_here(tmp_path, monkeypatch):
 def small(tmp_path):
     """A canonical file of 30 synthetic demonstrations, with its tools beside it."""
     path = tmp_path / "small" / "demonstrations.jsonl"
-    run("generate", "--demonstrations", 30, "-o", path, "--tools-out", path.parent / "tools.json")
+    path.parent.mkdir()
+    save_demonstrations(path, synthetic.generate(30, 47, 0))
+    save_tools(path.with_name("tools.json"), synthetic.tools())
     return path
 
 
@@ -121,8 +121,8 @@ def test_stats_of_a_file_counts_what_a_hand_count_counts(tmp_path):
     ]
     path.write_text("\n".join(map(json.dumps, records)) + "\n{\n")
     with pytest.raises(InputError, match=r"two.jsonl:3"):
-        run("stats", "--data", path)
-    found = run_json("stats", "--data", path, "--skip-bad")
+        run("stats", path)
+    found = run_json("stats", path, "--skip-bad")
     assert found["skipped"] == 1
     assert found["sets"][0] == {
         "name": "two",
@@ -144,11 +144,13 @@ def test_statistics_of_nothing_are_refused():
 
 
 @pytest.mark.parametrize("name", ["tinyagent", "t_eval", "ultratool", "traject-bench"])
-def test_convert_writes_the_same_demonstrations_that_load_gives(name, data_dir, tmp_path):
-    dataset = datasets.load(name, data_dir=data_dir)
-    source = find_file(datasets.find_source(name), data_dir)[1]
+def test_convert_writes_the_same_demonstrations_that_load_gives(
+    name, data_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DTDR_DATA_DIR", str(data_dir))
+    dataset = datasets.load(name)
     output, tools = tmp_path / "d.jsonl", tmp_path / "tools.json"
-    found = run_json("convert", name, source, "-o", output, "--tools-out", tools)
+    found = run_json("convert", name, "-o", output, "--tools-out", tools)
     assert found["demonstrations"] == len(dataset)
     assert found["skipped"] == 0
     assert list(read_demonstrations(output)) == dataset.demonstrations
@@ -157,7 +159,7 @@ def test_convert_writes_the_same_demonstrations_that_load_gives(name, data_dir, 
 
 def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
     output = tmp_path / "copy.jsonl"
-    text = run("convert", "jsonl", small, "-o", output, "--tools-out", tmp_path / "tools.json")
+    text = run("convert", small, "-o", output, "--tools-out", tmp_path / "tools.json")
     assert "30 demonstrations" in text
     assert output.read_bytes() == small.read_bytes()
     assert read_tools(tmp_path / "tools.json") == read_tools(small.with_name("tools.json"))
@@ -166,7 +168,7 @@ def test_convert_of_a_canonical_file_copies_it(small, tmp_path):
 def test_convert_adds_tools_that_only_calls_name(small, tmp_path):
     small.with_name("tools.json").write_text('[{"name": "never_called"}]')
     tools = tmp_path / "tools.json"
-    run("convert", "jsonl", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
+    run("convert", small, "-o", tmp_path / "copy.jsonl", "--tools-out", tools)
     called = {tool for item in read_demonstrations(small) for tool in item.plan.tools}
     assert [tool.name for tool in read_tools(tools)] == ["never_called", *sorted(called)]
 
@@ -176,86 +178,25 @@ def test_convert_stops_at_a_bad_record_and_writes_nothing(small, tmp_path):
         stream.write('{"id": "x"}\n')
     output = tmp_path / "copy.jsonl"
     with pytest.raises(InputError, match=r"demonstrations.jsonl:31: .* no 'query'"):
-        run("convert", "jsonl", small, "-o", output)
+        run("convert", small, "-o", output)
     assert not output.exists()
     assert list(tmp_path.glob(".copy*")) == []
-    found = run_json("convert", "jsonl", small, "-o", output, "--skip-bad")
+    found = run_json("convert", small, "-o", output, "--skip-bad")
     assert (found["demonstrations"], found["skipped"]) == (30, 1)
 
 
-def test_convert_of_an_unknown_format_names_the_formats(small, tmp_path):
-    with pytest.raises(InputError, match=r"unknown format 'csv'.*jsonl.*taskbench_multimedia"):
-        run("convert", "csv", small, "-o", tmp_path / "x.jsonl")
-
-
-@pytest.mark.parametrize("command", ["convert", "generate"])
-def test_one_file_is_not_written_twice(command, small, tmp_path):
-    arguments = [command, *(["jsonl", small] if command == "convert" else [])]
-    both = tmp_path / "both.jsonl"
-    with pytest.raises(InputError, match="give two files"):
-        run(*arguments, "-o", both, "--tools-out", both)
-    assert not both.exists()
-
-
 @pytest.mark.parametrize("option", ["-o", "--tools-out"])
-@pytest.mark.parametrize("command", ["convert", "generate"])
-def test_existing_output_is_kept_without_force(option, command, small, tmp_path):
+def test_existing_output_is_kept_without_force(option, small, tmp_path):
     there = tmp_path / "there"
     there.write_text("precious")
     outputs = {"-o": tmp_path / "new.jsonl", "--tools-out": tmp_path / "new.json", option: there}
-    arguments = [command, *(["jsonl", small] if command == "convert" else [])]
-    for pair in outputs.items():
-        arguments.extend(pair)
+    arguments = ["convert", small, *(word for pair in outputs.items() for word in pair)]
     with pytest.raises(OutputError, match="--force"):
         run(*arguments)
     assert there.read_text() == "precious"
     assert not (tmp_path / "new.jsonl").exists()
     run(*arguments, "--force")
     assert there.read_text() != "precious"
-
-
-def test_generate_writes_what_the_seed_says(tmp_path):
-    options = ["--demonstrations", 40, "--tools", 90]
-    first = run_json("generate", *options, "--seed", 5, "-o", tmp_path / "a.jsonl")
-    assert first["synthetic"] is True
-    assert (first["demonstrations"], first["tools"], first["seed"]) == (40, 90, 5)
-    run("generate", *options, "--seed", 5, "-o", tmp_path / "b.jsonl")
-    run("generate", *options, "--seed", 6, "-o", tmp_path / "c.jsonl")
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
-    assert len(list(read_demonstrations(tmp_path / "a.jsonl"))) == 40
-
-
-def test_generate_writes_as_many_tools_as_asked_for(tmp_path):
-    tools = tmp_path / "tools.json"
-    text = run("generate", "--demonstrations", 5, "--tools", 60, "-o", tmp_path / "d.jsonl",
-               "--tools-out", tools)  # fmt: skip
-    assert "synthetic" in text
-    assert len(read_tools(tools)) == 60
-
-
-@pytest.mark.parametrize("kind", ["paper", "group"])
-def test_split_writes_a_file_that_reads_back(kind, small, tmp_path):
-    output = tmp_path / "split.json"
-    found = run_json("split", "--data", small, "--kind", kind, "--test", 0.4, "-o", output)
-    split = read_split(output, records=30)
-    assert (found["train"], found["test"]) == (len(split.train), len(split.test))
-    assert len(split.train) + len(split.test) == 30
-    with pytest.raises(OutputError, match="--force"):
-        run("split", "--data", small, "-o", output)
-
-
-def test_split_of_a_named_set(tmp_path):
-    run("split", "--dataset", "bundled", "--kind", "group", "-o", tmp_path / "s.json")
-    demonstrations = datasets.load("bundled").demonstrations
-    split = read_split(tmp_path / "s.json", records=len(demonstrations))
-    learned = {item.group for item in split.training(demonstrations)}
-    assert learned.isdisjoint(item.group for item in split.testing(demonstrations))
-
-
-def test_split_needs_demonstrations(tmp_path):
-    with pytest.raises(InputError, match="name the demonstrations once"):
-        run("split", "-o", tmp_path / "s.json")
 
 
 # -- download ------------------------------------------------------------------------------------
@@ -359,12 +300,6 @@ def test_set_that_the_hub_keeps_as_parquet_only_is_downloaded_as_that(nothing_he
     assert datasets.load("taskbench_multimedia").demonstrations[0].plan.tools == ("a",)
 
 
-def test_download_without_the_extra_names_it(nothing_here, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtraError, match=r"dtdr\[hub\]"):
-        run("download", "taskbench_multimedia")
-
-
 def test_download_without_a_network_is_one_sentence(nothing_here, monkeypatch):
     pytest.importorskip("huggingface_hub", reason="the extra dtdr[hub] is not installed")
 
@@ -375,16 +310,3 @@ def test_download_without_a_network_is_one_sentence(nothing_here, monkeypatch):
     monkeypatch.setattr("socket.getaddrinfo", no_network)
     with pytest.raises(DtdrError, match=r"cannot be reached .*check the network"):
         run("download", "tinyagent")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("bundled", "nothing to download"),
-        ("ultratool", r"on no hub; get it from https://github\.com"),
-        ("nonsense", "unknown dataset 'nonsense'"),
-    ],
-)
-def test_set_that_cannot_be_downloaded_says_what_to_do(name, reason, nothing_here):
-    with pytest.raises(InputError, match=reason):
-        run("download", name)

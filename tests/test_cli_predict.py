@@ -1,27 +1,34 @@
+"""``dtdr predict``, ``dtdr inspect`` and ``dtdr plan``: calls with arguments, and whole plans."""
+
 import json
-from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+import dtdr
 from dtdr import Run, load
 from dtdr.cli import run
+from dtdr.cli.plan import Fill, Icl, Select
 from dtdr.data.demonstration_files import save_demonstrations
-from dtdr.errors import InputError
-from dtdr.evaluate.call_accuracy import score_calls
-from dtdr.predict.arguments.model import ArgumentModel, ArgumentOptions
-from tests.command_line import is_one_sentence
-from tests.whole_calls import DEMONSTRATIONS, TOOLS
+from dtdr.llm.backends.replay import Recorder
+from dtdr.llm.planning import METHODS, Planner
+from dtdr.llm.planning.filling import METHODS as FILL_METHODS
+from dtdr.llm.prompting import METHODS as ICL_METHODS
+from dtdr.rankers.selection import Selection
+from tests import whole_calls
+from tests.scripted_llm import ScriptedLLM
+from tests.test_filling import with_body
 
 QUERY = 'Look up Wanda and send them a mail with the subject "Ski Trip"'
-
-
-LEARNED = DEMONSTRATIONS[:40]
+LEARNED = whole_calls.DEMONSTRATIONS[:40]
+CALL = {"tool": "find_user", "arguments": {"name": "Wanda"}, "output": {"mail": "w@y.org"}}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("predict") / "demonstrations.jsonl"
     save_demonstrations(path, LEARNED)
+    path.with_name("run.json").write_text(json.dumps({"query": QUERY, "calls": [CALL]}))
     return path
 
 
@@ -29,175 +36,105 @@ def data(tmp_path_factory):
 def model(data):
     folder = data.parent / "model"
     assert run(["fit", str(data), "-o", str(folder), "--retriever", "dr"]) == 0
-    return str(folder)
+    return folder
 
 
-def answer(capsys):
-    return json.loads(capsys.readouterr().out)
-
-
-def test_the_next_calls_are_those_of_the_library(model, capsys):
-    assert run(["predict", model, QUERY, "--json"]) == 0
-    expected = load(model).next_calls(Run(QUERY))
-    predicted = answer(capsys)
-    assert predicted["calls"] == [call.to_dict() for call in expected]
+def test_the_next_calls_are_those_of_the_library(model, cli):
+    predicted = cli("predict", model, QUERY, "--json").json()
+    assert predicted["calls"] == [call.to_dict() for call in load(model).next_calls(Run(QUERY))]
     assert predicted["history"] == []
 
 
-def test_a_run_in_a_file_gives_its_outputs(model, tmp_path, capsys):
-    path = tmp_path / "run.json"
-    call = {"tool": "find_user", "arguments": {"name": "Wanda"}, "output": {"mail": "w@y.org"}}
-    path.write_text(json.dumps({"query": QUERY, "calls": [call]}))
-    assert run(["predict", model, "--run", str(path), "--top", "1", "--json"]) == 0
-    (predicted,) = answer(capsys)["calls"]
+def test_a_run_in_a_file_gives_its_outputs(model, data, cli):
+    path = data.with_name("run.json")
+    (predicted,) = cli("predict", model, "--run", path, "--top", "1", "--json").json()["calls"]
     assert predicted["tool"] == "send_mail"
     assert predicted["arguments"]["to"] == "w@y.org"
     assert predicted["sources"]["to"] == [{"kind": "output", "call": "1", "path": "/mail"}]
-
-
-def test_one_tool_may_be_named(model, capsys):
-    assert run(["predict", model, QUERY, "--tool", "get_contact", "--json"]) == 0
-    (predicted,) = answer(capsys)["calls"]
-    assert predicted["tool"] == "get_contact"
-    assert predicted["arguments"] == {"name": "Wanda"}
-
-
-def test_whole_plans_are_those_of_the_library(model, capsys):
-    assert run(["predict", model, QUERY, "--plans", "--top", "2", "--json"]) == 0
-    expected = load(model).plans(QUERY, k=2)
-    assert answer(capsys)["plans"] == [plan.to_dict() for plan in expected]
-    assert sorted(expected[0].tools) == ["find_user", "send_mail"]
-
-
-def test_a_plan_goes_on_after_a_run(model, tmp_path, capsys):
-    path = tmp_path / "run.json"
-    call = {"tool": "find_user", "arguments": {"name": "Wanda"}, "output": {"mail": "w@y.org"}}
-    path.write_text(json.dumps({"query": QUERY, "calls": [call]}))
-    assert run(["predict", model, "--run", str(path), "--plans", "--json"]) == 0
-    best = answer(capsys)["plans"][0]
+    best = cli("predict", model, "--run", path, "--plans", "--json").json()["plans"][0]
     assert [(call["id"], call["tool"]) for call in best["calls"]] == [("2", "send_mail")]
-    assert best["calls"][0]["arguments"]["to"] == "w@y.org"
 
 
-def test_the_table_of_plans_is_narrow_and_says_each_call_of_the_first(model, capsys):
-    assert run(["predict", model, QUERY, "--plans"]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 100
-    assert "Arguments" in out  # their probability stands in a column of its own
-    assert "1. find_user" in out
-    assert '"Wanda"' in out
+def test_whole_plans_are_those_of_the_library(model, cli):
+    plans = cli("predict", model, QUERY, "--plans", "--top", "2", "--json").json()["plans"]
+    assert plans == [plan.to_dict() for plan in load(model).plans(QUERY, k=2)]
 
 
-def test_a_model_without_plans_names_the_remedy(data, tmp_path, capsys):
-    folder = str(tmp_path / "model")
-    command = ["fit", str(data), "-o", folder, "--retriever", "dr", "--no-plans", "--json"]
-    assert run(command) == 0
-    assert answer(capsys)["plans"] is False
-    assert run(["predict", folder, QUERY, "--plans"]) == 2
-    err = capsys.readouterr().err
-    assert is_one_sentence(err)
-    assert "plans=True" in err
+def test_the_tables_say_where_values_come_from(model, cli):
+    calls, plans = (cli("predict", model, QUERY, *more).table() for more in ((), ("--plans",)))
+    for out in (calls, plans):
+        assert '"Wanda"' in out
+        assert "the query" in out
+    assert "Arguments" in plans  # the probability of the arguments has its own column
+    assert "1. find_user" in plans
 
 
-def test_the_table_says_where_values_come_from(model, capsys):
-    assert run(["predict", model, QUERY]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 100
-    assert '"Wanda"' in out
-    assert "the query" in out
+@pytest.mark.parametrize("more", [(), ("--plans",)])
+def test_fewer_than_one_prediction_is_misuse(model, cli, more):
+    shown = cli("predict", model, QUERY, "--top", "0", *more)
+    assert (shown.code, shown.out) == (2, "")
+    assert "at least 1" in shown.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "give a query, or --run FILE"),
-        (["Mail", "--run", "x"], "give --run alone"),
-        (["  "], "the query is empty"),
-        (["Mail", "--top", "0"], "at least 1"),
-        (["Mail", "--plans", "--top", "0"], "at least 1"),
-        (["Mail", "--plans", "--tool", "find_user"], "leave one of them out"),
-        (["Mail", "--tool", "unheard_of"], "not known to the model"),
-        (["--run", "no such file"], "cannot read"),
-    ],
-)
-def test_misuse_is_one_sentence(model, arguments, words, capsys):
-    assert run(["predict", model, *arguments]) == 2
-    error = capsys.readouterr().err
-    assert is_one_sentence(error)
-    assert words in error
+def test_inspect_shows_the_whole_configuration(model, cli):
+    shown = cli("inspect", model)
+    assert "40 demonstrations" in shown.table()
+    assert "send_mail" in shown.out
+    assert shown.err == ""
+    found = cli("inspect", model, "--json").json()
+    assert found["retriever"] == "dr"
+    assert [tool["name"] for tool in found["tools"]][-1] == "end"
+    assert found["bytes"] == sum(item.stat().st_size for item in model.iterdir())
 
 
-def test_a_model_without_arguments_says_what_to_do(data, tmp_path, capsys):
-    folder = str(tmp_path / "model")
-    command = ["fit", str(data), "-o", folder, "--retriever", "dr", "--no-arguments"]
-    assert run(command) == 0
-    assert run(["predict", folder, QUERY]) == 2
-    assert "fit it again with dtdr fit" in capsys.readouterr().err
-
-
-def test_inspect_lists_the_values_a_model_holds(model, data, tmp_path, capsys):
-    assert run(["inspect", model]) == 0
-    assert '"Outbox"' in capsys.readouterr().out
-    bare = str(tmp_path / "bare")
-    assert run(["fit", str(data), "-o", bare, "--retriever", "dr", "--value-runs", "0"]) == 0
-    capsys.readouterr()
-    assert run(["inspect", bare]) == 0
-    out = capsys.readouterr().out
+def test_inspect_lists_the_values_a_model_holds(model, data, tmp_path, cli):
+    assert '"Outbox"' in cli("inspect", model).table()
+    fit = ["fit", data, "--retriever", "dr", "--no-plans", "--set"]
+    assert cli(*fit, "value_runs=0", "-o", tmp_path / "bare").code == 0
+    out = cli("inspect", tmp_path / "bare").table()
     assert "has no values" in out
     assert "Outbox" not in out
-    rare = str(tmp_path / "rare")
-    assert run(["fit", str(data), "-o", rare, "--retriever", "dr", "--value-runs", "99"]) == 0
-    capsys.readouterr()
-    assert run(["inspect", rare, "--json"]) == 0
-    constants = answer(capsys)["arguments"]["constants"]
+    assert cli(*fit, "value_runs=99", "-o", tmp_path / "rare").code == 0
+    constants = cli("inspect", tmp_path / "rare", "--json").json()["arguments"]["constants"]
     assert not any(about["values"] for names in constants.values() for about in names.values())
 
 
-# -- evaluation --------------------------------------------------------------------------------
+# -- plan --------------------------------------------------------------------------------------
 
 
-def test_evaluate_says_how_many_calls_are_filled_exactly(data, capsys):
-    command = ["evaluate", str(data), "--retriever", "dr", "--calls"]
-    assert run([*command, "--json"]) == 0
-    calls = answer(capsys)["results"][0]["calls"]
-    assert calls["exact"] > 0.9
-    assert calls["exact_most_sure_half"] >= calls["exact"]
-    assert calls["plans_dependencies"] > 0.9
-    assert calls["slots"]["query"] > 0.9
-    assert calls["milliseconds_median"] > 0
-    assert run(command) == 0
-    assert "plans with all dependencies" in capsys.readouterr().out
-    assert run([*command, "--folds", "2", "--json"]) == 0
-    folds = answer(capsys)["results"][0]["calls"]
-    assert folds["calls"] == sum(len(item.plan) for item in LEARNED)
-    assert folds["exact"] > 0.9
+def test_the_choices_of_the_command_line_are_those_of_the_library():
+    assert set(get_args(Icl)) == set(ICL_METHODS)
+    assert set(get_args(Select)) == set(METHODS)
+    assert set(get_args(Fill)) == set(FILL_METHODS)
 
 
-def test_run_logs_hold_no_calls(tmp_path, capsys):
-    assert run(["evaluate", str(tmp_path / "x.npz"), "--calls"]) == 2
-    assert "leave out --calls" in capsys.readouterr().err
+def test_the_retriever_alone_plans_without_an_llm(model, cli):
+    options = ("--select", "retriever", "--max-steps", 3)
+    assert "0 LLM requests" in cli("plan", model, QUERY, *options).table()
+    found = cli("plan", model, QUERY, *options, "--json").json()
+    assert found["query"] == QUERY
+    assert len(found["steps"]) >= len(found["calls"])
 
 
-def test_scores_are_counted_by_call_plan_and_source():
-    model = ArgumentModel.fit(DEMONSTRATIONS[:60], TOOLS)
-    held_out = DEMONSTRATIONS[60:]
-    scores = score_calls([(model, held_out[:10]), (model, held_out[10:])])
-    assert scores == replace(
-        score_calls([(model, held_out)]), milliseconds_median=scores.milliseconds_median
-    )
-    assert scores.calls == sum(len(item.plan) for item in DEMONSTRATIONS[60:])
-    covered, exact = scores.coverage[0.5]
-    assert 0 < covered <= 1
-    assert exact >= scores.exact - 0.05
-    assert len(scores.curve) == 20
-    assert scores.curve[-1] == scores.exact
-    assert scores.curve[9] == pytest.approx(scores.exact_most_sure_half, abs=0.02)
-    few = ArgumentModel.fit(DEMONSTRATIONS[:2], TOOLS, ArgumentOptions(min_runs=0))
-    poor = score_calls([(few, held_out)])
-    assert poor.exact < scores.exact
-    wrong = {name: number * (1 - right) for name, (number, right) in poor.parameters.items()}
-    assert list(wrong.values()) == sorted(wrong.values(), reverse=True)
-    subjects = [call for item in held_out for call in item.plan.calls if call.tool == "send_mail"]
-    assert poor.parameters["send_mail: subject"][0] == len(subjects)
-    with pytest.raises(InputError, match="no calls"):
-        score_calls([(model, [])])
+def test_a_recorded_plan_is_replayed_from_the_command_line(model, tmp_path, cli):
+    path = tmp_path / "answers.jsonl"
+    names = ["get_contact", "get_contact", "end"]
+    with Recorder(ScriptedLLM(names), path) as llm:
+        planner = Planner(load(model), llm, mask=Selection(top_k=9), fill="none")
+        expected = planner.plan(QUERY)
+    options = ["--llm", f"replay:{path}", "--top", 9, "--fill", "none"]
+    out = cli("plan", model, QUERY, *options).table()
+    assert out.splitlines()[:2] == ["out_1 = get_contact()", "out_2 = get_contact()"]
+    assert "The plan is complete; 2 calls, 3 LLM requests" in out
+    found = cli("plan", model, QUERY, *options, "--json").json()
+    assert found["calls"] == expected.to_dict()["calls"]
+    assert found["stopped"] == "end"
+
+
+def test_a_plan_with_a_value_that_has_to_be_written_is_not_complete(tmp_path, cli):
+    mails = [item for item in whole_calls.DEMONSTRATIONS if item.plan.calls[-1].tool == "send_mail"]
+    dtdr.fit(map(with_body, mails), retriever="dr", arguments=True).save(tmp_path / "model")
+    query = 'Look up Rosa and send them a mail with the subject "Final Demo"'
+    out = cli("plan", tmp_path / "model", query).table()
+    assert "has to be written: body" in out
+    assert "The plan is not complete, values to be written: 1; 2 calls" in out

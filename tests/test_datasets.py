@@ -336,7 +336,7 @@ def test_object_file_is_read_alike_in_chunks_of_any_size(chunk, tmp_path, monkey
     path = tmp_path / "object.json"
     for text in (json.dumps(content), json.dumps(content, indent=3, ensure_ascii=False)):
         path.write_text(text, encoding="utf-8")
-        monkeypatch.setattr("dtdr.evaluate.datasets.source._CHUNK", chunk)
+        monkeypatch.setattr("dtdr.logs.documents.CHUNK", chunk)
         assert dict(pair for _, pair in object_records(path)) == content
 
 

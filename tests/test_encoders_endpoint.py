@@ -377,19 +377,21 @@ def test_create_says_what_it_needs():
         encoders.create("lexical:x")
 
 
-def test_the_command_line_names_model_and_address(server, tmp_path, capsys):
+def test_the_command_line_names_model_and_address(server, tmp_path, capsys, monkeypatch):
     data = small_data.write(tmp_path)
     name = f"endpoint:small@http://127.0.0.1:{server.server_port}/v1"
     model = tmp_path / "model"
-    arguments = ["fit", str(data), "-o", str(model), "--retriever", "lr", "--encoder", name]
+    arguments = ["fit", str(data), "-o", str(model), "--retriever", "lr", "--set"]
+    arguments += [f"encoder={name}"]
     assert run(arguments) == 0
     assert server.requests[0][2]["model"] == "small"
     command = ["rank", str(model), "Text Ann the weather", "--json"]
     asked = len(server.requests)
     assert run(command) == 2
-    assert "allow it with --allow-endpoint 127.0.0.1" in capsys.readouterr().err
+    assert "DTDR_ALLOW_ENDPOINT=127.0.0.1" in capsys.readouterr().err
     assert len(server.requests) == asked
-    assert run([*command, "--allow-endpoint", "127.0.0.1"]) == 0
+    monkeypatch.setenv("DTDR_ALLOW_ENDPOINT", "127.0.0.1")
+    assert run(command) == 0
     assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["tools"]) == 5
 
 

@@ -154,7 +154,8 @@ def test_impossible_numbers_are_refused_at_once(demonstrations, tools):
         synthetic.generate(demonstrations, tools)
 
 
-def test_the_catalogue_of_mcp_servers_is_labelled_and_comes_out_the_same():
+def test_the_catalogue_of_mcp_servers_is_labelled_and_comes_out_the_same(monkeypatch):
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
     catalogue = runpy.run_path(str(PROJECT / "benchmarks" / "mcp_catalogue.py"))["catalogue"]
     dataset = catalogue(200)
     assert dataset.synthetic

@@ -14,7 +14,7 @@ from dtdr.predict import create
 from dtdr.predict.model import Model
 from dtdr.rankers.random import RandomRetriever
 from tests import small_data
-from tests.runs import is_same
+from tests.runs import is_same, records_of
 
 
 class Oracle(RandomRetriever):
@@ -57,7 +57,7 @@ def test_every_step_of_every_held_out_plan_is_logged_once(log, dataset):
     ]
     found = [
         tuple(step[key] for key in ("plan", "step", "plan_length", "called", "acceptable"))
-        for step in log.records()
+        for step in records_of(log)
     ]
     assert found == expected
 
@@ -65,7 +65,7 @@ def test_every_step_of_every_held_out_plan_is_logged_once(log, dataset):
 def test_ranking_and_probabilities_are_those_of_the_fitted_retriever(log, dataset):
     retriever = create("random").fit(dataset.demonstrations[:8], dataset.tools)
     plans = {item.id: item for item in dataset.demonstrations}
-    for step in log.records():
+    for step in records_of(log):
         item = plans[step["plan"]]
         expected = retriever.rank(item.query, item.plan.tools[: step["step"]])
         kept = len(step["head"])
@@ -122,7 +122,7 @@ def test_existing_log_is_not_replaced_without_force(dataset, tmp_path):
 def test_batches_change_no_ranking(dataset, log, monkeypatch):
     monkeypatch.setattr(harness, "STEPS_AT_ONCE", 3)
     again = run(create("random"), dataset, small_data.split())
-    assert again.records() == log.records()
+    assert records_of(again) == records_of(log)
 
 
 def test_split_hash_tells_which_demonstrations_are_on_which_side(dataset, log):
@@ -137,7 +137,7 @@ def test_tool_that_no_training_plan_calls_is_a_miss_and_no_error(dataset):
     strange = replace(dataset.demonstrations[11], plan=Plan((ToolCall("1", "teleport"),)))
     data = replace(dataset, demonstrations=[*dataset.demonstrations[:11], strange], tools=())
     log = run(create("random"), data, small_data.split())
-    last = [step for step in log.records() if step["plan"] == strange.id]
+    last = [step for step in records_of(log) if step["plan"] == strange.id]
     assert [step["acceptable"] for step in last] == [["teleport"], ["end"]]
     assert [step["called"] for step in last] == ["teleport", "end"]
     assert last[0]["ranks"] == [None]
@@ -157,7 +157,7 @@ def test_plan_without_calls_is_one_step_that_accepts_the_end(dataset):
     empty = replace(dataset.demonstrations[11], plan=Plan(()))
     data = replace(dataset, demonstrations=[*dataset.demonstrations[:11], empty])
     log = run(create("random"), data, small_data.split())
-    steps = [step for step in log.records() if step["plan"] == empty.id]
+    steps = [step for step in records_of(log) if step["plan"] == empty.id]
     assert [(step["step"], step["acceptable"]) for step in steps] == [(0, ["end"])]
 
 
@@ -219,7 +219,7 @@ def test_a_retriever_that_reads_calls_is_told_of_them(dataset):
     calls = [call for one in Told.told for call in one.calls]
     assert item.plan.calls[0] in calls
     assert ToolCall("2", "summarize", step=2) in calls
-    assert [record["next_in_log"] for record in log.records()][1] == ["send_mail", "summarize"]
+    assert [record["next_in_log"] for record in records_of(log)][1] == ["send_mail", "summarize"]
 
 
 def test_folds_hold_out_everything_once_and_no_group_twice(dataset):
@@ -256,5 +256,5 @@ def test_tools_that_a_fold_has_not_learned_are_not_ranked_there(dataset):
     odd = Demonstration("odd", "Beam it", Plan(calls), group="odd")
     data = replace(dataset, demonstrations=[*dataset.demonstrations, odd], tools=())
     log = run_folds(create("dr"), data, group_folds(data.demonstrations, 2))
-    (step,) = [one for one in log.records() if one["called"] == "teleport"]
+    (step,) = [one for one in records_of(log) if one["called"] == "teleport"]
     assert dict(zip(step["acceptable"], step["ranks"], strict=True))["teleport"] is None

@@ -61,7 +61,7 @@ def test_a_fit_counts_what_changed_and_writes_the_same_model(data, tmp_path, cou
     model, counts = tmp_path / "m", tmp_path / "m.counts"
     plain = fit(data, model)
     assert not counts.exists()
-    assert fit(data, model, "--keep-counts") == plain
+    assert fit(data, model, "--set", "keep_counts=true") == plain
     assert len(list(counts.iterdir())) == 4
     counted.clear()
     capsys.readouterr()
@@ -77,10 +77,10 @@ def test_a_fit_counts_what_changed_and_writes_the_same_model(data, tmp_path, cou
     (data / "1.jsonl").unlink()
     grown = fit(data, model)
     assert counted == [3]
-    assert "3 of 4 parts had been counted before" in capsys.readouterr().out
+    assert "3 of 4 parts were counted before" in capsys.readouterr().out
     assert len(list(counts.iterdir())) == 4
     assert grown == fit(data, tmp_path / "other")
-    fit(data, model, "--no-keep-counts")
+    fit(data, model, "--set", "keep_counts=false")
     assert list(counts.iterdir()) == []
 
 
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):
 
 def test_erasing_leaves_no_counts_of_what_held_the_group(data, tmp_path, counted):
     model, counts = tmp_path / "m", tmp_path / "m.counts"
-    fit(data, model, "--keep-counts")
+    fit(data, model, "--set", "keep_counts=true")
     before = {path.name for path in counts.iterdir()}
     stale = counts / f"{'0' * 64}.counts"  # of a file as it was before something was added
     shutil.copyfile(next(counts.iterdir()), stale)

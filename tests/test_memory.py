@@ -61,7 +61,7 @@ def test_what_does_not_go_together_is_said():
     ):
         with pytest.raises(InputError, match=said):
             plan_memory(memory, sample, workers, 4)
-    assert run(["fit", "x.jsonl", "-o", "m", "--memory", "lots"]) == 2
+    assert run(["fit", "x.jsonl", "-o", "m", "--set", "memory=lots"]) == 2
 
 
 def resident(parent):
@@ -85,7 +85,7 @@ def test_a_fit_stays_within_its_memory(tmp_path):
     save_tools(tmp_path / "tools.json", tools(60))
     command = [sys.executable, "-m", "dtdr", "fit", str(tmp_path / "d.parquet"), "--no-plans"]
     command += ["--no-arguments"]
-    command += ["-o", str(tmp_path / "m"), "--set", "width=8", "--memory", "1GB"]
+    command += ["-o", str(tmp_path / "m"), "--set", "width=8", "--set", "memory=1GB"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     peak = 0
     try:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
-from tests.runs import TOOLS, Step, logs, make_log, make_step, steps_of_plans
+from tests.runs import TOOLS, Step, logs, make_log, make_step, records_of, steps_of_plans
 
 EVERY = ("mrr", "f1", "top1", "recall@1", "recall@2", "recall@5", "hit@1", "hit@3")
 
@@ -183,7 +183,7 @@ def test_of_parallel_calls_the_best_ranked_counts_for_the_log():
     more: Step = {"called": "beta", "next_in_log": ["beta", "gamma"]}
     log = make_log([make_step([2, 0, 1, 3, 4], ["alpha", "beta", "gamma"], **more)])
     assert log.log_rank.tolist() == [1]
-    assert log.records()[0]["next_in_log"] == ["beta", "gamma"]
+    assert records_of(log)[0]["next_in_log"] == ["beta", "gamma"]
     assert metrics.mean_score(log, "log_top1") == 1
     other = make_log([make_step([0, 2, 1, 3, 4], ["alpha", "beta", "gamma"], **more)])
     assert metrics.mean_score(other, "top1") == 1

@@ -5,7 +5,13 @@ import pytest
 
 from dtdr import Demonstration, Plan, ToolCall
 from dtdr.evaluate.metrics import by_plan, mean_score
-from dtdr.evaluate.next_calls import CAUSES, agreement, describe, find_causes, score_next_calls
+from dtdr.evaluate.next_calls import (
+    CAUSES,
+    agreement,
+    find_causes,
+    next_call_tables,
+    score_next_calls,
+)
 from tests.runs import TOOLS, make_log, make_step
 
 ALPHA, BETA, GAMMA, DELTA, END = range(len(TOOLS))
@@ -60,6 +66,9 @@ def test_another_run_of_the_task_is_right_where_it_went_the_same_way():
     assert found.known == pytest.approx(3 / 4)
     assert found.other_run == pytest.approx(2 / 3)
     assert found.model == pytest.approx(1 / 3)
-    assert "Of what another run of the same task would tell, x has 50%" in describe({"x": found})
+    scores = [score_next_calls(make_log(plan_steps()))]
+    table, _ = next_call_tables([("x", scores, [found])])
+    assert [cell.text for cell in table.cells()[0][-2:]] == ["0.667", "0.333"]
+    assert "at 75% of the steps" in table.caption
     assert agreement(make_log(plan_steps()), runs[:1]) is None
     assert np.isfinite(found.never_called)

@@ -81,8 +81,8 @@ def test_a_folder_and_a_file_fit_the_same_model(tmp_path, capsys):
 def test_convert_goes_both_ways(tmp_path, capsys):
     first, second, third = (str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c.jsonl"))
     save_demonstrations(first, SOME)
-    assert run(["data", "convert", "jsonl", first, "-o", second]) == 0
-    assert run(["data", "convert", "parquet", second, "-o", third]) == 0
+    assert run(["data", "convert", first, "-o", second]) == 0
+    assert run(["data", "convert", second, "-o", third]) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_object_storage_is_read_through_fsspec(tmp_path):
     ],
 )
 def test_storage_that_does_not_answer_is_one_sentence(url, said, capsys):
-    assert run(["data", "stats", "--data", url]) == 2
+    assert run(["data", "stats", url]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert is_one_sentence(error)
@@ -196,6 +196,15 @@ def test_storage_over_http_gives_all_or_an_error(storage, name):
             list(read_demonstrations(f"{storage}/{how}/{name}"))
 
 
+def breaking_off(read):
+    def break_off(file, size):
+        if "part-0" in file.path:
+            raise RuntimeError("503 Slow Down")
+        return read(file, size)
+
+    return break_off
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, suffix):
     from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -205,13 +214,7 @@ def test_a_shard_that_storage_does_not_give_is_counted(tmp_path, monkeypatch, su
     for path in tmp_path.iterdir():
         memory.pipe(f"/busy{suffix}/{path.name}", path.read_bytes())
     for name in ("read", "readinto"):
-
-        def break_off(self, size, read=getattr(MemoryFile, name)):
-            if "part-0" in self.path:
-                raise RuntimeError("503 Slow Down")
-            return read(self, size)
-
-        monkeypatch.setattr(MemoryFile, name, break_off)
+        monkeypatch.setattr(MemoryFile, name, breaking_off(getattr(MemoryFile, name)))
     with pytest.raises(InputError, match=r"part-0\S+: .*503 Slow Down"):
         list(read_demonstrations(f"memory://busy{suffix}"))
     bad = BadRecords()

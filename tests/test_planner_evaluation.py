@@ -7,14 +7,11 @@ from dtdr.errors import InputError
 from dtdr.evaluate.planning import (
     choose_plans,
     choose_steps,
-    costs,
     function_selection_accuracy,
-    invalid_name_rate,
     read_planning_log,
     run_plans,
     run_selections,
     success_rate,
-    too_long_rate,
 )
 from dtdr.evaluate.planning.planning_metrics import similar_arguments, similar_texts
 from dtdr.evaluate.statistics import proportion
@@ -47,12 +44,9 @@ def test_a_perfect_llm_has_accuracy_one_and_costs_are_counted(retriever, tmp_pat
     log = run_selections(planner(retriever, llm), STEPS, tmp_path / "run.jsonl")
     assert log.is_complete
     assert function_selection_accuracy(log).value == 1
-    assert invalid_name_rate(log).value == 0
-    found = costs(log)
-    assert found["llm_calls"] == 1
-    assert found["constant_tokens"] > 0
-    assert found["variable_tokens"] > 0
-    assert found["seconds"] > 0
+    for record in log:
+        assert record["llm_calls"] == 1
+        assert min(record["constant_tokens"], record["variable_tokens"], record["seconds"]) > 0
 
 
 def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_path):
@@ -64,12 +58,11 @@ def test_wrong_invalid_and_too_long_answers_are_counted_apart(retriever, tmp_pat
     llm = ScriptedLLM(names)
     log = run_selections(planner(retriever, llm, select="greedy"), steps, tmp_path / "a.jsonl")
     assert function_selection_accuracy(log).value == pytest.approx(0.25)
-    assert invalid_name_rate(log).value == pytest.approx(0.5)
+    assert [record["selected"] is None for record in log] == [False, True, True, False]
     short = ScriptedLLM(names, context=2)
     log = run_selections(planner(retriever, short), steps, tmp_path / "b.jsonl")
-    assert too_long_rate(log).value == 1
+    assert {record["outcome"] for record in log} == {"too long"}
     assert function_selection_accuracy(log).value == 0
-    assert math.isnan(invalid_name_rate(log).value)
 
 
 class Breaking(ScriptedLLM):
@@ -215,30 +208,6 @@ def test_whole_plans_succeed_by_names_by_similar_and_by_strict_arguments(tmp_pat
     assert success_rate(again, "similar") == success_rate(log, "similar")
 
 
-def test_a_plan_that_cannot_succeed_any_more_can_be_given_up(tmp_path, retriever):
-    item = DATASET.demonstrations[0]
-    assert item.plan.tools == ("read_file", "summarize", "find_contact", "send_mail")
-    wrong = ["read_file", "weather", "summarize", "end"]
-    right = [*item.plan.tools, "end"]
-    for names, calls, stopped in ((wrong, 2, "cancelled"), (right, 4, "end")):
-        logs = [
-            run_plans(
-                planner(retriever, ScriptedLLM(names)),
-                [item],
-                tmp_path / f"{stopped}-{early}.jsonl",
-                until_mistake=early,
-            )
-            for early in (True, False)
-        ]
-        (record,) = logs[0]
-        assert len(record["calls"]) == calls
-        assert record["stopped"] == stopped
-        assert [call["tool"] for call in record["calls"]] == names[:calls]
-        assert success_rate(logs[0]).value == success_rate(logs[1]).value
-    with pytest.raises(InputError, match="another select"):
-        run_plans(planner(retriever, ScriptedLLM()), [item], tmp_path / "end-True.jsonl")
-
-
 def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path, retriever):
     item = DATASET.demonstrations[0]
     names = ["read_file", "weather", "find_contact", "send_mail", "end"]
@@ -258,14 +227,6 @@ def test_along_the_gold_plan_a_mistake_does_not_change_the_next_prompt(tmp_path,
     made = planner(retriever, right).plan_along(item.query, item.plan.calls)
     assert made.stopped == "end"
     assert made.plan.tools == item.plan.tools
-    with pytest.raises(InputError, match="until_mistake"):
-        run_plans(
-            planner(retriever, right),
-            [item],
-            tmp_path / "both.jsonl",
-            until_mistake=True,
-            gold_history=True,
-        )
     with pytest.raises(InputError, match="another select"):
         run_plans(planner(retriever, right), [item], tmp_path / "True.jsonl")
 

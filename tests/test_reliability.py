@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import roc_auc_score
 
 from dtdr.cli import run as command
 from dtdr.errors import InputError
@@ -23,14 +22,13 @@ from dtdr.evaluate.reliability import (
     reliability_of,
 )
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
-from dtdr.evaluate.statistics import auroc
 from dtdr.predict.model import Model
 from dtdr.rankers.calibration import Calibration, fit_isotonic
 from dtdr.rankers.random import RandomRetriever
 from dtdr.rankers.ranking import Ranking
 from tests import small_data
 from tests.command_line import is_one_sentence
-from tests.runs import is_same, make_log, make_step
+from tests.runs import is_same, make_log, make_step, records_of
 
 probabilities = st.floats(0, 1)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -134,20 +132,6 @@ def test_interval_holds_the_accuracy_and_narrows_with_steps(accuracy, steps):
     assert high - low <= wider[1] - wider[0]
 
 
-@given(
-    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9]), min_size=1, max_size=30),
-    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.7]), min_size=1, max_size=30),
-)
-def test_auroc_agrees_with_scikit_learn_where_scores_tie(high, low):
-    expected = roc_auc_score([1] * len(high) + [0] * len(low), high + low)
-    assert auroc(high, low) == pytest.approx(expected)
-
-
-def test_auroc_of_nothing_is_no_number():
-    assert math.isnan(auroc([], [1.0]))
-    assert math.isnan(auroc([1.0], []))
-
-
 def world(count, draw, tools=8):
     """Probabilities that are too sure of themselves, and one acceptable tool a step."""
     truth = draw.dirichlet(np.full(tools, 0.5), size=count)
@@ -242,7 +226,7 @@ def test_log_keeps_confidence_familiarity_and_cuts(calibrated, tmp_path):
 
 def test_confidence_in_the_log_is_the_rankings_own(calibrated):
     _, log, _ = calibrated
-    familiar = np.minimum(1, np.array([step["familiarity"] for step in log.records()]) / 0.5)
+    familiar = np.minimum(1, np.array([step["familiarity"] for step in records_of(log)]) / 0.5)
     assert familiar.min() < 1
     expected = (0.1 + 0.7 * log.head_probabilities[:, 0]) * familiar
     np.testing.assert_allclose(log.confidence, expected, atol=2e-6)
@@ -250,7 +234,7 @@ def test_confidence_in_the_log_is_the_rankings_own(calibrated):
 
 def test_unfamiliar_queries_are_counted_once_a_plan(calibrated):
     _, log, _ = calibrated
-    plans = {step["plan"]: step["familiarity"] for step in log.records()}
+    plans = {step["plan"]: step["familiarity"] for step in records_of(log)}
     found = reliability_of(log)
     expected = [value == 0.2 for value in plans.values()]
     assert any(expected)
@@ -348,7 +332,9 @@ def evaluate(tmp_path, capsys):
 
 
 def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
-    code, out, err = evaluate("--retriever", "dtdr-c", "--retriever", "random", "--calibration")
+    code, out, err = evaluate(
+        "--retriever", "dtdr-c", "--retriever", "random", "--show", "calibration"
+    )
     assert (code, err) == (0, "")
     assert "Calibration" in out
     assert [
@@ -359,7 +345,7 @@ def test_calibration_is_a_second_table_of_at_most_100_columns(evaluate):
 
 def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
     runs = tmp_path / "runs"
-    arguments = ["--retriever", "dtdr-c", "--calibration", "--runs", runs, "--json"]
+    arguments = ["--retriever", "dtdr-c", "--show", "calibration", "--runs", runs, "--json"]
     code, out, _ = evaluate(*arguments)
     (result,) = json.loads(out)["results"]
     assert code == 0
@@ -372,9 +358,11 @@ def test_calibration_as_json_is_that_of_the_log(evaluate, tmp_path):
 def test_logs_are_shown_as_the_runs_were(evaluate, tmp_path):
     runs = tmp_path / "runs"
     names = ["--retriever", "dtdr-c", "--retriever", "random"]
-    _, first, _ = evaluate(*names, "--calibration", "--by", "step", "--runs", runs, "--json")
+    _, first, _ = evaluate(
+        *names, "--show", "calibration", "--show", "step", "--runs", runs, "--json"
+    )
     logs = [runs / "dtdr-c.npz", runs / "random.npz"]
-    code, again, _ = evaluate(*logs, "--calibration", "--by", "step", "--json", data=None)
+    code, again, _ = evaluate(*logs, "--show", "calibration", "--show", "step", "--json", data=None)
     assert code == 0
     assert json.loads(again) == json.loads(first)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from dtdr.errors import InputError, OutputError
 from dtdr.evaluate.run_log_file import read_run_log, write_run_log
-from tests.runs import is_same, logs, make_log, make_step
+from tests.runs import is_same, logs, make_log, make_step, records_of
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_log_that_is_written_and_read_is_the_same(log, tmp_path_factory):
 
 def test_everything_that_a_log_holds_comes_back(log, path):
     assert is_same(read_run_log(path), log)
-    assert read_run_log(path).records() == [
+    assert records_of(read_run_log(path)) == [
         {
             "plan": "p1",
             "step": 0,

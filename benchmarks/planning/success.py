@@ -139,7 +139,6 @@ def _run(cells: list[Cell], given: argparse.Namespace) -> None:
                 dataset=given.dataset,
                 split_sha256=split_sha256(known, unseen),
                 seed=given.seed,
-                until_mistake=True,
             )
 
 

@@ -4,15 +4,14 @@ import sys
 import pytest
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.cells import Cell
-from dtdr.evaluate.lab.code_version import code_version
+from dtdr.evaluate.lab.runs import Run, code_version
 from dtdr.rankers import retriever_class
 
 SPEC = {"kind": "rank", "dataset": "d", "data": "0", "split": "paper", "seed": 0, "retriever": "dr"}
 
 
 def test_a_key_depends_on_every_part_of_the_description():
-    keys = {Cell.of(SPEC).key}
+    keys = {Run.of(SPEC).key}
     for name, value in (
         ("data", "1"),
         ("seed", 1),
@@ -23,13 +22,13 @@ def test_a_key_depends_on_every_part_of_the_description():
         ("demonstrations", 10),
         ("encoder", "minilm"),
     ):
-        keys.add(Cell.of({**SPEC, name: value}).key)
+        keys.add(Run.of({**SPEC, name: value}).key)
     assert len(keys) == 9
 
 
 def test_a_key_depends_neither_on_the_order_of_the_parts_nor_on_absent_ones():
-    assert Cell.of(dict(reversed(SPEC.items()))).key == Cell.of(SPEC).key
-    assert Cell.of({**SPEC, "encoder": None}).key == Cell.of(SPEC).key
+    assert Run.of(dict(reversed(SPEC.items()))).key == Run.of(SPEC).key
+    assert Run.of({**SPEC, "encoder": None}).key == Run.of(SPEC).key
 
 
 def test_the_code_of_dtdr_and_of_the_users_own_retriever_counts(tmp_path, monkeypatch):

@@ -28,11 +28,11 @@ from tests.lab.labs import in_this_process, run, write_data
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """A lab with run logs, results, and summaries of data sets."""
+    """A lab with run logs and results."""
     folder = tmp_path_factory.mktemp("lab")
     store = Store(folder / "lab")
     with in_this_process():
-        run(store, write_data(folder), "retrieval", "datasets", seeds=1)
+        run(store, write_data(folder), "retrieval", "prompts", seeds=1)
     return folder / "lab"
 
 
@@ -76,10 +76,9 @@ def kinds_of(folder):
     """A file of each kind that a lab keeps."""
     return {
         "manifest": next((folder / "labs").rglob("retrieval.json")),
-        "manifest of results": next((folder / "labs").rglob("datasets.json")),
+        "manifest of results": next((folder / "labs").rglob("prompts.json")),
         "log": next((folder / "runs").rglob("*.npz")),
         "result": next((folder / "runs").rglob("*.json")),
-        "summary": next((folder / "data").rglob("*.json")),
     }
 
 
@@ -108,7 +107,7 @@ def report_is_fine_or_one_sentence(folder):
         "log",
         *(
             pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("manifest of results", "result", "summary", "failure")
+            for kind in ("manifest of results", "result", "failure")
         ),
     ],
 )

@@ -1,6 +1,9 @@
 import pytest
 
 from dtdr.errors import InputError
+from dtdr.evaluate import harness
+from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.splits import Split
 from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
@@ -36,45 +39,27 @@ def test_a_cut_history_is_the_order_of_chains():
     assert found.parameters()["order"] == 1
 
 
-@pytest.mark.parametrize("name", ["dr", "dtdr-l"])
-def test_without_a_history_every_history_ranks_alike(name):
-    spec = {**SPEC, "retriever": name, "history": 0}
+def test_without_a_history_dtdr_l_ranks_every_history_alike():
+    spec = {**SPEC, "retriever": "dtdr-l", "history": 0}
     cut, _ = fit_retriever(spec, DATA)
     query, calls = DATA.test[0].query, DATA.test[0].plan.tools
     assert list(cut.rank(query, calls)) == list(cut.rank(query, ()))
     whole, _ = fit_retriever({**spec, "history": 50}, DATA)
-    plain = create(name, seed=3) if name == "dtdr-l" else create(name)
-    plain.fit(DATA.train, DATA.tools)
+    plain = create("dtdr-l", seed=3).fit(DATA.train, DATA.tools)
     assert list(whole.rank(query, calls)) == list(plain.rank(query, calls))
 
 
-@pytest.mark.parametrize("name", ["dr", "dtdr-f"])
-def test_a_fitted_retriever_is_as_it_was_after_it_ranked_truncated_histories(name):
-    query, calls = DATA.test[0].query, DATA.test[0].plan.tools
-    fitted, _ = fit_retriever({**SPEC, "retriever": name}, DATA)
-    before = type(fitted), fitted.rank(query, calls).probabilities.tolist()
-    cut, _ = fit_retriever({**SPEC, "retriever": name, "history": 0}, DATA)
-    assert cut.rank(query, calls).tools == fitted.rank(query).tools
-    assert (type(fitted), fitted.rank(query, calls).probabilities.tolist()) == before
-    assert (cut.name, cut.vocabulary) == (name, fitted.vocabulary)
-    assert cut.session(query).call(calls[0]).rank().tools == fitted.rank(query).tools
-
-
-def test_a_retriever_that_truncates_histories_can_be_fitted_saved_and_measured():
-    cut = make_retriever({**SPEC, "history": 1}, 40).fit(DATA.train, DATA.tools)
-    plain = create("dr", seed=3).fit(DATA.train, DATA.tools)
-    query, calls = DATA.test[0].query, DATA.test[0].plan.tools
-    assert cut.rank(query, calls).tools == plain.rank(query, calls[-1:]).tools
-    assert cut.parameters() == plain.parameters()
-
-
-def test_the_last_calls_are_kept_of_a_cut_history():
-    spec = {**SPEC, "history": 1}
-    cut, _ = fit_retriever(spec, DATA)
-    item = max(DATA.test, key=lambda one: len(one.plan))
-    assert list(cut.rank(item.query, item.plan.tools)) == list(
-        cut.rank(item.query, item.plan.tools[-1:])
-    )
+@pytest.mark.parametrize(("name", "calls"), [("dr", 1), ("dtdr-f", 0), ("dtdr-f", 2)])
+def test_other_retrievers_rank_by_the_last_calls_alone(name, calls):
+    retriever, _ = fit_retriever({**SPEC, "retriever": name}, DATA)
+    dataset = Dataset("d", "d", DEMONSTRATIONS, DATA.tools, True, "", "")
+    split = Split("s", tuple(range(40)), tuple(range(40, 60)))
+    log = harness.run(retriever, dataset, split, fit_seconds=1.0, history=calls)
+    for number in range(0, len(log), 7):
+        item = DATA.test[log.plan[number]]
+        history = item.plan.tools[: log.step[number]]
+        ranking = retriever.rank(item.query, history[max(0, len(history) - calls) :])
+        assert log.names[log.head[number, 0]] == ranking.best
 
 
 def test_cells_that_ask_one_retriever_for_more_share_its_fit(monkeypatch):

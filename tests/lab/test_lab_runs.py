@@ -43,7 +43,7 @@ def logs_of(store):
 def test_a_second_run_computes_nothing(finished):
     store, data, first = finished
     # Paper splits and splits by group, two seeds, two retrievers.
-    assert (first.cells, first.computed, first.failed) == (8, 8, [])
+    assert (first.runs, first.computed, first.failed) == (8, 8, [])
     again = run(store, data)
     assert (again.cached, again.computed) == (8, 0)
 
@@ -176,7 +176,7 @@ def test_an_interrupted_lab_goes_on_where_it_was(finished, tmp_path, sent, code,
     assert kept >= 1
     again = run(store, data, retrievers=["dr"], seeds=2)
     assert again.cached == kept
-    assert again.cells == 4
+    assert again.runs == 4
 
 
 def test_an_unknown_retriever_is_refused_with_the_choices(finished):
@@ -189,19 +189,5 @@ def test_an_unknown_retriever_is_refused_with_the_choices(finished):
 def test_a_suite_that_asks_an_llm_needs_one(finished):
     store, data, _ = finished
     with pytest.raises(InputError) as caught:
-        run(store, data, "icl")
+        run(store, data, "downstream")
     assert "--llm gguf:PATH" in str(caught.value)
-
-
-@pytest.mark.slow
-def test_the_suite_of_arguments_reports_calls_plans_and_early_calls(tmp_path):
-    store = Store(tmp_path / "cache")
-    done = run(store, write_data(tmp_path), "arguments", seeds=1, retrievers=["dtdr-l"])
-    assert done.failed == []
-    assert done.computed >= 1
-    html, markdown = both(store)
-    for title in ("Calls,", "Arguments,", "Whole plans without an LLM,"):
-        assert title in html
-        assert f"### {title}" in markdown
-    (row,) = [line for line in markdown.splitlines() if line.startswith("| dtdr-l, as a whole")][:1]
-    assert row.count("(") == 4

@@ -10,7 +10,7 @@ from dtdr.evaluate.lab.store import Store
 from tests.fake_llm_server import fake_server
 from tests.lab.labs import in_this_process, run, write_data
 
-SUITES = ("downstream", "icl", "weights", "prompts")
+SUITES = ("downstream", "prompts", "paper-icl", "paper-weights")
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,13 @@ def lab(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("cache"))
     with fake_server() as server, in_this_process():
         server.context = 1_000_000
-        options = Options(quick=True, plans=30, llms=[f"openai:m@{server.url}"])
+        options = Options(
+            quick=True,
+            plans=30,
+            datasets=["bundled"],
+            encoders=["lexical"],
+            llms=[f"openai:m@{server.url}"],
+        )
         found = run_lab(SUITES, options, lab="llm", store=store, command="x")
         again = run_lab(SUITES, options, lab="llm", store=store, command="x")
     return store, found, again
@@ -28,7 +34,7 @@ def lab(tmp_path_factory):
 def test_llm_suites_run_and_are_kept(lab):
     _, found, again = lab
     assert found.failed == []
-    assert found.computed == found.cells
+    assert found.computed == found.runs
     assert again.computed == 0
 
 
@@ -37,7 +43,7 @@ def test_their_tables_have_shares_with_intervals(lab):
     text = to_markdown(build_report(store, "llm")[0])
     assert "Wilson's 95 %" in text
     assert "| openai:m | dtdr-c |" in text
-    assert "## In-context methods by model" in text
+    assert "## Paper: in-context methods by model" in text
     assert "none above 0.3" in text
 
 
@@ -60,22 +66,22 @@ def test_a_server_that_is_gone_is_a_failed_run_that_says_so(tmp_path):
     options = Options(llms=[f"openai:m@{url}"])
     with in_this_process():
         found = run_lab([str(suite)], options, lab="l", store=Store(tmp_path), command="x")
-    assert len(found.failed) == found.cells == 1
+    assert len(found.failed) == found.runs == 1
     assert "Traceback" not in found.failed[0][1]
 
 
 def test_without_a_model_a_suite_shows_what_needs_none_and_says_what_it_left_out(tmp_path):
     store = Store(tmp_path)
-    options = Options(quick=True, plans=30, retrievers=["dtdr-l"])
+    options = Options(quick=True, plans=30, datasets=["bundled"], encoders=["lexical"])
     with in_this_process():
-        found = run_lab(["weights"], options, lab="l", store=store, command="x")
+        found = run_lab(["paper-weights"], options, lab="l", store=store, command="x")
     assert found.failed == []
     text = to_markdown(build_report(store, "l")[0])
     assert "Steps at which the retriever is unsure" in text
-    assert "| dtdr-l | 0." in text
+    assert "| dtdr-c (paper, clusters 1) | 0." in text
     assert "the runs that ask an LLM: name one with --llm" in text
     with pytest.raises(InputError, match="name one with --llm"):
-        run_lab(["icl"], options, lab="l", store=store, command="x")
+        run_lab(["downstream"], options, lab="l", store=store, command="x")
 
 
 def test_what_several_suites_left_out_is_said_once(tmp_path):

@@ -50,7 +50,7 @@ def test_without_anything_the_synthetic_set_stands_in_and_it_is_said(nothing_her
     options = Options(quick=True, encoders=["lexical"])
     resolved = resolve_suites([PAPER], options, DataLibrary(options))
     assert [item.suite.name for item in resolved] == list(PAPER_ORDER)
-    assert {cell.spec["dataset"] for item in resolved for cell in item.cells} == {"bundled"}
+    assert {cell.spec["dataset"] for item in resolved for cell in item.runs} == {"bundled"}
     reasons = {reason for item in resolved for reason in item.left_out}
     assert any("the synthetic one" in reason for reason in reasons)
     assert "the runs that ask an LLM: name one with --llm" in reasons
@@ -119,7 +119,7 @@ def test_full_takes_every_step_and_plan():
 def test_an_encoder_of_the_user_holds_in_every_suite(nothing_here):
     options = Options(quick=True, encoders=["minilm"], retrievers=["dtdr-l", "dr"])
     (resolved,) = resolve_suites(["retrieval"], options, DataLibrary(options))
-    assert {(c.spec["retriever"], c.spec.get("encoder")) for c in resolved.cells} == {
+    assert {(c.spec["retriever"], c.spec.get("encoder")) for c in resolved.runs} == {
         ("dtdr-l", "minilm"),
         ("dr", None),
     }

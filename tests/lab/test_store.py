@@ -92,7 +92,7 @@ def test_keeping_a_run_forgets_the_failure(store, kept):
 
 
 def test_a_manifest_of_another_version_is_refused(store):
-    store.write_manifest("mine", "retrieval", {"cells": []})
+    store.write_manifest("mine", "retrieval", {"runs": []})
     path = store.folder / "labs" / "mine" / "retrieval.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 9}))
     with pytest.raises(InputError) as caught:

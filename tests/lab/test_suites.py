@@ -27,7 +27,7 @@ def test_quick_suites_need_no_published_data(name):
 
 
 def test_suites_without_an_llm_have_five_splits():
-    for name in ("retrieval", "plan-length", "ablations", "thresholds", "encoders"):
+    for name in ("retrieval", "ablations"):
         seeds = {spec["seed"] for spec in read_suite(name).specs() if spec["kind"] == "rank"}
         assert seeds == {0, 1, 2, 3, 4}
 
@@ -54,6 +54,7 @@ def test_lists_of_a_grid_multiply(tmp_path):
         ("[[runs]]\nseed = []", "'seed' must be one or more of int"),
         ('[[runs]]\nkind = "rang"', "unknown kind of run"),
         ('[[runs]]\nsplit = "half"', "choose one of group, paper"),
+        ('[[runs]]\ndataset = "bundled"', "without a 'retriever'"),
         ("[[runs]", "is not TOML"),
         ('color = "red"\n[[runs]]', "unknown key 'color'"),
     ],

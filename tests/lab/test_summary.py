@@ -1,12 +1,11 @@
-import numpy as np
 import pytest
 from hypothesis import given
 
 from dtdr.errors import InputError
 from dtdr.evaluate.lab.summary import against_best, mean_of, plan_means, summarize
-from dtdr.evaluate.metrics import Mean, mean_score, metric
+from dtdr.evaluate.metrics import Mean, mean_score
 from dtdr.evaluate.statistics import Interval, holm, over_splits, paired_p_value
-from tests.runs import logs, make_log, make_step, steps_of_plans
+from tests.runs import logs, make_log, make_step
 
 
 @given(logs())
@@ -14,18 +13,6 @@ def test_the_curve_is_the_mean_of_recall_at_every_depth(log):
     found = summarize(log)
     for k in range(1, len(found.recall) + 1):
         assert found.recall[k - 1] == pytest.approx(mean_score(log, f"recall@{k}"))
-
-
-@given(steps_of_plans())
-def test_a_threshold_shows_what_selecting_by_it_would(steps):
-    found = summarize(make_log(steps))
-    for threshold, (shown, hit) in found.sweep.items():
-        kept = [max(1, int((step["probabilities"] > threshold).sum())) for step in steps]
-        assert shown == pytest.approx(np.mean(kept))
-        hits = [
-            metric(f"hit@{k}")(make_log([step]))[0] for k, step in zip(kept, steps, strict=True)
-        ]
-        assert hit == pytest.approx(np.mean(hits))
 
 
 def test_a_log_without_steps_has_no_summary():

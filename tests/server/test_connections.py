@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import logging
 import socket
@@ -16,7 +15,6 @@ import pytest
 import uvicorn
 
 from dtdr.net.connections import Connections
-from dtdr.net.turns import Turns
 from dtdr.serve.server import Limits
 from tests.server import serving
 from tests.server.serving import QUERY, Served
@@ -184,7 +182,7 @@ def test_a_refusal_never_stands_where_an_answer_is_expected(served):
 
 
 @contextlib.contextmanager
-def serve_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
+def serve_app(app) -> Iterator[tuple[httpx2.URL, list]]:
     """An application behind connections with limits, and those that were made."""
     shared = Connections(Limits(), lambda _, reason: reason.encode())
     made: list = []
@@ -196,7 +194,7 @@ def serve_app(app) -> Iterator[tuple[httpx2.URL, Connections, list]]:
     kind = cast(type[asyncio.Protocol], protocol)
     config = uvicorn.Config(app, http=kind, lifespan="off", log_config=None)
     with socket.socket() as listener, serving.run_server(config, listener) as url:
-        yield url, shared, made
+        yield url, made
 
 
 async def respond(send, content: bytes) -> None:
@@ -216,7 +214,7 @@ def test_what_follows_a_request_is_not_read_before_that_is_answered():
         await respond(send, scope["path"].encode())
 
     lines = [b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2_000)]
-    with serve_app(app) as (url, _, made), connect_to(url) as connection:
+    with serve_app(app) as (url, made), connect_to(url) as connection:
         connection.sendall(b"".join(lines))
         serving.wait_until(lambda: asked)
         time.sleep(0.1)
@@ -237,7 +235,7 @@ def test_more_than_a_megabyte_after_a_request_ends_the_connection():
             with contextlib.suppress(TimeoutError):
                 message = await asyncio.wait_for(receive(), 0.01)
 
-    with serve_app(app) as (url, _, made):
+    with serve_app(app) as (url, made):
         with connect_to(url) as connection:
             connection.sendall(HEAD + b"\r\n")
             with contextlib.suppress(OSError):
@@ -257,48 +255,13 @@ def test_requests_that_wait_hold_up_no_others():
         else:
             await respond(send, b"done")
 
-    with serve_app(app) as (url, shared, _), contextlib.ExitStack() as stack:
+    with serve_app(app) as (url, _), contextlib.ExitStack() as stack:
         for _ in range(50):
             waiting = stack.enter_context(connect_to(url))
             waiting.sendall(b"GET /waits HTTP/1.1\r\n\r\n")
         connection = stack.enter_context(connect_to(url))
         connection.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert read_all(connection).endswith(b"done")
-        serving.wait_until(lambda: shared.turns._held == 0)
-
-
-class FakeReader:
-    """Has so many pieces, each of which begins a request."""
-
-    def __init__(self, turns: Turns, client: str, pieces: int, read: list[str]) -> None:
-        self.turns, self.client, self.pieces, self.log = turns, client, pieces, read
-
-    def read_piece(self) -> None:
-        self.log.append(self.client)
-        self.pieces -= 1
-        self.turns.hold()
-        asyncio.get_running_loop().call_soon(self.turns.release)
-        if self.pieces:
-            self.turns.ask(self.client, self)
-
-
-def test_a_client_with_many_connections_has_no_more_turns_than_one_with_one():
-    read: list[str] = []
-
-    async def run() -> None:
-        turns = Turns()
-        for _ in range(400):
-            turns.ask("many", FakeReader(turns, "many", 5, read))
-        turns.ask("one", FakeReader(turns, "one", 5, read))
-        while len(read) < 400 * 5 + 5:
-            await asyncio.sleep(0)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    places = [place for place, client in enumerate(read) if client == "one"]
-    assert len(places) == 5
-    assert places[0] <= 8  # some began before it asked
-    assert max(later - former for former, later in itertools.pairwise(places)) <= 2
-    assert read.count("many") == 2_000
 
 
 def test_connections_that_only_wait_make_room_for_others(crowded, caplog):

@@ -79,12 +79,12 @@ def fill(servers, client):
     return ["/v1/sessions/" + answer.json()["session"] for answer in answers]
 
 
-def names(client):
-    return (f"dtdr:sessions:2:{kind}:{client[1]}" for kind in ("open", "weights"))
+def weights_of(client):
+    return f"dtdr:sessions:3:{client[1]}"
 
 
 def list_name(client, path):
-    return f"dtdr:session:2:{client[1]}:" + path.rsplit("/", 1)[1]
+    return f"dtdr:session:3:{client[1]}:" + path.rsplit("/", 1)[1]
 
 
 def refusal(answer):
@@ -121,35 +121,31 @@ def test_servers_that_open_sessions_at_once_keep_the_limit_together(replicas, cl
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [429] * 9
 
 
-@pytest.mark.parametrize("how", ["expired", "evicted"])
-def test_a_session_that_is_gone_makes_room(how, replicas, client, redis):
+def test_a_session_that_is_gone_makes_room(replicas, client, redis):
+    """Expired or evicted, which look alike."""
     paths = fill(replicas, client)
-    opened, _ = names(client)
     redis.delete(list_name(client, paths[1]))
-    if how == "expired":
-        redis.zadd(opened, {paths[1].rsplit("/", 1)[1]: 1})
     assert start(replicas[0], client[0]).status_code == 201
     refusal(start(replicas[0], client[0]))
-    assert redis.zcard(opened) == 3
+    assert redis.hlen(weights_of(client)) == 1 + 3
 
 
 def test_a_session_that_was_only_ranked_since_counts_on(replicas, client, redis):
     paths = fill(replicas, client)
-    opened, _ = names(client)
-    redis.zadd(opened, {path.rsplit("/", 1)[1]: 1 for path in paths})
+    for path in paths:
+        redis.pexpire(list_name(client, path), 2_000)
+        assert replicas[0].post(f"{path}/rank", {}, headers=client[0]).status_code == 200
+        assert redis.pttl(list_name(client, path)) > 2_000
     refusal(start(replicas[0], client[0]))
-    soon = redis.zrange(opened, 0, 0, withscores=True)[0][1]
-    assert soon > redis.time()[0] * 1_000, "the times are those of the lists again"
 
 
 def test_redis_that_forgets_everything_or_half_of_it_locks_nobody_out(replicas, client, redis):
-    for name in names(client):
-        paths = fill(replicas, client)
-        assert redis.delete(name) == 1
-        answer = replicas[0].post(f"{paths[0]}/call", {"tools": ["a"]}, headers=client[0])
-        assert answer.status_code == 200, answer.text
-        for path in paths:
-            assert replicas[1].http.delete(path, headers=client[0]).status_code == 204
+    paths = fill(replicas, client)
+    assert redis.delete(weights_of(client)) == 1
+    answer = replicas[0].post(f"{paths[0]}/call", {"tools": ["a"]}, headers=client[0])
+    assert answer.status_code == 200, answer.text
+    for path in paths:
+        assert replicas[1].http.delete(path, headers=client[0]).status_code == 204
     fill(replicas, client)
     refusal(start(replicas[0], client[0]))
     redis.flushdb()  # as a restart without persistence
@@ -171,9 +167,12 @@ def test_a_request_that_is_sent_to_redis_twice_counts_once(fitted, key_file, red
             told = served.post(f"{path}/call", body, headers=headers)
             assert told.json()["history"] == ["read_file"]
             assert lost.is_set()
-            weight = served.service.sessions._open[path.rsplit("/", 1)[1]].bytes
-        weights = redis.hgetall(f"dtdr:sessions:2:weights:{entry.id}")
-        assert weights == {"": str(weight), path.rsplit("/", 1)[1]: str(weight)}
+        weights = redis.hgetall(f"dtdr:sessions:3:{entry.id}")
+        identifier = path.rsplit("/", 1)[1]
+        session = served.service.sessions._decode(
+            identifier, entry.id, redis_bytes(redis_server, list_name((headers, entry.id), path))
+        )
+        assert weights == {"": str(session.bytes), identifier: str(session.bytes)}
         assert redis.llen(list_name((headers, entry.id), path)) == 2
 
 
@@ -189,12 +188,17 @@ def test_a_full_redis_lets_sessions_be_deleted_and_counts_them_off_later(replica
     refusal(start(replicas[1], client[0]))
 
 
+def redis_bytes(redis_server, name):
+    """The entries of a list."""
+    import redis
+
+    with redis.from_url(redis_server.url) as connection:
+        return connection.lrange(name, 0, -1)
+
+
 def test_what_is_known_of_a_key_goes_with_its_sessions(replicas, client, redis):
     paths = fill(replicas, client)
-    for name in names(client):
-        assert 1_800_000 < redis.pttl(name) <= 3_600_000
+    assert 1_800_000 < redis.pttl(weights_of(client)) <= 3_600_000
     for path in paths:
         replicas[0].http.delete(path, headers=client[0])
-    opened, weights = names(client)
-    assert redis.zcard(opened) == 0
-    assert redis.hgetall(weights) == {"": "0"}
+    assert redis.hgetall(weights_of(client)) == {"": "0"}

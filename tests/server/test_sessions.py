@@ -1,24 +1,23 @@
 """Sessions: created, told, ranked, deleted, expired, and following their model."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 
 import dtdr
+from dtdr.data.run import Run
 from dtdr.net.limits import Limits
-from dtdr.serve.server.served_session import ServedSession
-from dtdr.serve.server.sessions import Sessions
+from dtdr.serve.server.sessions import Session, Sessions
 from tests.server import serving
 from tests.server.serving import QUERY
 
-MODEL: Any = SimpleNamespace(current=SimpleNamespace(retriever=SimpleNamespace(vocabulary=())))
+MODEL: Any = None
 
 
-def open_session(store: Sessions, query: str, owner: str) -> ServedSession:
-    session = ServedSession(MODEL, query, (), owner)
+def open_session(store: Sessions, query: str, owner: str) -> Session:
+    session = Session.of(MODEL, Run(query), owner)
     asyncio.run(store.open(session))
     return session
 
@@ -120,22 +119,6 @@ def test_one_key_cannot_take_the_memory_of_all(fitted):
     assert asyncio.run(store.expire()) == 5
     assert not store._bytes
     open_session(store, "q" * 4_000, "greedy")
-
-
-def test_only_the_sessions_used_last_keep_what_was_prepared(fitted):
-    settings = serving.settings(fitted, prepared_bytes=100_000)  # two of them
-    with serving.serve(settings) as served:
-        opened = [
-            served.post("/v1/sessions", {"query": f"{QUERY} {number}", "rank": {}}).json()
-            for number in range(4)
-        ]
-        sessions = [served.service.sessions._open[item["session"]] for item in opened]
-        kept = sum(session._prepared is not None for session in sessions)
-        assert 0 < kept < 4
-        assert all(session._prepared is None for session in sessions[: 4 - kept])
-        for item in opened:
-            again = served.post(f"/v1/sessions/{item['session']}/rank", {}).json()
-            assert again == item["ranking"]
 
 
 def test_queries_of_runs_are_kept_prepared_up_to_a_limit_in_bytes(fitted):

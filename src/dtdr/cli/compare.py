@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtdr.cli import options
-from dtdr.cli.output import console, print_json
+from dtdr.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from dtdr.evaluate.run_log import RunLog
@@ -17,7 +17,6 @@ def compare(
     second: Path,
     *,
     metric: str = "mrr",
-    seed: options.SEED = 0,
     as_json: options.JSON = False,
 ) -> None:
     """Compare two run logs: the difference, its 95 % interval, a permutation test.
@@ -25,47 +24,37 @@ def compare(
     Example: dtdr compare runs/dr.npz runs/dtdr-c.npz --metric f1
 
     Args:
-        first (RUN1): A run log, say the baseline's.
-        second (RUN2): Another, over the same steps.
-        metric (NAME): A metric as in dtdr evaluate, such as log_mrr.
+        first (RUN1): A run log that dtdr evaluate --runs wrote, such as the baseline's.
+        second (RUN2): Another run log of the same steps.
+        metric (NAME): A metric of dtdr evaluate, such as log_mrr.
     """
-    from dtdr.evaluate.compare import compare as compare_runs
+    from dtdr.evaluate import compare as compare_runs
     from dtdr.evaluate.result_tables import metric_title
     from dtdr.evaluate.run_log_file import read_run_log
     from dtdr.evaluate.statistics import PERMUTATIONS
-    from dtdr.evaluate.tables import Column, Table, numeric, p_value
+    from dtdr.evaluate.tables import p_value
 
-    left, right = read_run_log(first), read_run_log(second)
-    comparison = compare_runs(left, right, metric, seed=seed)
+    logs = [read_run_log(first), read_run_log(second)]
+    comparison = compare_runs(logs[0], logs[1], metric)
     if as_json:
         print_json({"first_run": str(first), "second_run": str(second), **comparison.to_dict()})
         return
-    title = metric_title(metric)
-    synthetic = " (synthetic)" if left.header.synthetic else ""
-    table = Table(
-        [
-            Column("Run"),
-            Column("Method"),
-            *numeric(f"{title}, mean of steps", f"{title}, mean of plans", best=True),
-        ],
-        [
-            ("1", _name(left), comparison.first, comparison.first_by_plan),
-            ("2", _name(right), comparison.second, comparison.second_by_plan),
-        ],
-        title=f"{left.header.dataset}{synthetic}, split {left.header.split.get('name')}: "
-        f"{comparison.steps:,} steps of {comparison.plans:,} plans",
+    title, header = metric_title(metric), logs[0].header
+    rows = [
+        (1, _name(logs[0]), comparison.first, comparison.first_by_plan),
+        (2, _name(logs[1]), comparison.second, comparison.second_by_plan),
+    ]
+    print_table(
+        ("Run", "Method", f"{title}, mean of steps", f"{title}, mean of plans"),
+        rows,
+        title=f"{header.dataset}{' (synthetic)' if header.synthetic else ''}, split "
+        f"{header.split.get('name')}: {comparison.steps:,} steps of {comparison.plans:,} plans",
     )
     p = p_value(comparison.p_value)
-    out = console()
-    out.print(table.to_rich())
-    out.print(
-        f"run 2 - run 1 (mean of plans): [bold]{comparison.difference:+.4f}[/bold], "
-        f"95 % interval {comparison.low:+.4f} to {comparison.high:+.4f}, "
-        f"p {p if p.startswith('<') else f'= {p}'}"
-    )
-    out.print(
-        f"[dim]paired permutation test and bootstrap over plans, {PERMUTATIONS:,} each, "
-        f"seed {seed}[/dim]"
+    say(
+        f"Run 2 - run 1 (mean of plans): {comparison.difference:+.4f}, 95 % interval "
+        f"{comparison.low:+.4f} to {comparison.high:+.4f}, p {p if p[0] == '<' else f'= {p}'}; "
+        f"paired permutation test and bootstrap over plans, {PERMUTATIONS:,} each."
     )
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dtdr.cli import options
 from dtdr.cli.inputs import open_data, report_bad
-from dtdr.cli.output import console, note, print_json, printable
+from dtdr.cli.output import note, print_json, print_table, shorten
 from dtdr.errors import InputError, unknown_choice
 
 if TYPE_CHECKING:
     from dtdr.evaluate.drift import Change, Drift
-    from dtdr.evaluate.tables import Table
 
 SHOWN = 8
 """Tools, groups and transitions in the tables; --json has all."""
+
+_CHANGE_HEADERS = ("Before", "After", "Change", "p")
 
 
 def compare_runs(
@@ -28,7 +29,6 @@ def compare_runs(
     limit: list[str] | None = None,
     alpha: float = 0.05,
     permutations: Annotated[int, typer.Option(min=99)] = 10_000,
-    seed: options.SEED = 0,
     skip_bad: options.SKIP_BAD = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -58,7 +58,7 @@ def compare_runs(
     bad = BadRecords() if skip_bad else None
     runs = [list(open_data([path], bad=bad)) for path in (before, after)]
     report_bad(bad)
-    drift = compare(*runs, seed=seed, permutations=permutations)
+    drift = compare(*runs, permutations=permutations)
     changes = {change.name: change for change in drift.of_kind("mean", "distance")}
     exceeded = [
         rule.message(changes[rule.measure])
@@ -107,96 +107,53 @@ class _Limit:
 
 def _print(drift: Drift, alpha: float) -> None:
     from dtdr.evaluate.drift import MEASURES
-    from dtdr.evaluate.tables import Column, Table, count, numeric
 
     how = "the same queries, compared one by one" if drift.is_paired else "different queries"
-    title = f"{drift.before:,} runs before, {drift.after:,} after; {how}"
-    measured = drift.of_kind("mean", "distance")
-    tables = [
-        _changes_table(
-            "Measure",
-            measured,
-            alpha,
-            title=title,
-            names=MEASURES,
-        ),
-        Table(
-            [Column("Source of arguments"), *numeric("Before", "After")],
-            [(source, *pair) for source, pair in drift.sources.items()],
-        ),
-        Table(
-            [
-                Column("Tool that only one side calls"),
-                *(
-                    Column(f"Calls {side}", show=count, numeric=True)
-                    for side in ("before", "after")
-                ),
-            ],
-            [(printable(tool), *pair) for tool, pair in list(drift.one_sided.items())[:SHOWN]],
-            caption=_rest(len(drift.one_sided), "tools"),
-        ),
-        _changes_table(
-            "Tool, calls a run",
-            [change for change in drift.of_kind("tool") if change.name not in drift.one_sided],
-            alpha,
-        ),
-        _changes_table("Group, calls a run", drift.of_kind("group"), alpha),
-        Table(
-            [Column("Transition"), *numeric("Before", "After")],
-            [
-                (" → ".join(map(printable, pair)), *shares)
-                for pair, *shares in drift.transitions[:SHOWN]
-            ],
-            caption=_rest(len(drift.transitions), "transitions"),
-        ),
-    ]
-    out = console()
-    for table in tables:
-        if table.rows:
-            out.print(table.to_rich(cut=True))
-
-
-def _changes_table(
-    header: str,
-    changes: Sequence[Change],
-    alpha: float,
-    *,
-    title: str = "",
-    names: Mapping[str, str] | None = None,
-) -> Table:
-    from dtdr.evaluate.tables import Cell, Column, Table, p_value
-
-    shown = changes if names else changes[:SHOWN]
-    rows = [
-        (
-            (names or {}).get(change.name, printable(change.name)),
-            change.before,
-            change.after,
-            Cell(
-                f"{change.change:{'' if change.before is None else '+'}.3f}",
-                best=change.adjusted < alpha,
-            ),
-            p_value(change.adjusted),
-        )
-        for change in shown
-    ]
-    columns = [
-        Column(header),
-        *(Column(side, show=_number, numeric=True) for side in ("Before", "After")),
-        *(Column(title, numeric=True) for title in ("Change", "p")),
-    ]
-    caption = (
-        f"Means of a run; a change without a mean is a total variation distance, 0 to 1. p: "
-        f"permutation test, corrected (Holm); below {alpha:g} in bold."
-        if names
-        else _rest(len(changes), "changes")
+    print_table(
+        ("Measure", *_CHANGE_HEADERS),
+        [
+            _change_row(change, MEASURES[change.name], alpha)
+            for change in drift.of_kind("mean", "distance")
+        ],
+        title=f"{drift.before:,} runs before, {drift.after:,} after; {how}",
+        caption="Means per run; a change without a mean is a total variation distance, 0 to 1. p: "
+        f"permutation test, corrected (Holm); below {alpha:g} in bold.",
     )
-    return Table(columns, rows, title=title, caption=caption)
+    _print_largest("Source of arguments", ("Before", "After"), drift.sources.items())
+    calls = ("Calls before", "Calls after")
+    _print_largest("Tool that only one side calls", calls, drift.one_sided.items())
+    both = [change for change in drift.of_kind("tool") if change.name not in drift.one_sided]
+    for title, changes in (("Tool", both), ("Group", drift.of_kind("group"))):
+        rows = [(change.name, _change_row(change, "", alpha)[1:]) for change in changes]
+        _print_largest(f"{title}, calls per run", _CHANGE_HEADERS, rows)
+    pairs = [(" → ".join(pair), shares) for pair, *shares in drift.transitions]
+    _print_largest("Transition", ("Before", "After"), pairs)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+def _print_largest(
+    title: str, headers: Sequence[str], rows: Iterable[tuple[str, Iterable[Any]]]
+) -> None:
+    """Print the first rows, which changed most."""
+    found = [(shorten(name, 60), *values) for name, values in rows]
+    rest = f"The {SHOWN} largest of {len(found):,}; --json has all."
+    if found:
+        caption = rest if len(found) > SHOWN else ""
+        print_table((title, *headers), found[:SHOWN], caption=caption)
 
 
-def _rest(number: int, what: str) -> str:
-    return f"The {SHOWN} largest of {number:,} {what}; --json has all." if number > SHOWN else ""
+def _change_row(change: Change, name: str, alpha: float) -> tuple[Any, ...]:
+    from dtdr.evaluate.tables import Cell, p_value
+
+    text = f"{change.change:{'' if change.before is None else '+'}.3f}"
+    return (
+        name,
+        _number(change.before),
+        _number(change.after),
+        Cell(text, best=change.adjusted < alpha),
+        p_value(change.adjusted),
+    )
+
+
+def _number(value: float | None) -> float | int | None:
+    """Three decimals for small numbers, none for large ones."""
+    return value if value is None or abs(value) < 100 else round(value)

@@ -1,57 +1,30 @@
-"""``dtdr data``: list, count, download, convert, generate and split demonstrations."""
+"""``dtdr data``: list, count, download and convert demonstrations."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.inputs import load_dataset, open_data, report_bad
-from dtdr.cli.output import console, print_json
+from dtdr.cli.inputs import open_data, report_bad
+from dtdr.cli.output import plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
-from dtdr.data.demonstration_files import (
-    read_demonstrations,
-    read_tools,
-    save_demonstrations,
-    save_tools,
-)
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.progress import track
 from dtdr.errors import InputError, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from dtdr.data.demonstrations import Demonstration
-    from dtdr.data.tools import Tool
+    from dtdr.evaluate.datasets.source import Published, Source
     from dtdr.evaluate.datasets.statistics import Statistics
 
 app = CommandGroup(
-    no_args_is_help=True, help="Demonstrations: published sets, the bundled one, and your own."
+    no_args_is_help=True, help="Published sets, the bundled one, and your own demonstrations."
 )
-
-JSONL = "jsonl"
-PARQUET = "parquet"
-"""The format of ``demonstrations.jsonl`` itself, which ``convert`` checks and copies."""
-
-OUTPUT = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
-TOOLS_OUT = Annotated[
-    Path | None,
-    typer.Option("--tools-out", metavar="FILE", help="Also write the tools, such as tools.json."),
-]
-DATA = Annotated[
-    Path | None, typer.Option("--data", metavar="FILE", help="A demonstrations.jsonl file.")
-]
-
-
-class Kind(StrEnum):
-    """How a split is drawn."""
-
-    PAPER = "paper"
-    GROUP = "group"
 
 
 @app.command("list")
@@ -60,23 +33,62 @@ def list_sets(
     as_json: options.JSON = False,
 ) -> None:
     """List the named sets and whether they are on this machine."""
-    from dtdr.cli.data_tables import print_sets, set_rows
-
-    rows = set_rows()
+    rows = list(_list_sets())
     if as_json:
-        for row in rows:
-            row["available"] = row.pop("here").startswith("yes")
         print_json({"sets": rows})
         return
-    print_sets(rows)
+    where = ("dtdr data download" if row.pop("hub") else "get it by hand" for row in rows)
+    print_table(
+        ("Name", "Set", "Licence", "Here"),
+        [
+            (row["name"], row["title"], row["licence"], "yes" if row["available"] else place)
+            for row, place in zip(rows, where, strict=True)
+        ],
+    )
+
+
+def _list_sets() -> Iterator[dict[str, Any]]:
+    from dtdr.evaluate import datasets
+    from dtdr.evaluate.datasets.synthetic import SOURCE
+
+    yield {
+        "name": datasets.BUNDLED,
+        "title": "desk-and-travel assistant (synthetic)",
+        "licence": "Apache-2.0",
+        "origin": SOURCE,
+        "path": None,
+        "synthetic": True,
+        "available": True,
+        "hub": False,
+    }
+    for source in datasets.SOURCES.values():
+        path = _find(source)
+        yield {
+            "name": source.name,
+            "title": source.title if path is None else source.describe(path)[0],
+            "licence": source.licence,
+            "origin": source.origin,
+            "path": None if path is None else str(path),
+            "synthetic": False,
+            "available": path is not None,
+            "hub": source.hub is not None,
+        }
+
+
+def _find(source: Source) -> Path | None:
+    """Where a published set is on this machine."""
+    from dtdr.evaluate.datasets.source import find_file
+
+    try:
+        return find_file(source)[1]
+    except InputError:
+        return None
 
 
 @app.command()
 def stats(
-    names: list[str] | None = None,
+    sources: list[str] | None = None,
     *,
-    data: DATA = None,
-    tools: options.TOOLS = None,
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
     as_json: options.JSON = False,
@@ -84,66 +96,72 @@ def stats(
     """Count plans, tools, calls and dependencies, with the published figures.
 
     Args:
-        names (NAME): Sets; default: all.
+        sources (SET|FILE): Names of sets, or files of demonstrations or logs; default: all sets.
     """
+    from dtdr.evaluate import datasets
+
     bad = BadRecords() if skip_bad else None
-    measured, missing = _summarize(names, data, tools, bad, only_known_tools)
+    published = {} if sources else datasets.SOURCES
+    missing = [name for name, source in published.items() if _find(source) is None]
+    named = sources or [name for name in datasets.NAMES if name not in missing]
+    measured = [_measure(source, bad, only_known_tools) for source in named]
     report_bad(bad)
     if as_json:
-        print_json(
-            {
-                "sets": [statistics.to_dict() for statistics in measured],
-                "missing": missing,
-                "skipped": bad.count if bad else 0,
-            }
-        )
+        sets = [statistics.to_dict() for statistics in measured]
+        print_json({"sets": sets, "missing": missing, "skipped": bad.count if bad else 0})
         return
-    from dtdr.cli.data_tables import print_statistics
+    rows: list[tuple[str | None, ...]] = []
+    for item in measured:
+        rows.append(_row(item.title, item))
+        if item.published:
+            rows.append(_row("  full set, as published", item.published))
+        if item.difference:
+            rows.append(("  difference", *item.difference.values()))
+    for name in missing:
+        source = datasets.find_source(name)
+        rows.append((f"{source.title} (not here)", None, None, None, None))
+        if source.published:
+            rows.append(_row("  full set, as published", source.published))
+    print_table(
+        ("Set", "Plans", "Tools", "Calls per plan", "Dependencies per plan"),
+        rows,
+        caption="Mean ± standard deviation; tools count the end of plan, calls do not.",
+    )
+    for item in measured:
+        for sentence in filter(None, (item.note, *item.remarks)):
+            say(f"{item.title}: {sentence}.")
 
-    print_statistics(measured, missing)
 
-
-def _summarize(
-    names: list[str] | None,
-    data: Path | None,
-    tools: Path | None,
-    bad: BadRecords | None,
-    only_known_tools: bool,
-) -> tuple[list[Statistics], list[str]]:
+def _measure(source: str, bad: BadRecords | None, only_known_tools: bool) -> Statistics:
     from dtdr.evaluate import datasets
-    from dtdr.evaluate.datasets.source import find_file
     from dtdr.evaluate.datasets.statistics import measure
 
-    measured: list[Statistics] = []
-    missing: list[str] = []
-    if data is not None:
-        stream = track(open_data([data], bad=bad), f"Counting {data.name}")
-        listed = read_tools(tools) if tools else ()
-        measured.append(measure(stream, listed, name=data.stem, title=data.name))
-        names = names or []
-    for name in datasets.NAMES if names is None or (not names and data is None) else names:
-        if not names and name != datasets.BUNDLED:
-            try:
-                find_file(datasets.find_source(name))
-            except InputError:
-                missing.append(name)
-                continue
-        dataset = datasets.load(name, bad=bad)
-        if only_known_tools:
-            dataset = datasets.keep_known_tools(dataset)
-        published = None if dataset.synthetic else datasets.find_source(name).published
-        measured.append(
-            measure(
-                track(dataset.demonstrations, f"Counting {dataset.title}", len(dataset)),
-                dataset.tools,
-                name=dataset.name,
-                title=dataset.title,
-                note=dataset.note,
-                published=published,
-                remarks=dataset.remarks,
-            )
-        )
-    return measured, missing
+    path = Path(source)
+    if _is_file(source):
+        stream = track(open_data([path], bad=bad), f"Counting {path.name}")
+        return measure(stream, (), name=path.stem, title=path.name)
+    dataset = datasets.load(source, bad=bad)
+    if only_known_tools:
+        dataset = datasets.keep_known_tools(dataset)
+    return measure(
+        track(dataset.demonstrations, f"Counting {dataset.title}", len(dataset)),
+        dataset.tools,
+        name=dataset.name,
+        title=dataset.title,
+        note=dataset.note,
+        published=None if dataset.synthetic else datasets.find_source(source).published,
+        remarks=dataset.remarks,
+    )
+
+
+def _is_file(source: str) -> bool:
+    """Whether a file, folder, pattern or URL is meant, and not a set or its ``module:function``."""
+    return Path(source).exists() or not re.fullmatch(r"[\w-]+|[\w.]+:\w+", source)
+
+
+def _row(title: str, of: Statistics | Published) -> tuple[str, ...]:
+    means = (f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in (of.calls, of.dependencies))
+    return title, f"{of.plans:,}", f"{of.tools:,}", *means
 
 
 @app.command()
@@ -167,171 +185,69 @@ def download(
     if as_json:
         print_json({"name": datasets.find_source(name).name, "files": list(map(str, files))})
     else:
-        console().print(f"{name} is in {files[0].parent}")
+        say(f"{name} is in {files[0].parent}")
 
 
 @app.command()
 def convert(
-    form: str,
-    source: Path,
+    source: str,
     *,
-    output: OUTPUT = Path("demonstrations.jsonl"),
-    tools_out: TOOLS_OUT = None,
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("demonstrations.jsonl"),
+    tools_out: Path | None = None,
     skip_bad: options.SKIP_BAD = False,
     force: options.FORCE = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Convert a published file to demonstrations, or check and copy demonstrations.
+    """Check demonstrations and write them to one file, as JSON lines or Parquet.
 
-    An output that ends in .parquet is written as Parquet.
-
-    Args:
-        form (FORMAT): jsonl, parquet, or the name of the set that the file comes from.
-        source (INPUT): A file, folder, pattern or URL.
-    """
-    bad = BadRecords() if skip_bad else None
-    demonstrations, described = _open(form, source, bad)
-    count, called = _write(demonstrations, "Converting", output, tools_out, force)
-    tools = _complete(described() if tools_out else (), called)
-    if tools_out:
-        save_tools(tools_out, tools, force=True)
-    report_bad(bad)
-    skipped = bad.count if bad else 0
-    _report(
-        {
-            "format": form,
-            "input": str(source),
-            "output": str(output),
-            "demonstrations": count,
-            "skipped": skipped,
-            "tools": len(tools),
-            "tools_output": None if tools_out is None else str(tools_out),
-        },
-        f"{count:,} demonstrations with {len(tools):,} tools written to {output}",
-        as_json,
-    )
-
-
-@app.command()
-def generate(
-    *,
-    demonstrations: int = 3200,
-    tools: int = 47,
-    seed: options.SEED = 0,
-    output: OUTPUT = Path("demonstrations.jsonl"),
-    tools_out: TOOLS_OUT = None,
-    force: options.FORCE = False,
-    as_json: options.JSON = False,
-) -> None:
-    """Generate synthetic demonstrations of a desk-and-travel assistant.
+    Example: dtdr data convert demonstrations.jsonl -o demonstrations.parquet
 
     Args:
-        demonstrations (N): Number of demonstrations.
-        tools (M): Number of tools; 47 are written by hand.
+        source (SET|FILE): Name of a set; or a file, folder, pattern or URL of demonstrations.
+        output (FILE): File to write; .parquet for Parquet.
+        tools_out (FILE): Also write the tools to this file, such as tools.json.
     """
-    from dtdr.evaluate.datasets import synthetic
-
-    stream = synthetic.generate(demonstrations, tools, seed)
-    count, _ = _write(stream, "Generating", output, tools_out, force, demonstrations)
-    if tools_out:
-        save_tools(tools_out, synthetic.tools(tools, seed), force=True)
-    _report(
-        {
-            "synthetic": True,
-            "output": str(output),
-            "demonstrations": count,
-            "tools": tools,
-            "seed": seed,
-            "tools_output": None if tools_out is None else str(tools_out),
-        },
-        f"{count:,} synthetic demonstrations over {tools:,} tools written to {output}",
-        as_json,
+    from dtdr.data.demonstration_files import (
+        DemonstrationFile,
+        read_demonstrations,
+        save_demonstrations,
+        save_tools,
     )
-
-
-@app.command()
-def split(
-    *,
-    dataset: options.DATASET = None,
-    data: DATA = None,
-    kind: Kind = Kind.PAPER,
-    test: float = 0.3,
-    seed: options.SEED = 0,
-    output: OUTPUT = Path("split.json"),
-    force: options.FORCE = False,
-    as_json: options.JSON = False,
-) -> None:
-    """Write a split file: which demonstrations train and which test, by position.
-
-    Args:
-        kind: The paper's, or by group.
-        test (SHARE): Share to test on.
-    """
-    from dtdr.evaluate.datasets import splits
-
-    chosen = load_dataset(data=data, dataset=dataset, tools=None, bad=None)
-    draw = splits.paper_split if kind is Kind.PAPER else splits.group_split
-    division = draw(chosen.demonstrations, seed, test)
-    splits.save_split(output, division, records=len(chosen), dataset=chosen.name, force=force)
-    _report(
-        {
-            "dataset": chosen.name,
-            "kind": kind.value,
-            "seed": seed,
-            "train": len(division.train),
-            "test": len(division.test),
-            "output": str(output),
-        },
-        f"{len(division.train):,} to learn from and {len(division.test):,} to test on, in {output}",
-        as_json,
-    )
-
-
-def _open(form: str, path: Path, bad: BadRecords | None) -> tuple[Iterator[Demonstration], Any]:
-    from dtdr.errors import unknown_choice
+    from dtdr.data.tools import Tool, unique_tools
     from dtdr.evaluate import datasets
-    from dtdr.evaluate.datasets.source import canonical_name
 
-    if form in (JSONL, PARQUET):
-        stream = read_demonstrations(path, bad=bad)
-        return stream, lambda: stream.tools
-    source = datasets.SOURCES.get(canonical_name(form))
-    if source is None:
-        raise unknown_choice("format", form, (JSONL, PARQUET, *datasets.SOURCES))
-    return source.read(path, bad), lambda: source.tools(path)
-
-
-def _write(
-    demonstrations: Iterable[Demonstration],
-    label: str,
-    output: Path,
-    tools_out: Path | None,
-    force: bool,
-    total: int | None = None,
-) -> tuple[int, set[str]]:
     options.check_two_files(tools_out, output)
     if tools_out is not None and tools_out.exists() and not force:
         # Known before the long work, not after it.
         raise OutputError(f"{tools_out} exists; pass --force to replace it")
+    bad = BadRecords() if skip_bad else None
+    read = (
+        read_demonstrations(source, bad=bad) if _is_file(source) else datasets.load(source, bad=bad)
+    )
     called: set[str] = set()
 
-    def note_each() -> Iterator[Demonstration]:
-        for demonstration in track(demonstrations, label, total):
+    def note_tools() -> Iterator[Demonstration]:
+        demonstrations = read if isinstance(read, DemonstrationFile) else read.demonstrations
+        for demonstration in track(demonstrations, "Converting"):
             called.update(demonstration.plan.tools)
             yield demonstration
 
-    return save_demonstrations(output, note_each(), force=force), called
-
-
-def _complete(described: Iterable[Tool], called: set[str]) -> list[Tool]:
-    from dtdr.data.tools import Tool, unique_tools
-
-    known = unique_tools(described)
-    return [*known.values(), *(Tool(name) for name in sorted(called - known.keys()))]
-
-
-def _report(record: dict[str, Any], sentence: str, as_json: bool) -> None:
+    count = save_demonstrations(output, note_tools(), force=force)
+    tools = unique_tools(read.tools if tools_out else ())
+    tools |= {name: Tool(name) for name in sorted(called - tools.keys())}
+    if tools_out:
+        save_tools(tools_out, tools.values(), force=True)
+    report_bad(bad)
     if as_json:
-        print_json(record)
+        print_json(
+            {
+                "input": source,
+                "output": str(output),
+                "demonstrations": count,
+                "skipped": bad.count if bad else 0,
+                "tools": len(tools),
+                "tools_output": None if tools_out is None else str(tools_out),
+            }
+        )
     else:
-        console().print(sentence)
+        say(f"wrote {count:,} demonstrations with {plural(len(tools), 'tool')} to {output}")

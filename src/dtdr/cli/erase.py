@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,8 @@ def erase(
 ) -> None:
     """Delete the demonstrations of a group from files; all others stay as they are.
 
-    Models keep what they learned. Those named with --model are marked, and dtdr inspect and dtdr
-    serve warn until you fit them again.
+    Models keep what they learned. It marks those that you name with --model, and dtdr inspect and
+    dtdr serve warn until you fit them again.
 
     Example: dtdr erase runs/ --group user-42 --model model
 
@@ -44,15 +45,16 @@ def erase(
     models = list(dict.fromkeys(model or []))
     for folder in models:
         read_config(folder)  # a broken model ends the command before anything is erased
-    expected = erase_groups(data, group, dry_run=True)
-    count = sum(item.erased for item in expected)
+    erasures = erase_groups(data, group, dry_run=True)
+    count = sum(item.erased for item in erasures)
     if not dry_run:
         for folder in models if count else ():
             mark_erased(folder, count)  # before the files: an interruption may only mark twice
-        _drop_counts(models, expected)
-    erasures = erase_groups(data, group, dry_run=dry_run)
-    erased = sum(item.erased for item in erasures)
-    marked = [folder for folder in models if erased and not dry_run]
+        _drop_counts(models, erasures)
+        erasures = erase_groups(data, group)
+    changed = [item for item in erasures if item.erased]
+    erased = sum(item.erased for item in changed)
+    marked = [str(folder) for folder in models if erased and not dry_run]
     if as_json:
         print_json(
             {
@@ -60,37 +62,30 @@ def erase(
                 "dry_run": dry_run,
                 "files": [
                     {"file": str(item.file), "erased": item.erased, "kept": item.kept}
-                    for item in erasures
-                    if item.erased
+                    for item in changed
                 ],
-                "marked": list(map(str, marked)),
+                "marked": marked,
             }
         )
         return
-    _print(erasures, dry_run=dry_run)
-    for folder in marked:
-        note(f"{folder} is marked; fit it again with dtdr fit")
+    for item in changed:
+        typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
+    verb = "would be erased" if dry_run else "erased"
+    typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(erasures):,} files")
+    for name in marked:
+        note(f"{name} is marked; fit it again with dtdr fit")
     if erased and not dry_run and not models:
         note("models that learned from them keep what they learned; fit them again")
 
 
-def _print(erasures: list[FileErasure], *, dry_run: bool) -> None:
-    changed = [item for item in erasures if item.erased]
-    for item in changed:
-        typer.echo(f"{item.file}: {item.erased:,} of {item.erased + item.kept:,}")
-    verb = "would be erased" if dry_run else "erased"
-    erased = sum(item.erased for item in changed)
-    typer.echo(f"{erased:,} demonstrations {verb} from {len(changed):,} of {len(erasures):,} files")
-
-
-def _drop_counts(models: list[Path], expected: list[FileErasure]) -> None:
+def _drop_counts(models: Sequence[Path], erasures: Sequence[FileErasure]) -> None:
     """Delete the counts that models keep of files that change."""
     from dtdr.predict.counting import KeptCounts
     from dtdr.predict.counting.file_parts import find_parts, hash_part
 
     kept = [counts for counts in map(KeptCounts.of_model, models) if counts.folder.is_dir()]
     if kept:
-        files = [item.file for item in expected if not item.erased]
+        files = [item.file for item in erasures if not item.erased]
         names = set(map(hash_part, find_parts(files)))
         for counts in kept:
             counts.prune(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dtdr.cli.output import printable, shorten
 
 if TYPE_CHECKING:
+    from dtdr.data.demonstrations import Demonstration
     from dtdr.evaluate.call_accuracy import CallScores
     from dtdr.evaluate.metrics import Mean
     from dtdr.evaluate.mistakes import Mistake
@@ -21,45 +22,17 @@ if TYPE_CHECKING:
     from dtdr.evaluate.tables import Table
 
 
-class By(StrEnum):
-    """What a second table breaks the first metric down by."""
+class Show(StrEnum):
+    """What is shown in addition to the metrics of the ranking."""
 
     STEP = "step"
     PLAN_LENGTH = "plan-length"
+    CALIBRATION = "calibration"
+    CALLS = "calls"
+    PLANS = "plans"
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What the runs are about, as titles say it."""
-
-    dataset: str
-    label: str
-    synthetic: bool
-    split: str
-    train: int
-    test: int
-
-    @property
-    def title(self) -> str:
-        """The data set and the split."""
-        return f"{self.label}, split {self.split}"
-
-
-@dataclass
-class Results:
-    """Results of retrievers, or of a model.
-
-    Attributes:
-        logs: one per retriever.
-        calls: how calls are filled; None if that was not asked.
-        plans: how whole plans come out, by retriever; empty if that was not asked.
-        mistakes: of a fitted model, most confident first; None if retrievers were fitted.
-    """
-
-    logs: list[RunLog] = field(default_factory=list)
-    calls: CallScores | None = None
-    plans: dict[str, PlanScores] = field(default_factory=dict)
-    mistakes: Sequence[Mistake] | None = None
+_GROUPS = {Show.STEP: "calls made before the step", Show.PLAN_LENGTH: "calls of the plan"}
 
 
 @dataclass(frozen=True)
@@ -67,130 +40,130 @@ class Evaluation:
     """Results on one split, and what to show of them.
 
     Attributes:
-        subject: what they are about.
-        results: of each retriever, or of the model.
+        dataset: the set's name.
+        title: the set's title.
+        split: name of the split.
+        logs: one per retriever, or that of the model.
         metrics: names, in the order of the columns.
-        by: what the first metric is broken down by; None shows only the total.
-        has_calibration: whether calibration is shown.
-        next_calls: how the next calls of the logs were ranked.
+        show: what is shown in addition.
+        together: all demonstrations, if the split keeps the runs of one group on one side.
+        calls: how calls are filled; None if that was not asked.
+        plans: whether whole plans are right, by retriever; empty if that was not asked.
+        mistakes: of a fitted model, most confident first; None if retrievers were fitted.
     """
 
-    subject: Subject
-    results: Results
+    dataset: str
+    title: str
+    split: str
+    logs: Sequence[RunLog]
     metrics: Sequence[str]
-    by: By | None
-    has_calibration: bool
-    next_calls: NextCallReport
+    show: Collection[Show]
+    together: Sequence[Demonstration] = ()
+    calls: CallScores | None = None
+    plans: Mapping[str, PlanScores] = field(default_factory=dict)
+    mistakes: Sequence[Mistake] | None = None
+
+    @cached_property
+    def _next_calls(self) -> NextCallReport:
+        """How the next calls of the logs were ranked."""
+        from dtdr.evaluate.next_calls import NextCallReport
+
+        return NextCallReport(self.logs, self.together)
 
     @cached_property
     def _summaries(self) -> list[dict[str, Any]]:
         """The metrics of each run."""
         from dtdr.evaluate.metrics import summary
 
-        return [summary(log, self.metrics) for log in self.results.logs]
+        return [summary(log, self.metrics) for log in self.logs]
 
     @cached_property
-    def _groups(self) -> list[dict[int, Mean]]:
+    def _groups(self) -> dict[Show, list[dict[int, Mean]]]:
+        """The first metric of each run by step or by plan length."""
         from dtdr.evaluate import by_plan_length, by_step
 
-        if self.by is None:
-            return []
-        group = by_step if self.by is By.STEP else by_plan_length
-        return [group(log, self.metrics[0]) for log in self.results.logs]
+        groups: dict[Show, Callable[..., dict[int, Mean]]] = {
+            Show.STEP: by_step,
+            Show.PLAN_LENGTH: by_plan_length,
+        }
+        return {
+            by: [group(log, self.metrics[0]) for log in self.logs]
+            for by, group in groups.items()
+            if by in self.show
+        }
 
     @cached_property
     def _reliabilities(self) -> list[Reliability]:
         from dtdr.evaluate.reliability import reliability_of
 
-        return [reliability_of(log) for log in self.results.logs]
+        return [reliability_of(log) for log in self.logs if Show.CALIBRATION in self.show]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
         results = [dict(item) for item in self._summaries]
-        for item, means in zip(results, self._groups, strict=False):
-            item[f"{self.metrics[0]}_by_{self.by}".replace("-", "_")] = {
-                str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
-                for number, mean in means.items()
-            }
-        for item, ranked in zip(results, self.next_calls.records(), strict=True):
+        for by, groups in self._groups.items():
+            for item, means in zip(results, groups, strict=True):
+                item[f"{self.metrics[0]}_by_{by}".replace("-", "_")] = {
+                    str(number): {"mean": round(mean.value, 6), "steps": mean.steps}
+                    for number, mean in means.items()
+                }
+        for item, ranked in zip(results, self._next_calls.records(), strict=True):
             item.update(ranked)
-        if self.has_calibration:
-            for item, reliability in zip(results, self._reliabilities, strict=True):
-                item["calibration"] = reliability.to_dict()
-        if self.results.calls is not None:
-            for item in results:
-                item["calls"] = self.results.calls.to_dict()
-        first = next(iter(self.results.plans.values()), None)
-        for item, planned in zip(results, self.results.plans.values(), strict=False):
+        for item, reliability in zip(results, self._reliabilities, strict=False):
+            item["calibration"] = reliability.to_dict()
+        first = next(iter(self.plans.values()), None)
+        for item, planned in zip(results, self.plans.values(), strict=False):
             item["plans"] = planned.to_dict()
             if first is not None and planned is not first:
                 item["plans"]["p_value_against_first"] = round(planned.p_value_against(first), 6)
-        if self.results.mistakes is not None:
-            for item in results:
-                item["mistakes"] = [mistake.to_dict() for mistake in self.results.mistakes]
-        record: dict[str, Any] = {
-            "dataset": self.subject.dataset,
-            "split": self.subject.split,
-            "results": results,
-        }
-        if self.subject.synthetic:
-            record["synthetic"] = True
-        return record
+        for item in results:
+            if self.calls is not None:
+                item["calls"] = self.calls.to_dict()
+            if self.mistakes is not None:
+                item["mistakes"] = [mistake.to_dict() for mistake in self.mistakes]
+        synthetic = {"synthetic": True} if self.logs[0].header.synthetic else {}
+        return {"dataset": self.dataset, "split": self.split, "results": results, **synthetic}
 
     def tables(self) -> Iterator[Table]:
         """What a terminal shows, one table after the other."""
-        from dtdr.evaluate.result_tables import (
-            breakdown_table,
-            metric_title,
-            reliability_table,
-            retrieval_table,
-        )
+        from dtdr.evaluate import plan_accuracy, result_tables
 
-        steps = (
-            f"{self._summaries[0]['steps']:,} steps" if self._summaries else "nothing to evaluate"
+        header = self.logs[0].header
+        tested = "held-out plans" if self.mistakes is None else "runs"
+        is_hidden = header.synthetic and "synthetic" not in self.title
+        yield result_tables.retrieval_table(
+            self._summaries,
+            self.metrics,
+            title=f"{self.title}{' (synthetic)' if is_hidden else ''}, split {self.split}",
+            caption=f"{self._summaries[0]['steps']:,} steps of {header.split['test']:,} {tested}; "
+            f"learned from {header.split['train']:,}.",
         )
-        subject = self.subject
-        tested = "held-out plans" if self.results.mistakes is None else "runs"
-        caption = f"{steps} of {subject.test:,} {tested}; learned from {subject.train:,}."
-        yield retrieval_table(self._summaries, self.metrics, title=subject.title, caption=caption)
-        if self.next_calls.keeps_groups:
-            yield from self.next_calls.tables()
-        if self.by is not None:
-            what = "calls made before the step" if self.by is By.STEP else "calls of the plan"
-            title = f"{metric_title(self.metrics[0])} by {what}"
-            yield breakdown_table(
-                list(zip(self._summaries, self._groups, strict=True)), title=title
+        if self._next_calls.keeps_groups:
+            yield from self._next_calls.tables()
+        for by, groups in self._groups.items():
+            title = f"{result_tables.metric_title(self.metrics[0])} by {_GROUPS[by]}"
+            pairs = list(zip(self._summaries, groups, strict=True))
+            yield result_tables.breakdown_table(pairs, title=title)
+        if self._reliabilities:
+            yield result_tables.reliability_table(
+                self._summaries, self._reliabilities, title="Calibration"
             )
-        if self.has_calibration:
-            yield reliability_table(self._summaries, self._reliabilities, title="Calibration")
-        yield from self._tables_of_calls()
-        yield from self._tables_of_plans()
-        if self.results.mistakes:
-            yield _mistakes_table(self.results.mistakes)
-
-    def _tables_of_calls(self) -> Iterator[Table]:
-        from dtdr.evaluate.result_tables import calls_table, lost_leaves_table
-
-        if self.results.calls is not None:
-            yield calls_table(self.results.calls, title="Calls, the right tool given")
-            if self.results.calls.exact < 1:
-                yield lost_leaves_table(
-                    self.results.calls, title="Leaves that are wrong most often"
-                )
-
-    def _tables_of_plans(self) -> Iterator[Table]:
-        from dtdr.evaluate.plan_accuracy import lengths_table, plan_calibration_table, plans_table
-
-        if self.results.plans:
-            yield plans_table(self.results.plans, title="Whole plans")
-        if self.by is By.PLAN_LENGTH:
-            for name, planned in self.results.plans.items():
+        if self.calls is not None:
+            yield result_tables.calls_table(self.calls, title="Calls, the right tool given")
+            if self.calls.exact < 1:
+                title = "Leaves that are wrong most often"
+                yield result_tables.lost_leaves_table(self.calls, title=title)
+        if self.plans:
+            yield plan_accuracy.plans_table(dict(self.plans), title="Whole plans")
+        for name, planned in self.plans.items():
+            if Show.PLAN_LENGTH in self.show:
                 title = f"Whole plans of {name} by the number of calls"
-                yield lengths_table(planned, title=title)
-        if self.has_calibration:
-            for name, planned in self.results.plans.items():
+                yield plan_accuracy.lengths_table(planned, title=title)
+            if Show.CALIBRATION in self.show:
                 title = f"Probabilities of the whole plans of {name}"
-                yield plan_calibration_table(planned, title=title)
+                yield plan_accuracy.plan_calibration_table(planned, title=title)
+        if self.mistakes:
+            yield _mistakes_table(self.mistakes)
 
 
 def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
@@ -198,7 +171,7 @@ def _mistakes_table(mistakes: Sequence[Mistake]) -> Table:
 
     rows = [
         (
-            shorten(printable(" ".join(item.query.split())), 44),
+            shorten(printable(item.query), 44),
             len(item.history),
             shorten(printable(item.history[-1]), 18) if item.history else "-",
             shorten(printable(item.predicted), 18),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import msgspec
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import console, note, print_json, quote
+from dtdr.cli.output import note, plural, print_json, print_table, quote
 from dtdr.data import engines
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.outputs import OUTPUT_LENGTH
@@ -21,8 +22,6 @@ from dtdr.logs.left_out import explain_dropped, explain_failures
 from dtdr.logs.streams import file_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dtdr.data.tools import Tool
     from dtdr.logs import ImportOptions
     from dtdr.logs.log_format import TraceFormat
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 
-class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _Settings(msgspec.Struct, frozen=True):
     """What ``--set`` takes: choices that few imports need."""
 
     output_length: Annotated[int, msgspec.Meta(ge=0)] = OUTPUT_LENGTH
@@ -67,11 +66,6 @@ class _Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return logs.ImportOptions(cut=cut, window_bytes=self.window * MEGABYTE, idle_gap=self.gap)
 
 
-def _settings_help() -> str:
-    names = ", ".join(field.name for field in msgspec.structs.fields(_Settings))
-    return f"A further choice, such as empty=true; repeatable. Keys: {names}."
-
-
 def import_traces(
     files: list[str],
     *,
@@ -82,9 +76,7 @@ def import_traces(
     outputs: Outputs = Outputs.TEXT,
     redact: bool = False,
     redact_rules: Path | None = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_settings_help())
-    ] = None,
+    settings: Annotated[list[str] | None, options.further_settings(_Settings, "empty=true")] = None,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     engine: options.ENGINE = engines.PROCESSES,
     skip_bad: options.SKIP_BAD = False,
@@ -102,7 +94,7 @@ def import_traces(
             format before them: openai-chat, openai-responses, anthropic, otel, openinference,
             langsmith, langfuse, mcp, claude-code, codex or dtdr; by default dtdr detects it.
         output (FILE): The demonstrations to write, as JSON lines or (.parquet) as Parquet; with
-            --workers or --engine ray a folder, with a Parquet file a log.
+            --workers or --engine ray a folder, with one Parquet file per log.
         tools_out (FILE): Write the tools of the logs to this file; default: tools.json next to
             the output.
         turns: One demonstration per user message, with the earlier conversation in its "before"
@@ -122,7 +114,7 @@ def import_traces(
 
     options.check_two_files(tools_out, output)
     fmt, paths = _format_and_files(files)
-    if any(_same_file(path, output) for path in paths):
+    if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is one of the logs; write the demonstrations to another file")
     redactor = None
     if redact or redact_rules is not None:
@@ -132,69 +124,28 @@ def import_traces(
     if fmt is None:
         fmt = logs.detect_format(reader)
         note(f"{paths[0]} is read as {fmt.name}: {fmt.title}")
-    import_options = _read_settings(settings).options(turns, failed, outputs)
+    cut = options.read_settings(settings, _Settings).options(turns, failed, outputs)
     started = time.perf_counter()
+    bad: BadRecords | None
     if workers is not None or engine != engines.PROCESSES:
-        task = ImportTask(
-            fmt, import_options, None if redactor is None else redactor.rules, skip_bad
-        )
+        task = ImportTask(fmt, cut, None if redactor is None else redactor.rules, skip_bad)
         with engines.open_engine(engine, workers=workers) as opened:
-            report, tools, left_out = import_logs(paths, output, task, opened, force=force)
-        if tools_out is None:
-            tools_out = _save_tools_in(output, tools, force=force)
-        else:
+            report, tools, bad = import_logs(paths, output, task, opened, force=force)
+        if tools_out is not None:
             save_tools(tools_out, tools, force=force)
-        _report(report, left_out, paths, output, tools_out, started, as_json)
-        return
-    bad = BadRecords() if skip_bad else None
-    importer = logs.Importer(fmt, reader, import_options, redactor=redactor, bad=bad)
-    logs.import_traces(importer, output, tools_output=tools_out, force=force)
+        folder = output
+    else:
+        bad = BadRecords() if skip_bad else None
+        importer = logs.Importer(fmt, reader, cut, redactor=redactor, bad=bad)
+        logs.import_traces(importer, output, tools_output=tools_out, force=force)
+        report, tools, folder = importer.summary(), importer.tools(), output.parent
     if tools_out is None:
-        tools_out = _save_tools_in(output.parent, importer.tools(), force=force)
-    _report(importer.summary(), bad, paths, output, tools_out, started, as_json)
-
-
-def _read_settings(texts: list[str] | None) -> _Settings:
-    """The settings of ``--set``.
-
-    Raises:
-        InputError: a key is unknown, or a value is of another type or out of range.
-    """
-    try:
-        return msgspec.convert(options.parse_settings(texts), _Settings)
-    except msgspec.ValidationError as error:
-        raise InputError(f"--set: {str(error)[:1].lower()}{str(error)[1:]}") from error
-
-
-def _save_tools_in(folder: Path, tools: Iterable[Tool], *, force: bool) -> Path | None:
-    """Write the tools of the logs to the file that fit reads; None if none were written."""
-    from dtdr.data.demonstration_files import save_tools
-
-    found = list(tools)
-    path = folder / "tools.json"
-    if not found:
-        return None
-    if path.exists() and not force:
-        note(f"{path} exists and was not replaced; --tools-out FILE writes the tools elsewhere")
-        return None
-    save_tools(path, found, force=force)
-    return path
-
-
-def _report(
-    report: dict[str, Any],
-    bad: BadRecords | None,
-    files: list[Path],
-    output: Path,
-    tools_out: Path | None,
-    started: float,
-    as_json: bool,
-) -> None:
+        tools_out = _save_tools_in(folder, tools, force=force)
     summary = {
         **report,
         "output": str(output),
         "tools_output": None if tools_out is None else str(tools_out),
-        "bytes": sum(map(file_size, files)),
+        "bytes": sum(map(file_size, paths)),
         "seconds": round(time.perf_counter() - started, 3),
     }
     for reason in bad.first if bad is not None else ():
@@ -209,10 +160,10 @@ def _report(
     if as_json:
         print_json(summary)
     else:
-        _print_summary(summary)
+        _print(summary, folder)
 
 
-def _format_and_files(texts: list[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
+def _format_and_files(texts: Sequence[str]) -> tuple[type[TraceFormat] | None, list[Path]]:
     """The format, if the first argument names one, and the files."""
     from dtdr import logs
 
@@ -226,11 +177,24 @@ def _format_and_files(texts: list[str]) -> tuple[type[TraceFormat] | None, list[
     return None, [Path(name) for name in texts]
 
 
-def _print_summary(summary: dict[str, Any]) -> None:
-    from dtdr.evaluate.tables import Column, Table, count
+def _save_tools_in(folder: Path, tools: Iterable[Tool], *, force: bool) -> Path | None:
+    """Write the tools of the logs to the file that fit reads; None if none were written."""
+    from dtdr.data.demonstration_files import save_tools
 
+    defined = list(tools)
+    path = folder / "tools.json"
+    if not defined:
+        return None
+    if path.exists() and not force:
+        note(f"{path} exists and was not replaced; --tools-out FILE writes the tools elsewhere")
+        return None
+    save_tools(path, defined, force=force)
+    return path
+
+
+def _print(summary: dict[str, Any], folder: Path) -> None:
     rows = [
-        ("records read", summary["records"], _files(summary["files"])),
+        ("records read", summary["records"], f"from {plural(summary['files'], 'file')}"),
         ("bad records", summary["bad_records"], "left out by --skip-bad"),
         ("superseded requests", summary["superseded_requests"], "a later request repeats them"),
         ("runs", summary["runs"], ""),
@@ -248,22 +212,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     ]
     always = ("records read", "runs", "  kept")
     shown = [row for row in rows if row[1] or row[0] in always]
-    columns = [Column("What"), Column("Count", show=count, numeric=True), Column("Note")]
     speed = summary["bytes"] / MEGABYTE / max(summary["seconds"], 1e-9)
     caption = f"{summary['format']}, {summary['seconds']:.1f} s, {speed:.0f} MB/s"
-    console().print(Table(columns, shown, caption=caption).to_rich())
+    print_table(("What", "Count", "Note"), shown, caption=caption)
     typer.echo(f"wrote {summary['output']}")
-    if summary["tools_output"]:
-        typer.echo(f"wrote {summary['tools_output']}")
-    output, tools = Path(summary["output"]), summary["tools_output"]
-    folder = output if output.is_dir() else output.parent
+    tools = summary["tools_output"]
+    if tools:
+        typer.echo(f"wrote {tools}")
     named = f" --tools {quote(tools)}" if tools and Path(tools) != folder / "tools.json" else ""
-    typer.echo(f"next: dtdr fit {quote(str(output))}{named} -o model")
-
-
-def _files(number: int) -> str:
-    return f"from {number:,} file{'' if number == 1 else 's'}"
-
-
-def _same_file(path: Path, other: Path) -> bool:
-    return path.exists() and other.exists() and path.samefile(other)
+    typer.echo(f"next: dtdr fit {quote(summary['output'])}{named} -o model")

@@ -1,4 +1,4 @@
-"""What commands read: demonstrations, their tools, and a split of them."""
+"""What commands read: demonstrations, their tools, a split of them, and runs."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from dtdr.data.demonstration_files import DemonstrationFile, read_tools
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.plan import Plan
-from dtdr.data.run import Run
+from dtdr.data.run import Run, as_run
 from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
-    from dtdr.data.engines import Engine
     from dtdr.evaluate.datasets import Dataset
     from dtdr.evaluate.datasets.splits import Split
-    from dtdr.predict.counting import KeptCounts, Sample
     from dtdr.predict.model import Model
 
 logger = logging.getLogger("dtdr")
 
 
 def load_dataset(
-    *,
     data: Path | Sequence[Path] | None,
     dataset: str | None,
+    *,
     tools: Path | None = None,
-    bad: BadRecords | None,
-    log_format: str | None = None,
+    bad: BadRecords | None = None,
 ) -> Dataset:
     """The demonstrations that a user named, by files of any known format or by name.
 
@@ -48,14 +45,16 @@ def load_dataset(
 
     paths = [data] if isinstance(data, Path) else list(data or ())
     if dataset is not None and not paths:
-        read = load(dataset, bad=bad)
-        return read if tools is None else replace(read, tools=read_tools(tools))
+        named = load(dataset, bad=bad)
+        report_bad(bad)
+        return named if tools is None else replace(named, tools=read_tools(tools))
     if not paths or dataset is not None:
         raise InputError(
             "name the demonstrations once: a demonstrations.jsonl file or logs, or --dataset NAME"
         )
-    stream = open_data(paths, log_format, bad=bad)
+    stream = open_data(paths, bad=bad)
     demonstrations = list(track(stream, f"Reading {paths[0].name}"))
+    report_bad(bad)
     logger.info("read %d demonstrations from %s", len(demonstrations), ", ".join(map(str, paths)))
     return dataset_of(paths, demonstrations, stream.tools, tools)
 
@@ -84,77 +83,21 @@ def dataset_of(
     )
 
 
-def open_data(
-    paths: Sequence[Path], log_format: str | None = None, *, bad: BadRecords | None
-) -> DemonstrationFile:
+def open_data(paths: Sequence[Path], *, bad: BadRecords | None) -> DemonstrationFile:
     """A stream of demonstrations from files; a note names the format of logs.
 
     Raises:
-        InputError: an unknown format, or files that cannot be read.
+        InputError: the files have no known format, or cannot be read.
     """
     from dtdr import logs
 
-    stream = logs.open_demonstrations(paths, log_format, bad=bad)
-    if log_format is None and stream.format != logs.CANONICAL:
-        title = logs.FORMATS[stream.format].title
-        note(f"{paths[0]} is read as {stream.format}: {title}")
+    stream = logs.open_demonstrations(paths, bad=bad)
+    if stream.format != logs.CANONICAL:
+        note(f"{paths[0]} is read as {stream.format}: {logs.FORMATS[stream.format].title}")
     return stream
 
 
-def draw_from_large(
-    paths: Sequence[Path],
-    log_format: str | None,
-    size: int,
-    *,
-    seed: int,
-    failures: bool,
-    bad: BadRecords | None,
-    engine: Engine,
-    kept: KeptCounts | None = None,
-) -> Sample | None:
-    """A sample of demonstrations, if files have more than a fit learns from.
-
-    Returns:
-        None if the files have no more than that, and for logs and pipes, which cannot be sampled.
-
-    Raises:
-        InputError: the data cannot be read or used.
-    """
-    from dtdr import logs
-    from dtdr.data.shards import find_shards, is_sharded
-    from dtdr.predict.counting import draw_sample, rows_of
-
-    if log_format not in (None, logs.CANONICAL) or not size:
-        return None
-    if not any(map(is_sharded, paths)):
-        if not all(path.is_file() and path.open("rb").read(2) != b"\x1f\x8b" for path in paths):
-            return None
-        if logs.open_demonstrations(paths, log_format).format != logs.CANONICAL:
-            return None
-    try:
-        rows = sum(rows_of(shard) for path in paths for shard in find_shards(path))
-    except InputError:
-        rows = size + 1  # whoever reads it says why, or counts it as bad
-    if rows <= size:
-        return None
-    counted = None if bad is None else BadRecords()
-    sample = draw_sample(
-        paths,
-        size,
-        seed=seed,
-        failures=failures,
-        bad=counted,
-        engine=engine,
-        kept=kept,
-    )
-    if sample.counts.total <= size:
-        return None
-    if bad is not None and counted is not None:
-        bad.update(counted)
-    return sample
-
-
-def choose_split(dataset: Dataset, choice: str | None, *, seed: int) -> Split:
+def choose_split(dataset: Dataset, choice: str | None, *, seed: int = 0) -> Split:
     """The split that a user named.
 
     Args:
@@ -215,45 +158,66 @@ def check_query(query: str | None) -> None:
         raise InputError("the query is empty; write what the user asked for")
 
 
-def split_history(texts: Sequence[str] | None, retriever: Model) -> list[str]:
-    """Names of tools from ``--history A,B --history C``; the name of a known tool stays whole."""
-    return [
-        name.strip()
-        for text in texts or ()
-        for name in ([text] if retriever.index(text) >= 0 else text.split(","))
-        if name.strip()
-    ]
-
-
-def find_unknown(run: Run, retriever: Model) -> list[str]:
-    """Tools of a run's calls that the model does not know, each once."""
-    return list(dict.fromkeys(name for name in run.history if retriever.index(name) < 0))
-
-
-def read_run_alone(source: str, query: str | None, history: Sequence[str] | None) -> Run:
-    """The run of ``--run``, which goes without a query and ``--history``.
+def load_with_run(
+    folder: Path, query: str | None, history: Sequence[str] | None, run_file: str | None
+) -> tuple[Model, Run]:
+    """A model, and the run that it is asked about: a query with ``--history``, or ``--run``.
 
     Raises:
-        InputError: one of them is there too, or as ``read_run``.
+        InputError: both or neither are there, or as ``read_run``.
+        ModelError: the folder has no usable model.
     """
-    if query is not None or history:
-        raise InputError("a run has its query and its calls; give --run alone, or a query")
-    return read_run(source)
+    from dtdr.api import load
+
+    check_query(query)
+    if run_file is not None:
+        if query is not None or history:
+            raise InputError("a run has its query and its calls; give --run alone, or a query")
+        run = read_run(run_file)
+        return load(folder), run
+    if query is None:
+        raise InputError("give a query, or --run FILE")
+    model = load(folder)
+    # A comma separates names, except in the name of a tool that the model knows.
+    parts = ([text] if model.index(text) >= 0 else text.split(",") for text in history or ())
+    names = (name.strip() for part in parts for name in part)
+    return model, as_run(query, [name for name in names if name])
+
+
+def find_unknown(run: Run, model: Model) -> list[str]:
+    """Tools of a run's calls that the model does not know, each once; a note names them."""
+    unknown = list(dict.fromkeys(name for name in run.history if model.index(name) < 0))
+    if unknown:
+        note(f"the model never saw {name_some(unknown)}; it does what it can without them")
+    return unknown
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first names of a list that may be long."""
+    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def read_run(source: str) -> Run:
     """A run from a JSON file; ``-`` is standard input.
 
     Raises:
-        InputError: it cannot be read, is not a run, refers to a call or to a part of an output that
-            is not there, or has a step number that goes back.
+        InputError: it cannot be read, or as ``parse_run``.
     """
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(f"cannot read {source}: {reason}") from error
-    name = "standard input" if source == "-" else source
+    return parse_run(content, "standard input" if source == "-" else source)
+
+
+def parse_run(content: bytes, name: str) -> Run:
+    """A run from its JSON object.
+
+    Raises:
+        InputError: it is not a run, refers to a call or to a part of an output that is not there,
+            or has a step number that goes back.
+    """
     try:
         run = Run.from_dict(json.loads(content))
         Plan(tuple(run.calls), earlier=run.earlier)  # raises as a demonstration with these calls

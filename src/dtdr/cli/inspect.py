@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dtdr.cli import options
-from dtdr.cli.output import console, print_json, printable
+from dtdr.cli.output import print_json, print_table, say
 from dtdr.data.calls import END
 from dtdr.errors import ModelError
 
@@ -35,97 +37,56 @@ def inspect(
     if as_json:
         print_json(description)
         return
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    from dtdr.evaluate.tables import Column, Table, count, share
-
-    facts = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    for name, value in _facts(description).items():
-        facts.add_row(name, Text(printable(value)))
-    tensors = [
-        (printable(name), " × ".join(map(str, about["shape"])), about["dtype"], about["bytes"])
-        for name, about in description["tensors"].items()
-    ]
+    print_table(("Model", str(model)), _facts(description).items())
+    if tensors := description["tensors"]:
+        print_table(
+            ("Array", "Shape", "Type", "Bytes"),
+            [
+                (name, " × ".join(map(str, about["shape"])), about["dtype"], about["bytes"])
+                for name, about in tensors.items()
+            ],
+        )
     arguments = description.get("arguments")
-    out = console()
-    out.print(Text(str(model), style="bold"))
-    out.print(facts)
-    if tensors:
-        columns = [
-            Column("Array"),
-            Column("Shape", numeric=True),
-            Column("Type"),
-            Column("Bytes", show=count, numeric=True),
-        ]
-        out.print(Table(columns, tensors).to_rich())
-    if arguments is not None:
-        thresholds = _thresholds(arguments)
-        if thresholds:
-            columns = [
-                Column("Exact", "exact", share, numeric=True),
-                Column("From a probability of", "probability", share, numeric=True),
-                Column("Calls", "calls", share, numeric=True),
-            ]
-            title = "Calls that are filled exactly, on held-out runs"
-            out.print(Table(columns, thresholds, title=title).to_rich())
-        values = _values(arguments)
-        title = "Values of arguments in the model"
-        if values:
-            columns = [
-                Column("Tool", "tool"),
-                Column("Argument", "name"),
-                Column("Values", "values"),
-            ]
-            out.print(Table(columns, values, title=title).to_rich())
-        else:
-            out.print(Text("The model has no values of arguments."))
-
-
-def _values(arguments: dict[str, Any]) -> list[dict[str, str]]:
-    """The constants of each argument; a stranger's folder may have anything in it."""
-    try:
-        today = {learned: name for name, learned in arguments["names"].items()}
-        return [
-            {
-                "tool": printable(today.get(tool, tool)) if tool else "(any tool)",
-                "name": printable(name),
-                "values": printable(", ".join(values)),
-            }
-            for tool, names in arguments["constants"].items()
-            for name, about in names.items()
-            if (values := _list_values(about))
-        ] + [
-            {
-                "tool": printable(today.get(tool, tool)),
-                "name": "(its output)",
-                "values": printable(", ".join(paths)),
-            }
-            for tool, paths in arguments.get("paths", {}).items()
-            if paths
-        ]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ModelError("the model's record of arguments is damaged; fit it again") from error
-
-
-def _list_values(about: dict[str, Any]) -> list[str]:
-    """The values of one argument, and the fields of objects."""
-    values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
-    fields = about.get("fields")
-    return [*values, "{" + ", ".join(fields) + "}"] if fields else values
-
-
-def _thresholds(arguments: dict[str, Any]) -> list[dict[str, float]]:
-    """How sure a call has to be; a stranger's folder may have anything in it."""
-    try:
-        return [
-            {name: float(item[name]) for name in ("exact", "probability", "calls")}
+    if arguments is None:
+        return
+    with _damaged("arguments"):
+        thresholds = [
+            [float(item[name]) for name in ("exact", "probability", "calls")]
             for item in arguments["thresholds"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError("the model's record of arguments is damaged; fit it again") from error
+        values = list(_values(arguments))
+    if thresholds:
+        title = "Calls that are filled exactly, on held-out runs"
+        print_table(("Exact", "From a probability of", "Calls"), thresholds, title=title)
+    if values:
+        title = "Values of arguments in the model"
+        print_table(("Tool", "Argument", "Values"), values, title=title)
+    else:
+        say("The model has no values of arguments.")
+
+
+@contextmanager
+def _damaged(what: str) -> Iterator[None]:
+    """A stranger's folder may have anything in its records."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"the model's record of {what} is damaged; fit it again") from error
+
+
+def _values(arguments: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The constants of each argument, the fields of objects, and the paths into outputs."""
+    today = {learned: name for name, learned in arguments["names"].items()}
+    for tool, names in arguments["constants"].items():
+        for name, about in names.items():
+            values = [json.dumps(value, ensure_ascii=False) for value in about["values"]]
+            if fields := about.get("fields"):
+                values.append("{" + ", ".join(fields) + "}")
+            if values:
+                yield today.get(tool, tool) if tool else "(any tool)", name, ", ".join(values)
+    for tool, paths in arguments.get("paths", {}).items():
+        if paths:
+            yield today.get(tool, tool), "(its output)", ", ".join(paths)
 
 
 def _facts(description: dict[str, Any]) -> dict[str, str]:
@@ -157,17 +118,15 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
 
 
 def _plans(plans: dict[str, Any] | None) -> dict[str, str]:
-    """What the first whole plan is; a stranger's folder may have anything in it."""
+    """How the model chooses the first whole plan, and the counts that decided it."""
     if not plans or "held_out" not in plans:
         return {}
-    try:
+    with _damaged("plans"):
         check = {name: int(number) for name, number in plans["held_out"].items()}
         rivals = f"{check['ranked']:,} right of {check['plans']:,} held out, "
         rivals += f"{check['greedy']:,} by the best tool of each step"
         is_ranked = check["ranked"] > check["greedy"]
         return {"plans": f"{'ranked' if is_ranked else 'the best tool of each step'}: {rivals}"}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError("the model's record of plans is damaged; fit it again") from error
 
 
 def _pairs(values: dict[str, Any], first: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import WIDTH, console, note, print_json
+from dtdr.cli.output import WIDTH, console, note, plural, print_json, print_table, say
 from dtdr.cli.signature import CommandGroup
 from dtdr.data import engines
 from dtdr.errors import InputError
@@ -32,10 +32,6 @@ CACHE = Annotated[
         "--cache", metavar="FOLDER", help="Folder of finished runs; default: ~/.cache/dtdr."
     ),
 ]
-NAME = Annotated[
-    str | None,
-    typer.Option("--name", metavar="LAB", help="Name of this lab, for the report."),
-]
 OUTPUT = Annotated[
     Path,
     typer.Option("--output", "-o", metavar="FOLDER", help="Folder for report.html and report.md."),
@@ -55,15 +51,13 @@ def list_suites(
 ) -> None:
     """Show the suites that come with the package."""
     from dtdr.evaluate.lab.suite import names, read_suite
-    from dtdr.evaluate.tables import Column, Table
 
     suites = [read_suite(name) for name in names()]
     rows = [{"suite": suite.name, "title": suite.title, "needs": suite.needs} for suite in suites]
     if as_json:
         print_json({"suites": rows})
-        return
-    columns = [Column("Suite", "suite"), Column("What it shows", "title"), Column("Needs", "needs")]
-    console().print(Table(columns, rows).to_rich())
+    else:
+        print_table(("Suite", "What it shows", "Needs"), [list(row.values()) for row in rows])
 
 
 @app.command("run")
@@ -72,13 +66,11 @@ def run(
     *,
     quick: bool = False,
     data: Path | None = None,
-    tools: options.TOOLS = None,
     dataset: list[str] | None = None,
     retriever: list[str] | None = None,
     encoder: list[str] | None = None,
     llm: list[str] | None = None,
     seeds: Annotated[int | None, typer.Option(min=1)] = None,
-    plans: Annotated[int | None, typer.Option(min=2)] = None,
     full: bool = False,
     skip_bad: options.SKIP_BAD = False,
     only_known_tools: options.ONLY_KNOWN_TOOLS = False,
@@ -88,7 +80,6 @@ def run(
     dry: Annotated[bool, typer.Option("--dry-run")] = False,
     output: OUTPUT = Path("lab-report"),
     times: TIMES = True,
-    name: NAME = None,
     cache: CACHE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -104,9 +95,8 @@ def run(
         dataset (NAME): Only these sets; repeatable.
         retriever (NAME): Only these retrievers, or your own as module:Class; repeatable.
         encoder (NAME): Encoder of the retrievers that use one; repeatable.
-        llm (NAME): gguf:PATH or openai:NAME@URL; repeatable.
+        llm (NAME): Ask this LLM, gguf:PATH or openai:NAME@URL; repeatable.
         seeds (N): Number of splits.
-        plans (N): Only the first N plans of a set.
         full: Ask the LLM at every held-out step and plan; downloads missing sets.
         workers (N): Processes (default: 2).
         fail_under (METRIC=VALUE): Exit with 1 if the best retriever is below VALUE, such as
@@ -128,20 +118,16 @@ def run(
         raise InputError("name a suite, or all; 'dtdr lab list' shows them")
     thresholds = parse_thresholds(fail_under or ())
     if quick and full:
-        raise InputError("--quick is a small form and --full the whole one; leave one out")
-    lab = name or (own_name(data) if data else _lab_name(suites, quick))
-    if "/" in lab or lab.startswith("."):
-        raise InputError(f"--name {lab!r} must not have a slash or start with a dot")
+        raise InputError("--quick runs less than usual and --full more; leave one out")
+    lab = own_name(data.absolute()) if data else _lab_name(suites, quick)
     chosen = Options(
         quick=quick and data is None,
         file=data,
-        tools=tools,
         datasets=dataset,
         seeds=seeds,
         retrievers=retriever,
         encoders=encoder,
         llms=llm or (),
-        plans=plans,
         full=full and not dry,
         skip_bad=skip_bad,
         only_known_tools=only_known_tools,
@@ -162,25 +148,26 @@ def run(
             note=note,
         )
     if dry:
-        seconds = summary.expected_seconds
+        seconds = round(summary.expected_seconds)
         if as_json:
-            counts = {"runs": summary.cells, "cached": summary.cached}
-            print_json({**counts, "expected_seconds": round(seconds)})
+            counts = {"runs": summary.runs, "cached": summary.cached}
+            print_json({**counts, "expected_seconds": seconds})
         else:
-            console().print(
-                f"{summary.cells:,} runs, {summary.cached:,} kept already; the other "
-                f"{summary.cells - summary.cached:,} take about {_format_duration(seconds)}"
+            say(
+                f"{plural(summary.runs, 'run')}, {summary.cached:,} kept already; the other "
+                f"{summary.runs - summary.cached:,} take about {_format_duration(seconds)}"
             )
         return
     page, results = build_report(store, lab, times=times)
     paths = write_report(page, output)
     below = [line for suite in summary.suites for line in failures(results, suite, thresholds)]
     if as_json:
+        means = [row for suite in summary.suites for row in method_means(results, suite)]
         print_json(
             {
                 "lab": summary.lab,
                 "suites": summary.suites,
-                "runs": summary.cells,
+                "runs": summary.runs,
                 "cached": summary.cached,
                 "computed": summary.computed,
                 "failed": [{"run": label, "reason": reason} for label, reason in summary.failed],
@@ -188,9 +175,7 @@ def run(
                 "left_out": summary.left_out,
                 "seconds": round(summary.seconds, 1),
                 "report": [str(path) for path in paths],
-                "results": [
-                    row for suite in summary.suites for row in method_means(results, suite)
-                ],
+                "results": means,
                 "below": below,
             }
         )
@@ -204,18 +189,17 @@ def run(
 
 @app.command("report")
 def report(
-    name: NAME = None,
     output: OUTPUT = Path("lab-report"),
     times: TIMES = True,
     cache: CACHE = None,
 ) -> None:
-    """Write the report again from the cache."""
+    """Write the report of the last run again, from the cache."""
     from dtdr.evaluate.lab.report import build_report, write_report
     from dtdr.evaluate.lab.store import Store
 
-    page, results = build_report(Store(cache), name, times=times)
+    page, results = build_report(Store(cache), times=times)
     paths = write_report(page, output)
-    console().print(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
+    say(f"{' and '.join(map(str, paths))}: {len(page.sections)} sections")
     if failures := results.failures():
         note(f"{len(failures)} runs have no result; the report says why")
 
@@ -235,14 +219,10 @@ def _format_duration(seconds: float) -> str:
 
 def _command() -> str:
     """The command line as typed, without what is different on another machine."""
-    words = []
-    skip = False
-    for word in sys.argv[1:]:
-        if skip:
-            skip = False
-        elif word in ("--cache", "--output", "-o", "--workers"):
-            skip = True
-        elif not word.startswith(("--cache=", "--output=", "--workers=")):
+    words: list[str] = []
+    here = ("--cache", "--output", "-o", "--workers")
+    for before, word in zip(["", *sys.argv[1:]], sys.argv[1:], strict=False):
+        if word.partition("=")[0] not in here and before not in here:
             words.append(quote(word))
     return " ".join(["dtdr", *words])
 
@@ -250,21 +230,17 @@ def _command() -> str:
 def _print(page: Page, summary: Summary, paths: tuple[Path, Path]) -> None:
     from dtdr.evaluate.lab.report.page import Text, tables_of
 
-    out = console()
     for section in page.sections:
         if section.id not in ("summary", "advice", "runs"):
             continue
         for block in section.blocks:
-            if isinstance(block, Text) and block.strong:
-                out.print(f"\n{block.text}", style="bold", markup=False)
-            elif isinstance(block, Text):
-                out.print(block.text, markup=False)
+            if isinstance(block, Text):
+                say(f"\n{block.text}" if block.strong else block.text, "bold" * block.strong)
             else:
                 for table in tables_of(block):
-                    out.print()
-                    out.print(table.to_rich(cut=True))
-    out.print(
-        f"{summary.cells:,} runs: {summary.cached:,} kept already, {summary.computed:,} computed, "
-        f"{len(summary.failed):,} failed; {summary.seconds:.0f} s"
+                    console().print("", table.to_rich(cut=True))
+    say(
+        f"{plural(summary.runs, 'run')}: {summary.cached:,} kept already, {summary.computed:,} "
+        f"computed, {len(summary.failed):,} failed; {summary.seconds:.0f} s"
     )
-    out.print(f"Report: {paths[0]} and {paths[1]}", markup=False)
+    say(f"Report: {paths[0]} and {paths[1]}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dtdr.cli.output import console, note, print_json
+from dtdr.cli import options
+from dtdr.cli.output import note, print_json, print_table
 from dtdr.errors import InputError, MissingExtraError, OutputError, UnavailableError
 
 _PAUSE_SECONDS = 1.0
@@ -31,11 +33,12 @@ def learn(
     metrics: str | None = None,
     versions: bool = False,
     roll_back: str | None = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: options.JSON = False,
 ) -> None:
     """Learn from the feedback that servers log, and publish models that are not worse.
 
-    Servers that watch the folder reload it without dropping a request.
+    Servers that watch the folder reload it without dropping a request. With --json, it prints one
+    JSON object per change.
 
     Example: dtdr learn models/mail feedback.jsonl
 
@@ -53,7 +56,6 @@ def learn(
         metrics ([HOST:]PORT): Serve Prometheus metrics; without HOST on loopback.
         versions: List the versions, and exit.
         roll_back (VERSION): Serve this version again, and exit.
-        as_json: Print each change as a JSON object.
     """
     from dtdr.serve.learning import LearnOptions, Trainer, Versions
 
@@ -61,24 +63,22 @@ def learn(
         _list_versions(Versions(model), as_json)
         return
     if roll_back is not None:
-        change = Versions(model).roll_back(roll_back)
-        _tell(change, as_json)
+        _print(Versions(model).roll_back(roll_back), as_json)
         return
     if log is None:
         raise InputError("name the log of feedback, as dtdr serve --feedback-log does")
     from dtdr.data.demonstration_files import read_demonstrations
     from dtdr.serve.feedback import open_log
 
-    options = LearnOptions(batch, seconds, share, tolerance, keep)
+    given = LearnOptions(batch, seconds, share, tolerance, keep)
     feedback = open_log(log, name or model.resolve().name)
-    given = [] if held_out is None else list(read_demonstrations(held_out))
-    show = _serve_metrics(metrics)
+    measured = [] if held_out is None else list(read_demonstrations(held_out))
+    count = _serve_metrics(metrics)
     with Versions(model).lock():
-        trainer = Trainer(model, feedback, options, given)
-        said = ""
+        trainer = Trainer(model, feedback, given, measured)
+        last = ""
         while True:
-            reason = ""
-            is_done = False
+            outcome = None
             try:
                 outcome = trainer.step(flush=once)
             except (UnavailableError, OutputError) as error:
@@ -86,25 +86,24 @@ def learn(
                     raise
                 reason = str(error)
             else:
-                show(outcome)
-                if outcome.change is not None:
-                    _tell(outcome.change, as_json)
-                    continue
+                count(outcome)
                 reason = outcome.reason
-                if once and not reason:
-                    note("all feedback in the log is decided on")
-                is_done = once
-            if reason and reason != said:
+            if outcome is not None and outcome.change is not None:
+                _print(outcome.change, as_json)
+                continue
+            if reason and reason != last:
                 note(reason)
-            said = reason
-            if is_done:
+            last = reason
+            if once:
+                if not reason:
+                    note("all feedback in the log is decided on")
                 return
             time.sleep(_PAUSE_SECONDS)
 
 
-def _tell(change: Any, as_json: bool) -> None:
+def _print(change: Any, as_json: bool) -> None:
     if as_json:
-        print_json(_record(change))
+        print_json(asdict(change))
         return
     measured = (
         f": MRR {change.before:.3f} before and {change.after:.3f} after, on "
@@ -122,19 +121,16 @@ def _tell(change: Any, as_json: bool) -> None:
     typer.echo(text + measured)
 
 
-def _record(change: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(change)
-
-
 def _list_versions(versions: Any, as_json: bool) -> None:
-    from dtdr.evaluate.tables import Column, Table
     from dtdr.serve.learning.versions import checksum_of
 
     kept = set(versions.list_names())
     served = checksum_of(versions.model)
     history = versions.history()
+    now_served = next((c.version for c in reversed(history) if c.checksum == served), None)
+    if as_json:
+        print_json({"served": now_served, "history": list(map(asdict, history))})
+        return
     rows = [
         (
             change.version,
@@ -142,27 +138,19 @@ def _list_versions(versions: Any, as_json: bool) -> None:
             change.time,
             change.demonstrations,
             change.held_out,
-            *("" if mrr is None else f"{mrr:.3f}" for mrr in (change.before, change.after)),
+            change.before,
+            change.after,
             "yes" if change.version in kept else "no",
         )
         for change in history
     ]
-    now_served = next((c.version for c in reversed(history) if c.checksum == served), None)
-    if as_json:
-        print_json({"served": now_served, "history": [_record(change) for change in history]})
-        return
-    numbers = ("Demonstrations", "Held out", "MRR before", "after")
-    columns = [
-        *map(Column, ("Version", "Outcome", "Time")),
-        *(Column(title, numeric=True) for title in numbers),
-        Column("Kept"),
-    ]
-    console().print(Table(columns, rows).to_rich())
+    headers = ("Version", "Outcome", "Time", "Demonstrations", "Held out", "MRR before", "after")
+    print_table((*headers, "Kept"), rows)
     typer.echo(f"{versions.model} is version {now_served or 'none of these: it was fitted again'}")
 
 
 def _serve_metrics(address: str | None) -> Callable[[Any], None]:
-    """Starts to answer Prometheus, and returns what shows an outcome there.
+    """Start to answer Prometheus; returns what counts an outcome there.
 
     Raises:
         InputError: the address cannot be listened on.
@@ -179,21 +167,17 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
     def gauge(name: str, about: str) -> Any:
         return Gauge(f"dtdr_learn_{name}", about, registry=registry)
 
+    def counter(name: str, about: str) -> Any:
+        return Counter(f"dtdr_learn_{name}", about, ["outcome"], registry=registry)
+
     waiting = gauge("waiting_demonstrations", "Read from the log and in no version yet.")
     lag = gauge("lag_seconds", "Age of the oldest demonstration that waits.")
     held_out = gauge("held_out_demonstrations", "That versions are measured on.")
     unusable = gauge("unusable_demonstrations", "Entries that cannot be learned from.")
     mrr = gauge("mrr", "Of the version that is served, on what is held out.")
     published = gauge("published_timestamp_seconds", "When the last version was published.")
-    changes = Counter(
-        "dtdr_learn_versions", "Versions by what became of them.", ["outcome"], registry=registry
-    )
-    learned = Counter(
-        "dtdr_learn_demonstrations",
-        "Demonstrations decided on, by what became of them.",
-        ["outcome"],
-        registry=registry,
-    )
+    changes = counter("versions", "Versions, published or refused.")
+    learned = counter("demonstrations", "Demonstrations, learned or refused.")
     host, _, port = address.rpartition(":")
     try:
         server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
@@ -203,7 +187,7 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
         ) from error
     note(f"metrics on http://{server.server_name}:{server.server_port}/metrics")
 
-    def show(outcome: Any) -> None:
+    def count(outcome: Any) -> None:
         waiting.set(outcome.waiting)
         lag.set(outcome.oldest)
         held_out.set(outcome.held_out)
@@ -215,4 +199,4 @@ def _serve_metrics(address: str | None) -> Callable[[Any], None]:
             if change.outcome == "published":
                 published.set_to_current_time()
 
-    return show
+    return count

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli.options import ALLOW_ENDPOINT
 from dtdr.cli.output import note
 from dtdr.errors import InputError, OutputError
 from dtdr.logs.cut_options import Outputs
@@ -45,7 +44,6 @@ def mcp(
     verbose: bool = False,
     setup: str | None = None,
     write: bool = False,
-    allow_endpoint: ALLOW_ENDPOINT = None,
 ) -> None:
     """Run an MCP gateway that lists only the most likely tools.
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import os
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from dtdr.errors import InputError, unknown_choice
-from dtdr.text import encoders
 
 if TYPE_CHECKING:
     from dtdr.predict.model import Model
 
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-SEED = Annotated[
-    int,
-    # What numpy and scikit-learn take.
-    typer.Option("--seed", metavar="N", help="Random seed.", min=0, max=2**32 - 1),
-]
 ENGINE = Annotated[
     str,
     typer.Option(
@@ -49,14 +43,11 @@ FORCE = Annotated[bool, typer.Option("--force", help="Replace an existing output
 SKIP_BAD = Annotated[bool, typer.Option("--skip-bad", help="Skip bad records and count them.")]
 ONLY_KNOWN_TOOLS = Annotated[
     bool,
-    typer.Option(
-        "--only-known-tools",
-        help="Leave out plans that call a tool without a description.",
-    ),
+    typer.Option("--only-known-tools", help="Skip plans that call a tool without a description."),
 ]
 DATASET = Annotated[
     str | None,
-    typer.Option("--dataset", metavar="NAME", help="A set that 'dtdr data list' shows."),
+    typer.Option("--dataset", metavar="NAME", help="Read this set; 'dtdr data list' shows them."),
 ]
 TOOLS = Annotated[
     Path | None,
@@ -71,16 +62,8 @@ SPLIT = Annotated[
     typer.Option(
         "--split",
         metavar="FILE|NAME",
-        help="Test side: a split file, default, paper, group, or a variant such as by-sequence.",
-    ),
-]
-ENCODER = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        metavar="NAME",
-        help="Text encoder of the retrievers that use one: lexical, minilm, "
-        "sentence-transformers, static:FOLDER, endpoint:MODEL@URL.",
+        help="How to split the data into a train and a test side: a split file, default, paper, "
+        "group, or a variant such as by-sequence.",
     ),
 ]
 SETTINGS = Annotated[
@@ -88,49 +71,28 @@ SETTINGS = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A parameter of the retriever, such as order=2 or recipe=paper; repeatable.",
+        help="Set a parameter of the retriever, such as order=2, encoder=minilm or seed=1; "
+        "repeatable.",
     ),
 ]
-
-
-def _allow_endpoints(hosts: list[str] | None) -> None:
-    # The environment variable reaches models that are reloaded and worker processes, too.
-    from dtdr.text.encoders.endpoint import ALLOW_VARIABLE
-
-    if hosts:
-        os.environ[ALLOW_VARIABLE] = ",".join([os.environ.get(ALLOW_VARIABLE, ""), *hosts])
-
-
-ALLOW_ENDPOINT = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-endpoint",
-        metavar="HOST",
-        help="Let a model with the encoder endpoint send queries to this host; repeatable.",
-        callback=_allow_endpoints,
-        expose_value=False,
-    ),
-]
-"""The callback does it all, so that a command need not pass it on."""
-LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
+TOP = Annotated[int | None, typer.Option("--top", metavar="K", help="Show at most K tools.", min=1)]
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
+Settings = TypeVar("Settings", bound=msgspec.Struct)
 
-def check_two_files(tools_out: Path | None, output: Path) -> None:
-    """Refuse to write tools and demonstrations to one file.
 
-    Raises:
-        InputError: both are named the same.
-    """
-    if tools_out is not None and tools_out.absolute() == output.absolute():
-        raise InputError(f"--tools-out and --output both name {output}; give two files")
+def further_settings(kind: type[msgspec.Struct], example: str) -> Any:
+    """The option ``--set`` of a command with choices that few users need."""
+    help_text = f"A further setting, such as {example}; repeatable. Keys: "
+    keys = ", ".join(kind.__struct_fields__)
+    return typer.Option("--set", metavar="KEY=VALUE", help=f"{help_text}{keys}.")
 
 
 def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
     """``["order=2", "clusters=null"]`` as keywords; a value that is not JSON is text.
 
-    Python's ``True``, ``False`` and ``None`` mean what they say.
+    Python's ``True``, ``False`` and ``None`` have their Python values.
 
     Raises:
         InputError: a text has no ``=``, or a key is given twice.
@@ -152,97 +114,111 @@ def parse_settings(texts: Sequence[str] | None, option: str = "--set") -> dict[s
     return settings
 
 
-def settings_for(name: str, settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The settings of one of several retrievers.
+def check_two_files(tools_out: Path | None, output: Path) -> None:
+    """Refuse to write tools and demonstrations to one file.
+
+    Raises:
+        InputError: both are named the same.
+    """
+    if tools_out is not None and tools_out.absolute() == output.absolute():
+        raise InputError(f"--tools-out and --output both name {output}; give two files")
+
+
+def take_settings(settings: dict[str, Any], kind: type[Settings]) -> Settings:
+    """Remove a command's own settings from the others, and check them.
+
+    Raises:
+        InputError: a value has another type, or is out of range.
+    """
+    own = {name: settings.pop(name) for name in kind.__struct_fields__ if name in settings}
+    try:
+        return msgspec.convert(own, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"--set: {str(error)[:1].lower()}{str(error)[1:]}") from error
+
+
+def read_settings(texts: Sequence[str] | None, kind: type[Settings]) -> Settings:
+    """The settings of a command that has no others.
+
+    Raises:
+        InputError: a key is unknown, or a value has another type or is out of range.
+    """
+    settings = parse_settings(texts)
+    own = take_settings(settings, kind)
+    for key in settings:
+        raise unknown_choice("setting", key, kind.__struct_fields__)
+    return own
+
+
+def read_seed(settings: Mapping[str, Any]) -> int:
+    """The seed among the settings of retrievers, which splits and samples use as well.
+
+    Raises:
+        InputError: numpy and scikit-learn cannot use it.
+    """
+    seed = settings.get("seed", 0)
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to 4,294,967,295")
+    return seed
+
+
+def create_retriever(name: str, settings: Mapping[str, Any]) -> Model:
+    """The one retriever that a user named, not fitted yet.
+
+    Raises:
+        InputError: as ``retriever_keywords``.
+    """
+    from dtdr.predict import create
+
+    return create(name, **retriever_keywords([name], settings)[name])
+
+
+def retriever_keywords(
+    names: Sequence[str], settings: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The constructor keywords of each retriever.
 
     ``order=2`` goes to every retriever that has that parameter, ``dtdr-c.order=2`` to that one.
 
     Raises:
-        InputError: none of the retrievers has the parameter.
+        InputError: a retriever is unknown or needs an LLM, no retriever has a parameter, or a value
+            has another type.
     """
-    from dtdr.rankers import expected_type
+    from dtdr.rankers import expected_type, retriever_class
 
-    chosen: dict[str, Any] = {}
-    for key, value in settings.items():
-        owner, dot, parameter = key.rpartition(".")
-        if dot and owner not in names:
+    accepted = {name: signature(retriever_class(name)).parameters for name in names}
+    for name in filter(needs_llm, names):
+        raise InputError(f"retriever {name!r} {LLM_REMEDY}")
+    keywords: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key in sorted(settings, key=lambda key: "." in key):  # those of one retriever come last
+        value, (owner, dot, parameter) = settings[key], key.rpartition(".")
+        if dot and owner not in accepted:
             raise InputError(f"--set {key!r} is about {owner!r}, which is not evaluated")
-        if dot and owner == name:
-            chosen[parameter] = value
-        elif not dot and parameter in _parameters_of(name):
-            chosen.setdefault(parameter, value)
-        elif not dot and not any(parameter in _parameters_of(other) for other in names):
-            takes = f"; it takes {', '.join(_parameters_of(name))}" if len(names) == 1 else ""
+        takers = [name for name in ([owner] if dot else names) if parameter in accepted[name]]
+        if not takers and key != "seed":
+            takes = f"; it takes {', '.join(accepted[names[0]])}" if len(names) == 1 else ""
             raise InputError(f"no retriever here has the parameter {parameter!r}{takes}")
-    for parameter, value in chosen.items():
-        if expected := expected_type(name, parameter, value):
-            raise InputError(f"--set {parameter}={value}: {parameter} must be {expected}")
-    return chosen
+        if parameter == "encoder":
+            _check_encoder(value)
+        for name in takers:
+            if expected := expected_type(name, parameter, value):
+                raise InputError(f"--set {key}={value}: {parameter} must be {expected}")
+            keywords[name][parameter] = value
+    return keywords
+
+
+LLM_REMEDY = "needs an LLM; fit it in Python, or use dtdr lab run --llm"
 
 
 def needs_llm(name: str) -> bool:
     """Whether a retriever cannot run without an LLM, which only Python and ``dtdr lab`` give."""
-    return "llm" in _parameters_of(name)
-
-
-def _parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
     from dtdr.rankers import retriever_class
 
-    return inspect.signature(retriever_class(name)).parameters
+    return "llm" in signature(retriever_class(name)).parameters
 
 
-def create_retriever(
-    name: str,
-    *,
-    seed: int,
-    encoder: str | None = None,
-    settings: Sequence[str] | None = None,
-) -> Model:
-    """The one retriever that a user named, not fitted yet.
+def _check_encoder(name: object) -> None:
+    from dtdr.text import encoders
 
-    Raises:
-        InputError: no retriever has that name, or it has no use for something that was given.
-    """
-    from dtdr.predict import create
-
-    parameters = retriever_parameters(
-        name,
-        encoder=encoder,
-        seed=seed,
-        settings=settings_for(name, parse_settings(settings), [name]),
-    )
-    if encoder is not None and "encoder" not in parameters:
-        raise InputError(f"retriever {name!r} uses no encoder; leave --encoder out")
-    return create(name, **parameters)
-
-
-def retriever_parameters(
-    name: str,
-    *,
-    encoder: str | None,
-    seed: int,
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The keywords of ``retrievers.create`` that a retriever takes, of those that a user gave.
-
-    Seed and encoder are left out if the retriever does not use them.
-
-    Raises:
-        InputError: no retriever has that name, or it does not take one of the settings.
-    """
-    accepted = _parameters_of(name)
-    if needs_llm(name):
-        raise InputError(f"retriever {name!r} {LLM_REMEDY}")
-    given: dict[str, Any] = {"seed": seed}
-    if encoder is not None:
-        if encoder.partition(":")[0] not in encoders.NAMES:
-            raise unknown_choice("encoder", encoder, encoders.NAMES)
-        given["encoder"] = encoder
-    chosen = {key: value for key, value in given.items() if key in accepted}
-    for key, value in settings.items():
-        if key not in accepted:
-            raise InputError(
-                f"retriever {name!r} has no parameter {key!r}; it takes {', '.join(accepted)}"
-            )
-        chosen[key] = value
-    return chosen
+    if str(name).partition(":")[0] not in encoders.NAMES:
+        raise unknown_choice("encoder", str(name), encoders.NAMES)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dtdr.evaluate.datasets import Dataset
+    from dtdr.evaluate.tables import Cell, Column
 
 WIDTH = 100
 """Columns that every table fits; also the width if output is not a terminal."""
+
+_NUMBER = re.compile(r"[\d.,%±()<+\- ]*\d[\d.,%±()<+\- ]*")
 
 
 def console() -> Console:
@@ -25,10 +29,54 @@ def console() -> Console:
     return Console(width=WIDTH if unknown else None, highlight=False, soft_wrap=False)
 
 
-def dataset_label(dataset: Dataset) -> str:
-    """A dataset's title, marked if the demonstrations are synthetic."""
-    hidden = dataset.synthetic and "synthetic" not in dataset.title
-    return f"{dataset.title} (synthetic)" if hidden else dataset.title
+def say(text: str, style: str = "") -> None:
+    """Print a paragraph, wrapped at the width of the terminal."""
+    from rich.text import Text
+
+    console().print(Text(text, style))
+
+
+def print_table(
+    headers: Iterable[str | Column],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    caption: str = "",
+) -> None:
+    """Print a table, with columns of numbers on the right.
+
+    Whole numbers get separators of thousands, and fractions three decimals. A list has one line per
+    item. Text cannot control the terminal.
+    """
+    from dtdr.evaluate.tables import Column, Table
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    texts = [[cell.text for cell in column] for column in zip(*cells, strict=True)]
+    columns = [
+        Column(header, numeric=_are_numbers(texts[place] if texts else []))
+        if isinstance(header, str)
+        else header
+        for place, header in enumerate(headers)
+    ]
+    console().print(Table(columns, cells, title, caption).to_rich())
+
+
+def _cell(value: Any) -> Cell:
+    from dtdr.evaluate.tables import Cell, count, share
+
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell("-")
+    if isinstance(value, (int, float)):
+        return Cell(count(value) if isinstance(value, int) else share(value))
+    items = [value] if isinstance(value, str) else value
+    return Cell("\n".join(map(printable, items)))
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    known = [text for text in texts if text not in ("", "-", "?")]
+    return bool(known) and all(map(_NUMBER.fullmatch, known))
 
 
 def print_json(value: Any) -> None:
@@ -60,5 +108,11 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text cut to a number of columns."""
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+    """Text on one line, cut to a number of columns."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun: ``1 call``, ``2,000 calls``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

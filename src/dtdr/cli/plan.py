@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dtdr.cli import options
-from dtdr.cli import planning_options as planning
 from dtdr.cli.inputs import check_query
-from dtdr.cli.output import console, print_json
+from dtdr.cli.output import console, plural, print_json, say
 from dtdr.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dtdr.llm.planning import PlannedStep
+
+Layout = Literal["exchange", "paper"]
+Icl = Literal[
+    "none",
+    "raw",
+    "hard",
+    "hard-weighted",
+    "soft",
+    "soft-weighted",
+    "cached",
+    "cached-weighted",
+]
+Select = Literal["greedy", "constrained", "retriever", "plan"]
+Fill = Literal["both", "learned", "llm", "none"]
 
 
 def plan(
-    model: planning.MODEL,
-    query: planning.QUERY,
+    model: Path,
+    query: str,
     *,
-    llm: planning.LLM_NAME = None,
-    icl: planning.ICL = "hard",
-    layout: planning.LAYOUT = "exchange",
-    select: planning.Select | None = None,
-    fill: planning.Fill | None = None,
+    llm: str | None = None,
+    icl: Icl = "hard",
+    layout: Layout = "exchange",
+    select: Select | None = None,
+    fill: Fill | None = None,
     min_probability: Annotated[float, typer.Option(min=0, max=1)] = 0.5,
-    examples: planning.EXAMPLES = None,
-    top: planning.TOP = None,
-    threshold: planning.THRESHOLD = None,
-    coverage: planning.COVERAGE = None,
+    examples: Path | None = None,
+    top: options.TOP = None,
+    threshold: float | None = None,
+    coverage: float | None = None,
     max_steps: Annotated[int, typer.Option(min=1)] = 20,
     record: Path | None = None,
-    llm_context: planning.LLM_CONTEXT = planning.CONTEXT,
-    llm_threads: planning.LLM_THREADS = None,
-    seed: options.SEED = 0,
     as_json: options.JSON = False,
-    allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Plan an answer to a query: rank, select the next function, fill its parameters.
 
@@ -46,10 +58,19 @@ def plan(
     Example: dtdr plan model "Mail Ann the summary of q3.pdf" --llm gguf:qwen.gguf
 
     Args:
+        model (MODEL): A model folder.
+        query (QUERY): The user's request.
+        llm (NAME): gguf:PATH, openai:NAME@URL (key: environment variable DTDR_LLM_API_KEY),
+            hf:NAME, or replay:FILE.
+        icl: How the prompt shows the ranking.
+        layout: Layout of the prompt: an exchange, or one message as in the paper.
         select: Who selects the next function. Default: constrained; without an LLM, plan if
             the model learned whole plans, else retriever.
         fill: Who fills parameters. Default: both, if there are learned arguments and an LLM.
         min_probability (P): With --fill both, ask the LLM for values that are less probable.
+        examples (FILE): Take examples for the prompt from this demonstrations.jsonl; default: none.
+        threshold (P): Show only tools above this probability.
+        coverage (P): Show the fewest tools that include a right one with probability P.
         max_steps (N): Maximum number of calls.
         record (FILE): Record the LLM's answers, for replay:FILE.
     """
@@ -58,20 +79,19 @@ def plan(
     if llm is None and fill in ("both", "llm"):
         raise InputError(f"--fill {fill} asks an LLM; name one with --llm")
     check_query(query)
-    from contextlib import nullcontext
-
     from dtdr.api import load
+    from dtdr.data.demonstration_files import read_demonstrations
+    from dtdr.llm import backends
     from dtdr.llm.planning import Planner
+    from dtdr.rankers.selection import Selection
 
-    mask = planning.make_selection(top, threshold, coverage)
+    try:
+        mask = Selection(top_k=top, threshold=threshold, coverage=coverage)
+    except InputError as error:
+        raise InputError(f"--{error}") from None  # it names a field, as the option is named
     retriever = load(model)
-    demonstrations = planning.read_examples(examples)
-    opened = (
-        nullcontext()
-        if llm is None
-        else planning.open_llm(llm, context=llm_context, threads=llm_threads, record=record)
-    )
-    with opened as backend:
+    shown = [] if examples is None else list(read_demonstrations(examples))
+    with nullcontext() if llm is None else backends.create(llm, record=record) as backend:
         planner = Planner(
             retriever,
             backend,
@@ -81,9 +101,8 @@ def plan(
             fill=fill,
             min_probability=min_probability,
             mask=mask,
-            demonstrations=demonstrations,
+            demonstrations=shown,
             max_steps=max_steps,
-            seed=seed,
         )
         steps: list[PlannedStep] = []
         for step in planner.iter_steps(query):
@@ -100,15 +119,12 @@ def plan(
     end = _ENDS[result.stopped]
     if result.stopped == "end" and unknown:
         end = f"The plan is not complete, values to be written: {unknown}"
-    console().print(
-        f"{end}; {len(result.plan)} calls, {asked} LLM requests, {seconds:.1f} s",
-        markup=False,
-    )
+    calls, requests = plural(len(result.plan), "call"), plural(asked, "LLM request")
+    say(f"{end}; {calls}, {requests}, {seconds:.1f} s")
     if result.saved_calls or result.saved_tokens:
-        console().print(
-            f"Learned arguments saved {result.saved_calls} LLM requests and {result.saved_tokens} "
-            "prompt tokens",
-            markup=False,
+        say(
+            f"Learned arguments saved {plural(result.saved_calls, 'LLM request')} and "
+            f"{plural(result.saved_tokens, 'prompt token')}"
         )
 
 
@@ -122,7 +138,7 @@ _ENDS = {
 }
 
 
-def _show(steps: list[PlannedStep]) -> None:
+def _show(steps: Sequence[PlannedStep]) -> None:
     """Print the latest step."""
     from dtdr.data.json_codec import safe
     from dtdr.llm.prompting.render import ShownNames, plan_lines

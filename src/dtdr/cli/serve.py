@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from dtdr.cli import options
-from dtdr.cli.output import console, note, print_json
+from dtdr.cli.output import note, print_json, print_table
 from dtdr.cli.signature import CommandGroup
 from dtdr.cli.studio import DATA, studio_endpoints
 from dtdr.errors import InputError, unknown_choice
@@ -43,7 +43,6 @@ def serve(
     with_studio: Annotated[bool, typer.Option("--studio")] = False,
     data: DATA = None,
     check: bool = False,
-    allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Rank over HTTP; the page /docs describes every endpoint.
 
@@ -143,7 +142,6 @@ def list_keys(
     as_json: options.JSON = False,
 ) -> None:
     """List the keys of a file, without the keys themselves."""
-    from dtdr.evaluate.tables import Column, Table
     from dtdr.serve.server.keys import read_keys
 
     rows = [
@@ -152,12 +150,8 @@ def list_keys(
     ]
     if as_json:
         print_json({"keys": rows})
-        return
-    columns = [
-        Column("Key", "id"),
-        *(Column(name.capitalize(), name) for name in ("role", "created", "note")),
-    ]
-    console().print(Table(columns, rows).to_rich())
+    else:
+        print_table(("Key", "Role", "Created", "Note"), [list(row.values()) for row in rows])
 
 
 @keys.command("revoke")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtdr.cli import options
 from dtdr.cli.output import note
 from dtdr.errors import InputError
 from dtdr.serve.server.settings import Settings, named_models
@@ -30,7 +29,6 @@ def studio(
     port: int = 0,
     learn: bool = False,
     open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True,
-    allow_endpoint: options.ALLOW_ENDPOINT = None,
 ) -> None:
     """Explore runs and a model in a browser: where the model is wrong, and why.
 

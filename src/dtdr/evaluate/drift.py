@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -28,11 +28,19 @@ FEWEST_RUNS = 5
 """Runs of a group, or calls of a tool, on both sides together from which it is tested: with fewer
 no permutation can be as rare as a corrected test asks for."""
 
-_ORDER: Mapping[Kind, int] = {"mean": 0, "distance": 0, "tool": 1, "group": 2}
-"""Families of tests, each corrected separately, in the order of ``Drift.changes``."""
-
 _CHUNK = 4_000_000
 """Entries of a block of permutations held at once, about 32 MB."""
+
+MEASURES = {
+    "calls": "Calls",
+    "tokens": "Tokens of arguments and outputs",
+    "failed_calls": "Failed calls",
+    "failed_runs": "Failed runs",
+    "tool_mix": "Tool mix",
+    "transitions": "Transitions between tools",
+    "sources": "Sources of arguments",
+}
+"""What is measured of whole runs, with the titles of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Drift:
         changes: by measure, then by tool, then by group; tools and groups by the size of the
             change, largest first.
         one_sided: tools that are called before only or after only, most calls first: all calls of
-            each, before and after.
+            each, before and after. No test is needed to see them.
         sources: shares of the arguments by where their values come from, before and after.
         transitions: the pairs of successive tools whose share changed most: the pair and its
             shares before and after.
@@ -89,34 +97,23 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
+        sides = ("before", "after")
         return {
             "runs_before": self.before,
             "runs_after": self.after,
             "paired": self.is_paired,
             "changes": [asdict(change) for change in self.changes],
             "one_sided": {
-                tool: {"before": pair[0], "after": pair[1]} for tool, pair in self.one_sided.items()
+                tool: dict(zip(sides, pair, strict=True)) for tool, pair in self.one_sided.items()
             },
             "sources": {
-                name: {"before": pair[0], "after": pair[1]} for name, pair in self.sources.items()
+                name: dict(zip(sides, pair, strict=True)) for name, pair in self.sources.items()
             },
             "transitions": [
                 {"from": pair[0], "to": pair[1], "before": first, "after": second}
                 for pair, first, second in self.transitions
             ],
         }
-
-
-MEASURES = {
-    "calls": "Calls",
-    "tokens": "Tokens of arguments and outputs",
-    "failed_calls": "Failed calls",
-    "failed_runs": "Failed runs",
-    "tool_mix": "Tool mix",
-    "transitions": "Transitions between tools",
-    "sources": "Sources of arguments",
-}
-"""What is measured of whole runs, with the titles of tables."""
 
 
 def compare_runs(
@@ -145,66 +142,54 @@ def compare_runs(
         if not runs:
             raise InputError(f"there is no run {side}; give demonstrations of both")
     paired = _pair(before, after)
-    if paired is not None:
-        after = paired
-    counts = _Counts([*before, *after])
-    is_after = np.repeat([False, True], [len(before), len(after)])
-    sides = _sides(counts.matrix, is_after[None, :].astype(np.float64))
+    counts = _Counts([*before, *(paired or after)])
+    is_after = np.repeat([0.0, 1.0], [len(before), len(after)])
+    first, second = counts.sides(is_after[None, :])
+    changes: list[Change] = []
+    tests = _tests(counts, first[0], second[0])
+    as_far = np.zeros(len(tests))
+    # Sums of the same numbers in another order may differ in the last bits.
+    bars = [abs(test.statistic(first, second)[0]) * (1 - 1e-9) - 1e-12 for test in tests]
     random = np.random.default_rng(seed)
-    tests = counts.tests(is_after)
-    observed = {test: test.statistic(*sides)[0] for test in tests}
-    as_far = dict.fromkeys(tests, 0)
     for labels in _labels(is_after, random, permutations, paired is not None):
-        dealt = _sides(counts.matrix, labels)
-        for test in tests:
-            # Sums of the same numbers in another order may differ in the last bits.
-            bar = abs(observed[test]) * (1 - 1e-9) - 1e-12
-            as_far[test] += int((np.abs(test.statistic(*dealt)) >= bar).sum())
-    p_values = {test: (as_far[test] + 1) / (permutations + 1) for test in tests}
-    families = [[test for test in tests if _ORDER[test.kind] == place] for place in range(3)]
-    adjusted = {
-        test: value
-        for family in families
-        for test, value in zip(
-            family,
-            holm({str(i): p_values[test] for i, test in enumerate(family)}).values(),
-            strict=True,
-        )
+        dealt = counts.sides(labels)
+        as_far += [
+            (np.abs(test.statistic(*dealt)) >= bar).sum()
+            for test, bar in zip(tests, bars, strict=True)
+        ]
+    p_values = dict(zip(tests, ((as_far + 1) / (permutations + 1)).tolist(), strict=True))
+    for kinds in (("mean", "distance"), ("tool",), ("group",)):
+        family = {str(place): test for place, test in enumerate(tests) if test.kind in kinds}
+        adjusted = holm({place: p_values[test] for place, test in family.items()})
+        found = [
+            Change(
+                test.name,
+                test.kind,
+                *test.values(first, second),
+                float(test.statistic(first, second)[0]),
+                p_values[test],
+                adjusted[place],
+            )
+            for place, test in family.items()
+        ]
+        changes += found if "mean" in kinds else sorted(found, key=lambda one: -abs(one.change))
+    calls = {
+        tool: (int(first[0, column]), int(second[0, column]))
+        for tool, column in counts.blocks["tool_mix"].items()
     }
-    changes = [
-        Change(
-            test.name,
-            test.kind,
-            *test.values(*sides),
-            observed[test],
-            p_values[test],
-            adjusted[test],
-        )
-        for test in tests
-    ]
-    changes.sort(
-        key=lambda change: (_ORDER[change.kind], -abs(change.change) if _ORDER[change.kind] else 0)
-    )
-    first, second = (counts.shares(side[0]) for side in sides)
+    moved = ((p, *pair) for p, pair in counts.shares("transitions", first[0], second[0]).items())
     return Drift(
         len(before),
         len(after),
         paired is not None,
         tuple(changes),
-        counts.one_sided(*(side[0] for side in sides)),
         {
-            source: (first["sources"][source], second["sources"][source])
-            for source in counts.blocks["sources"]
+            tool: pair
+            for tool, pair in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
+            if not all(pair)
         },
-        tuple(
-            sorted(
-                (
-                    (pair, first["transitions"][pair], second["transitions"][pair])
-                    for pair in counts.blocks["transitions"]
-                ),
-                key=lambda item: (-abs(item[2] - item[1]), item[0]),
-            )
-        ),
+        counts.shares("sources", first[0], second[0]),
+        tuple(sorted(moved, key=lambda item: (-abs(item[2] - item[1]), item[0]))),
     )
 
 
@@ -213,21 +198,21 @@ class _Test:
     """One number of each side, and how far apart the two are.
 
     Attributes:
-        columns: those summed for a ratio, or those of a distribution.
+        columns: the one of a ratio, or those of a distribution.
         per: the column that a ratio is divided by.
     """
 
     name: str
     kind: Kind
-    columns: slice
+    columns: list[int]
     per: int = -1
 
     def statistic(self, before: Floats, after: Floats) -> Floats:
         """Of sums of shape (permutations, columns) on both sides: shape (permutations,)."""
-        if self.kind == "distance":
-            distance: Floats = np.abs(self._distribution(after) - self._distribution(before))
-            return np.asarray(distance.sum(axis=1) / 2)
-        return self._ratio(after) - self._ratio(before)
+        if self.kind != "distance":
+            return self._ratio(after) - self._ratio(before)
+        distance: Floats = np.abs(self._distribution(after) - self._distribution(before))
+        return np.asarray(distance.sum(axis=1) / 2)
 
     def values(self, before: Floats, after: Floats) -> tuple[float | None, float | None]:
         """What was measured on both sides; None for a distance."""
@@ -236,13 +221,30 @@ class _Test:
         return float(self._ratio(before)[0]), float(self._ratio(after)[0])
 
     def _ratio(self, sums: Floats) -> Floats:
-        total: Floats = sums[:, self.columns].sum(axis=1)
-        return total / np.maximum(sums[:, self.per], 1)
+        return np.asarray(sums[:, self.columns[0]] / np.maximum(sums[:, self.per], 1))
 
     def _distribution(self, sums: Floats) -> Floats:
         block = sums[:, self.columns]
-        shares: Floats = block / np.maximum(block.sum(axis=1, keepdims=True), 1)
-        return shares
+        return np.asarray(block / np.maximum(block.sum(axis=1, keepdims=True), 1))
+
+
+def _tests(counts: _Counts, before: Floats, after: Floats) -> list[_Test]:
+    """What is tested, in the order of ``MEASURES``, then each tool and each group."""
+    run = counts.blocks["run"]
+    tests = [
+        _Test(name, "mean", [run[name]], run["runs"])
+        if name in run
+        else _Test(name, "distance", [*counts.blocks[name].values()])
+        for name in MEASURES
+        if name in run or counts.blocks[name]
+    ]
+    for tool, column in sorted(counts.blocks["tool_mix"].items()):
+        if before[column] + after[column] >= FEWEST_RUNS:
+            tests.append(_Test(tool, "tool", [column], run["runs"]))
+    for group, column in sorted(counts.blocks["groups"].items()):
+        if min(before[column], after[column]) >= FEWEST_RUNS:
+            tests.append(_Test(group, "group", [counts.blocks["group_calls"][group]], column))
+    return tests
 
 
 class _Counts:
@@ -251,108 +253,49 @@ class _Counts:
     def __init__(self, runs: Sequence[Demonstration]) -> None:
         from scipy.sparse import csr_array
 
-        self._names: dict[str, dict[Any, int]] = {}
-        rows = [self._count(run) for run in runs]
-        self.blocks: dict[str, list[Any]] = {}
-        starts, width = {}, 0
-        for block in ("run", "tool_mix", "transitions", "sources", "groups", "group_calls"):
-            starts[block] = width
-            self.blocks[block] = list(self._names.get(block, {}))
-            width += len(self.blocks[block])
-        self._starts = starts
-        entries = [
-            (row, starts[block] + self._names[block][name], count)
-            for row, counted in enumerate(rows)
-            for (block, name), count in counted.items()
-        ]
-        places = np.array([entry[:2] for entry in entries], np.int64).reshape(-1, 2).T
+        rows = [_count(run) for run in runs]
+        keys = dict.fromkeys(key for row in rows for key in row)
+        columns = {key: place for place, key in enumerate(keys)}
+        self.blocks: dict[str, dict[Any, int]] = defaultdict(dict)
+        for (block, name), place in columns.items():
+            self.blocks[block][name] = place
+        entries = [(at, columns[key], n) for at, row in enumerate(rows) for key, n in row.items()]
+        places = np.array([entry[:2] for entry in entries], np.int64).T
         values = np.array([entry[2] for entry in entries], np.float64)
-        self.matrix = csr_array((values, (places[0], places[1])), shape=(len(runs), width))
+        self._matrix = csr_array((values, (*places,)), shape=(len(runs), len(columns)))
 
-    def _count(self, run: Demonstration) -> Counter[tuple[str, Any]]:
-        calls = run.plan.calls
-        counted: Counter[tuple[str, Any]] = Counter()
-        counted["run", "runs"] = 1
-        counted["run", "calls"] = len(calls)
-        counted["run", "tokens"] = sum(map(_tokens, calls))
-        counted["run", "failed_calls"] = sum(call.status == "error" for call in calls)
-        counted["run", "failed_runs"] = int(run.outcome == "failure")
-        names = [START, *run.plan.tools, END]
-        counted.update(("tool_mix", name) for name in run.plan.tools)
-        counted.update(("transitions", pair) for pair in pairwise(names))
-        counted.update(("sources", source) for _, _, source in iter_sources(run))
-        if run.group:
-            counted["groups", run.group] = 1
-            counted["group_calls", run.group] = len(calls)
-        for block, name in counted:
-            known = self._names.setdefault(block, {})
-            known.setdefault(name, len(known))
-        return counted
+    def sides(self, is_after: Floats) -> tuple[Floats, Floats]:
+        """Sums of the runs before and after, each of shape (labellings, columns)."""
+        after = np.asarray(is_after @ self._matrix)
+        return np.asarray(self._matrix.sum(axis=0)).reshape(1, -1) - after, after
 
-    def tests(self, is_after: npt.NDArray[np.bool_]) -> list[_Test]:
-        """What is tested, in the order of ``MEASURES``, then each tool and each group."""
-        runs = self._column("run", "runs")
-        tests = []
-        for name in MEASURES:
-            if name in self.blocks["run"]:
-                tests.append(_Test(name, "mean", self._slice("run", name), runs))
-            elif self.blocks[name]:
-                start = self._starts[name]
-                tests.append(_Test(name, "distance", slice(start, start + len(self.blocks[name]))))
-        totals = np.asarray(self.matrix.sum(axis=0)).ravel()
-        for tool in sorted(self.blocks["tool_mix"]):
-            place = self._slice("tool_mix", tool)
-            if totals[place].sum() >= FEWEST_RUNS:
-                tests.append(_Test(tool, "tool", place, runs))
-        sides = [
-            np.asarray(self.matrix[side].sum(axis=0)).ravel() for side in (~is_after, is_after)
-        ]
-        for group in sorted(self.blocks["groups"]):
-            count = self._column("groups", group)
-            if min(side[count] for side in sides) >= FEWEST_RUNS:
-                tests.append(_Test(group, "group", self._slice("group_calls", group), count))
-        return tests
-
-    def one_sided(self, before: Floats, after: Floats) -> dict[str, tuple[int, int]]:
-        """Calls before and after of the tools that only one side calls, most calls first.
-
-        No test is needed to see them, and corrected for all tools it says little of a rare one.
-        """
-        calls = {
-            tool: (int(before[column]), int(after[column]))
-            for tool in self.blocks["tool_mix"]
-            for column in [self._column("tool_mix", tool)]
-        }
-        only = [(tool, pair) for tool, pair in calls.items() if not all(pair)]
-        return dict(sorted(only, key=lambda item: (-max(item[1]), item[0])))
-
-    def shares(self, sums: Floats) -> dict[str, dict[Any, float]]:
-        """The distributions of one side, by block and name."""
-        result = {}
-        for block in ("transitions", "sources"):
-            start, names = self._starts[block], self.blocks[block]
-            values = sums[start : start + len(names)]
-            total = max(1.0, float(values.sum()))
-            result[block] = dict(zip(names, (values / total).tolist(), strict=True))
-        return result
-
-    def _column(self, block: str, name: Any) -> int:
-        return self._starts[block] + self._names[block][name]
-
-    def _slice(self, block: str, name: Any) -> slice:
-        column = self._column(block, name)
-        return slice(column, column + 1)
+    def shares(self, block: str, *sides: Floats) -> dict[Any, tuple[float, float]]:
+        """The distribution of a block before and after, by name."""
+        names = self.blocks[block]
+        first, second = (side[[*names.values()]] for side in sides)
+        shares = zip(first / max(1.0, first.sum()), second / max(1.0, second.sum()), strict=True)
+        return dict(zip(names, ((float(a), float(b)) for a, b in shares), strict=True))
 
 
-def _sides(matrix: Any, is_after: Floats) -> tuple[Floats, Floats]:
-    """Sums of the runs before and after, each of shape (labellings, columns)."""
-    after = np.asarray(is_after @ matrix)
-    total = np.asarray(matrix.sum(axis=0)).reshape(1, -1)
-    return total - after, after
+def _count(run: Demonstration) -> Counter[tuple[str, Any]]:
+    calls = run.plan.calls
+    counted: Counter[tuple[str, Any]] = Counter()
+    counted["run", "runs"] = 1
+    counted["run", "calls"] = len(calls)
+    counted["run", "tokens"] = sum(map(_tokens, calls))
+    counted["run", "failed_calls"] = sum(call.status == "error" for call in calls)
+    counted["run", "failed_runs"] = int(run.outcome == "failure")
+    counted.update(("tool_mix", name) for name in run.plan.tools)
+    counted.update(("transitions", pair) for pair in pairwise([START, *run.plan.tools, END]))
+    counted.update(("sources", source) for _, _, source in iter_sources(run))
+    if run.group:
+        counted["groups", run.group] = 1
+        counted["group_calls", run.group] = len(calls)
+    return counted
 
 
 def _labels(
-    is_after: npt.NDArray[np.bool_], random: np.random.Generator, permutations: int, paired: bool
+    is_after: Floats, random: np.random.Generator, permutations: int, paired: bool
 ) -> Iterator[Floats]:
     """Permuted labels, block after block; each of shape (rows, runs)."""
     count = len(is_after)
@@ -363,7 +306,7 @@ def _labels(
             swapped = random.integers(0, 2, (size, count // 2), dtype=np.int8)
             yield np.concatenate([swapped, 1 - swapped], axis=1).astype(np.float64)
         else:
-            yield random.permuted(np.tile(is_after.astype(np.float64), (size, 1)), axis=1)
+            yield random.permuted(np.tile(is_after, (size, 1)), axis=1)
 
 
 def _pair(
@@ -371,17 +314,12 @@ def _pair(
 ) -> list[Demonstration] | None:
     """The runs after in the order of those before, where both are of the same ids and queries."""
     by_id = {run.id: run for run in after}
-    if len(by_id) != len(after) or len(before) != len(after):
+    wanted = {run.id: run.query for run in before}
+    if not len(by_id) == len(after) == len(before) == len(wanted):
         return None
-    paired = [by_id.get(run.id) for run in before]
-    if len({run.id for run in before}) != len(before):
+    if any(by_id[i].query != query if i in by_id else True for i, query in wanted.items()):
         return None
-    same = [
-        run
-        for run, other in zip(paired, before, strict=True)
-        if run is not None and run.query == other.query
-    ]
-    return same if len(same) == len(before) else None
+    return [by_id[run.id] for run in before]
 
 
 def _tokens(call: ToolCall) -> int:

@@ -16,7 +16,7 @@ from dtdr.data.calls import END, ToolCall
 from dtdr.data.demonstrations import Demonstration, Message
 from dtdr.data.plan import Plan
 from dtdr.data.progress import track
-from dtdr.data.run import as_run
+from dtdr.data.run import Run, as_run
 from dtdr.errors import InputError
 from dtdr.evaluate.plan_accuracy import PlanScores, score_plans
 from dtdr.evaluate.run_log import COVERAGES, DIGITS, RunHeader, RunLog, RunLogBuilder
@@ -45,6 +45,7 @@ def run(
     path: str | Path | None = None,
     force: bool = False,
     fit_seconds: float | None = None,
+    history: int | None = None,
     plan_scores: list[PlanScores] | None = None,
 ) -> RunLog:
     """Fit on the train side, then rank every step of the test side teacher-forced.
@@ -61,6 +62,7 @@ def run(
         path: where to write the run log; it is returned either way.
         force: whether to replace an existing file.
         fit_seconds: given, the retriever was fitted on this train side before, in that time.
+        history: given, the retriever is told the names of that many last calls and nothing more.
         plan_scores: given, the retriever learns arguments and whole plans too, and how many of the
             test side's come out right is appended.
 
@@ -70,32 +72,15 @@ def run(
     """
     train, test = _sides(dataset, split)
     if fit_seconds is None:
-        started = time.perf_counter()
-        planned = plan_scores is not None
-        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
-        fit_seconds = time.perf_counter() - started
-    cuts = _coverage_cuts(retriever)
-    builder = RunLogBuilder(retriever.vocabulary, cuts)
-    _rank_steps(retriever, test, builder, retriever.vocabulary, tools_called(train))
-    header = _header(
-        retriever,
-        dataset,
-        {
-            "name": split.name,
-            "sha256": split_sha256(train, test),
-            "train": len(train),
-            "test": len(test),
-        },
-        fit_seconds,
-    )
-    log = builder.build(
-        replace(
-            header,
-            rank_microseconds_median=rank_microseconds_median(retriever, test),
-            coverage_cuts=cuts,
-            familiarity_threshold=retriever.calibration_.familiarity_threshold,
-        )
-    )
+        fit_seconds = _fit(retriever, train, dataset, plans=plan_scores is not None)
+    about = {
+        "name": split.name,
+        "sha256": split_sha256(train, test),
+        "train": len(train),
+        "test": len(test),
+    }
+    learned = tools_called(train)
+    log = _log(retriever, dataset, test, learned, about, fit_seconds, history=history)
     if plan_scores is not None:
         plan_scores.append(score_plans(retriever, test))
     if path is not None:
@@ -125,19 +110,43 @@ def score_model(
             f"the model knows none of the tools that {dataset.name} calls; give runs "
             "of the agent that it learned from"
         )
-    cuts = _coverage_cuts(retriever)
-    builder = RunLogBuilder(retriever.vocabulary, cuts)
     plans = retriever.demonstrated_plans()
     known = (
         set(retriever.vocabulary) if plans is None else {t for plan in plans for t in plan.tools}
     )
-    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report)
     learned = retriever.training_.demonstrations
     hashed = split_sha256((), test)
-    split = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
+    about = {"name": "all", "sha256": hashed, "train": learned, "test": len(test)}
+    return _log(retriever, dataset, test, known, about, 0.0, report=report)
+
+
+def _fit(
+    retriever: Model, train: Sequence[Demonstration], dataset: Dataset, *, plans: bool
+) -> float:
+    """Learn, arguments and whole plans too where they are asked for; the seconds it took."""
+    started = time.perf_counter()
+    retriever.fit(train, dataset.tools or None, arguments=plans, plans=plans)
+    return time.perf_counter() - started
+
+
+def _log(
+    retriever: Model,
+    dataset: Dataset,
+    test: Sequence[Demonstration],
+    known: Collection[str],
+    split: Mapping[str, Any],
+    fit_seconds: float,
+    *,
+    history: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> RunLog:
+    """The log of a fitted retriever; ``known`` are the tools that it saw called."""
+    cuts = _coverage_cuts(retriever)
+    builder = RunLogBuilder(retriever.vocabulary, cuts)
+    _rank_steps(retriever, test, builder, retriever.vocabulary, known, report, history)
     return builder.build(
         replace(
-            _header(retriever, dataset, split, 0.0),
+            _header(retriever, dataset, split, fit_seconds),
             rank_microseconds_median=rank_microseconds_median(retriever, test),
             coverage_cuts=cuts,
             familiarity_threshold=retriever.calibration_.familiarity_threshold,
@@ -171,7 +180,6 @@ def run_folds(
         InputError: a side of a split is empty, or the data cannot be learned from.
         OutputError: the log exists and ``force`` is False, or it cannot be written.
     """
-    planned = plan_scores is not None
     known = {tool.name for tool in dataset.tools}
     known |= tools_called(dataset.demonstrations)
     tools = (*sorted(known - {END}), END)
@@ -179,9 +187,7 @@ def run_folds(
     fit_seconds, times, hashes, sizes = 0.0, [], [], []
     for split in folds:
         train, test = _sides(dataset, split)
-        started = time.perf_counter()
-        retriever.fit(train, dataset.tools or None, arguments=planned, plans=planned)
-        fit_seconds += time.perf_counter() - started
+        fit_seconds += _fit(retriever, train, dataset, plans=plan_scores is not None)
         _rank_steps(retriever, test, builder, tools, tools_called(train))
         times.append(rank_microseconds_median(retriever, test))
         if plan_scores is not None:
@@ -292,6 +298,12 @@ class TeacherForcedStep:
     offered: frozenset[str] | None
     facts: Mapping[str, Any]
 
+    def run(self, history: int | None = None) -> Run:
+        """What the agent knew; with ``history``, the names of that many last calls alone."""
+        if history is None:
+            return as_run(self.query, self.known, self.before, self.offered)
+        return as_run(self.query, self.history[max(0, len(self.history) - history) :])
+
 
 def teacher_forced_steps(demonstration: Demonstration) -> list[TeacherForcedStep]:
     """Every step of a plan, its end included."""
@@ -346,6 +358,7 @@ def _rank_steps(
     tools: Sequence[str],
     learned: Collection[str],
     report: Callable[[int], None] | None = None,
+    history: int | None = None,
 ) -> None:
     """Rank every step, for a log of these tools; ``learned`` are those that training runs call."""
     label = f"ranking with {retriever.name}"
@@ -353,9 +366,7 @@ def _rank_steps(
     known = {*learned, END}
     done = 0
     for batch in track(_batches(test), label, total=None):
-        rankings = retriever.rank_batch(
-            [as_run(step.query, step.known, step.before, step.offered) for step in batch]
-        )
+        rankings = retriever.rank_batch([step.run(history) for step in batch])
         for step, ranking in zip(batch, rankings, strict=True):
             builder.add(
                 **step.facts,

@@ -12,7 +12,8 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.metrics import mean, mean_score
 from dtdr.evaluate.reliability import confidence_bins, expected_calibration_error
 from dtdr.evaluate.run_log import RunLog
-from dtdr.evaluate.tables import Column, Table, share
+from dtdr.evaluate.statistics import over_splits
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, numeric
 
 CAUSES = {
     "right": "Right",
@@ -31,6 +32,7 @@ class NextCalls:
     """How the next calls of a log were ranked.
 
     Attributes:
+        log_top1: share of all steps whose best tool the log called next, the end included.
         tool_top1: given that a call was made, the share of steps whose best tool was called next.
         tool_recall: the same for the tools called next that are among the best five.
         end_auroc: how well the probability of the end tells the ends of plans from other steps;
@@ -39,6 +41,7 @@ class NextCalls:
         causes: share of all steps, by the keys of ``CAUSES``.
     """
 
+    log_top1: float
     tool_top1: float
     tool_recall: float
     end_auroc: float | None
@@ -58,6 +61,7 @@ def score_next_calls(log: RunLog) -> NextCalls:
     is_mixed = 0 < ends.sum() < len(ends)
     found = Counter(find_causes(log))
     return NextCalls(
+        mean_score(log, "log_top1"),
         mean_score(log, "tool_top1"),
         mean_score(log, "tool_recall@5"),
         float(roc_auc_score(ends, log.end_probability)) if is_mixed else None,
@@ -160,29 +164,6 @@ def agreement(log: RunLog, demonstrations: Iterable[Demonstration]) -> Agreement
     return Agreement(len(right) / len(log), mean(right), mean(model), float(log.is_new.mean()))
 
 
-def describe(agreements: Mapping[str, Agreement]) -> str:
-    """What agreements with other runs say, in up to three sentences.
-
-    Args:
-        agreements: of one split, by the name of the retriever; none gives no text.
-    """
-    if not agreements:
-        return ""
-    first = next(iter(agreements.values()))
-    shares = (
-        f"{name} has {item.model / item.other_run:.0%} ({item.model:.3f})"
-        for name, item in agreements.items()
-    )
-    text = (
-        f"At {first.known:.0%} of the steps, another run of the same task had made the same calls; "
-        f"its next call was right\nin {first.other_run:.3f} of these. Of what another run of the "
-        f"same task would tell, {', '.join(shares)}."
-    )
-    if first.never_called >= 0.005:
-        text += f"\nNo run to learn from calls the tool of {first.never_called:.0%} of the steps."
-    return text
-
-
 class NextCallReport:
     """How runs of one split ranked the next calls of the log, as tables and as JSON.
 
@@ -211,29 +192,65 @@ class NextCallReport:
 
     def tables(self) -> Iterator[Table]:
         """Which tool, given a call, and whether the run ends; and why calls were missed."""
-        rows: list[dict[str, Any]] = []
-        for log, scores in zip(self._logs, self._scores, strict=True):
+        rows = []
+        for log, scores, other in zip(self._logs, self._scores, self._agreements, strict=True):
             encoder = log.header.encoder
-            named = {"retriever": log.header.retriever, "encoder": encoder and encoder.get("name")}
-            rows.append({**named, **scores.to_dict(), **scores.causes})
-        who = (Column("Retriever", "retriever"), Column("Encoder", "encoder"))
-        columns = [
-            Column("Tool top-1", "tool_top1", share, True, True),
-            Column("Tool recall@5", "tool_recall", share, True, True),
-            Column("End AUROC", "end_auroc", share, True, True),
-            Column("End ECE", "end_ece", share, True),
+            name = log.header.retriever + (f" ({encoder['name']})" if encoder else "")
+            rows.append((name, [scores], [] if other is None else [other]))
+        yield from next_call_tables(rows)
+
+
+def next_call_tables(
+    methods: Sequence[tuple[str, Sequence[NextCalls], Sequence[Agreement]]], title: str = ""
+) -> tuple[Table, Table]:
+    """Which tool, given a call, and whether the run ends; and why calls were missed.
+
+    Args:
+        methods: name, scores and agreements of each, one a split.
+        title: what the splits are about.
+    """
+    columns = {
+        "Log top-1": "log_top1",
+        "Tool top-1": "tool_top1",
+        "Tool recall@5": "tool_recall",
+        "End AUROC": "end_auroc",
+    }
+    others = {"Other run": "other_run", "Here": "model"}
+    if not any(agreements for _, _, agreements in methods):
+        others = {}
+    rows = [
+        [
+            name,
+            *(_mean([getattr(one, key) for one in scores]) for key in columns.values()),
+            *(_mean([getattr(one, key) for one in agreements]) for key in others.values()),
         ]
-        caption = (
-            "Tool: of the steps where the log made a call, the end set aside. End: how well its "
-            "probability\ntells where the log ends, and its calibration error."
+        for name, scores, agreements in methods
+    ]
+    caption = (
+        "Tool: of the steps where the log made a call, the end set aside. End: how well its "
+        "probability\ntells where the log ends."
+    )
+    for other in [one for _, _, agreements in methods for one in agreements][:1]:
+        caption += (
+            f"\nOther run: at {other.known:.0%} of the steps, another run of the same task had "
+            "made the same calls; how often\nits next call is right; here: the best tool at these "
+            "steps."
         )
-        title = "Which tool, given a call; and whether the run ends"
-        yield Table([*who, *columns], rows, title, caption)
-        causes = [Column(title, key, share, True) for key, title in CAUSES.items()]
-        said = {
-            log.header.retriever: other
-            for log, other in zip(self._logs, self._agreements, strict=True)
-            if other is not None
-        }
-        title = "The next call of the log: share of the steps"
-        yield Table([*who, *causes], rows, title, describe(said))
+    about = f", {title}" if title else ""
+    ranked = Table(
+        [Column("Method"), *numeric(*columns, *others, best=True)],
+        rows,
+        f"Which tool, given a call; and whether the run ends{about}",
+        caption,
+    )
+    rows = [
+        [name, *(_mean([one.causes[cause] for one in scores]) for cause in CAUSES)]
+        for name, scores, _ in methods
+    ]
+    heads = [Column("Method"), *numeric(*CAUSES.values())]
+    return ranked, Table(heads, rows, f"The next call of the log: share of the steps{about}")
+
+
+def _mean(values: Sequence[float | None]) -> Cell:
+    known = [value for value in values if value is not None]
+    return interval(over_splits(known)) if known else EMPTY

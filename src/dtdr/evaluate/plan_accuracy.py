@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,18 @@ class PlanResult:
     milliseconds: float
 
 
+SHARES: Mapping[str, Callable[[PlanResult], bool]] = {
+    "greedy": lambda result: result.greedy,
+    "tools": lambda result: result.rank == 1,
+    "tools@5": lambda result: result.rank > 0,
+    "dag": lambda result: result.dag,
+    "log": lambda result: result.log,
+}
+"""What makes a plan right: the best tool of each step makes the right calls; the right tools, each
+as often as demonstrated, come first, or are among the first five; the first plan is isomorphic to
+the demonstrated one by names, or calls the tools in the order of the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanScores:
     """Free-running plans against the demonstrated ones.
@@ -71,64 +83,33 @@ class PlanScores:
         """For the five plans of one query."""
         return statistics.median(result.milliseconds for result in self.results)
 
-    @property
-    def tools(self) -> Proportion:
-        """The right tools, each as often as demonstrated, come first."""
-        return proportion(result.rank == 1 for result in self.results)
-
-    @property
-    def tools_at_5(self) -> Proportion:
-        """They are among the first five."""
-        return proportion(result.rank > 0 for result in self.results)
-
-    @property
-    def dag(self) -> Proportion:
-        """The first plan is isomorphic to the demonstrated one by names."""
-        return proportion(result.dag for result in self.results)
-
-    @property
-    def log(self) -> Proportion:
-        """The first plan calls the tools in the order of the log."""
-        return proportion(result.log for result in self.results)
-
-    @property
-    def greedy(self) -> Proportion:
-        """The best tool of each step makes the right calls."""
-        return proportion(result.greedy for result in self.results)
+    def share(self, name: str) -> Proportion:
+        """How often plans are right, by a name of ``SHARES``."""
+        return proportion(map(SHARES[name], self.results))
 
     @property
     def p_value(self) -> float:
         """Of ``tools`` against ``greedy``: a permutation test paired by query."""
-        differences = [float((result.rank == 1) - result.greedy) for result in self.results]
-        return permutation_p_value(np.array(differences), np.random.default_rng(0))
+        return _p_value((result.rank == 1) - result.greedy for result in self.results)
 
     def p_value_against(self, other: PlanScores) -> float:
         """Of the difference of ``tools`` from another method's on the same queries."""
-        differences = [
-            float((own.rank == 1) - (one.rank == 1))
-            for own, one in zip(self.results, other.results, strict=True)
-        ]
-        return permutation_p_value(np.array(differences), np.random.default_rng(0))
+        pairs = zip(self.results, other.results, strict=True)
+        return _p_value((own.rank == 1) - (one.rank == 1) for own, one in pairs)
 
-    def bins(self) -> list[Bin]:
-        """Predicted plans, up to five a query, by their probability, and how many are right."""
+    def bins(self, most: int = PREDICTED) -> list[Bin]:
+        """The first predicted plans of each query by their probability, and how many are right."""
         pairs = [
             (probability, result.rank == place)
             for result in self.results
-            for place, probability in enumerate(result.probabilities, 1)
+            for place, probability in enumerate(result.probabilities[:most], 1)
         ]
         return confidence_bins([one for one, _ in pairs], [right for _, right in pairs], BINS)
 
     @property
     def ece(self) -> float:
         """Expected calibration error of the first plans' probabilities; NaN without any plan."""
-        pairs = [
-            (result.probabilities[0], result.rank == 1)
-            for result in self.results
-            if result.probabilities
-        ]
-        bins = confidence_bins([one for one, _ in pairs], [right for _, right in pairs], BINS)
-        return expected_calibration_error(bins)
+        return expected_calibration_error(self.bins(1))
 
     def by_length(self) -> dict[int, PlanScores]:
         """The same for the plans of each length, sorted."""
@@ -139,23 +120,14 @@ class PlanScores:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        shares = {
-            "tools": self.tools,
-            "tools@5": self.tools_at_5,
-            "dag": self.dag,
-            "log": self.log,
-            "greedy": self.greedy,
-        }
+        shares = {name: self.share(name) for name in SHARES}
+        first = [sum(result.probabilities[:1]) for result in self.results]
         return {
             "plans": len(self.results),
             **{name: round(share.value, 6) for name, share in shares.items()},
-            "intervals": {
-                name: [round(share.low, 6), round(share.high, 6)] for name, share in shares.items()
-            },
+            "intervals": {name: _bounds(share) for name, share in shares.items()},
             "p_value_against_greedy": round(self.p_value, 6),
-            "mean_probability": round(
-                statistics.fmean(sum(result.probabilities[:1]) for result in self.results), 6
-            ),
+            "mean_probability": round(statistics.fmean(first), 6),
             "ece": None if math.isnan(self.ece) else round(self.ece, 6),
             "bins": [
                 {
@@ -169,10 +141,8 @@ class PlanScores:
             "by_length": {
                 str(length): {
                     "plans": len(part.results),
-                    "tools": round(part.tools.value, 6),
-                    "tools@5": round(part.tools_at_5.value, 6),
-                    "greedy": round(part.greedy.value, 6),
-                    "interval": [round(part.tools.low, 6), round(part.tools.high, 6)],
+                    **{n: round(part.share(n).value, 6) for n in ("tools", "tools@5", "greedy")},
+                    "interval": _bounds(part.share("tools")),
                     "p_value_against_greedy": round(part.p_value, 6),
                 }
                 for length, part in self.by_length().items()
@@ -180,28 +150,16 @@ class PlanScores:
         }
 
 
+def _bounds(share: Proportion) -> list[float]:
+    return [round(share.low, 6), round(share.high, 6)]
+
+
+def _p_value(differences: Iterable[int]) -> float:
+    return permutation_p_value(np.array([*map(float, differences)]), np.random.default_rng(0))
+
+
 def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
     """Methods as rows, how many of their plans come out right as columns."""
-    columns = [
-        Column("Retriever"),
-        *numeric("greedy", "first", best=True),
-        Column("95 %", numeric=True),
-        *numeric("among five", "DAG", "log", best=True),
-        Column("p", show=p_value, numeric=True),
-        Column("ms", show=lambda value: f"{value:.1f}", numeric=True),
-    ]
-    rows = [
-        [
-            name,
-            item.greedy.value,
-            item.tools.value,
-            _interval(item.tools),
-            *(one.value for one in (item.tools_at_5, item.dag, item.log)),
-            item.p_value,
-            item.milliseconds_median,
-        ]
-        for name, item in scores.items()
-    ]
     first = next(iter(scores.values()))
     caption = (
         f"{len(first.results):,} plans, nothing but the query given. Right: the demonstrated "
@@ -209,37 +167,40 @@ def plans_table(scores: Mapping[str, PlanScores], *, title: str) -> Table:
         "predicted plans,\nwith its 95 % interval; p: first against greedy, paired by query. DAG: "
         "isomorphic by names;\nlog: in its order."
     )
+    columns = [Column("Retriever"), *_columns(*SHARES, best=True)]
+    columns.append(Column("ms", show=lambda value: f"{value:.1f}", numeric=True))
+    rows = [
+        [name, *_cells(item, *SHARES), item.milliseconds_median] for name, item in scores.items()
+    ]
     return Table(columns, rows, title=title, caption=caption)
-
-
-def _interval(value: Proportion) -> str:
-    return f"{value.low:.3f} to {value.high:.3f}"
 
 
 def lengths_table(scores: PlanScores, *, title: str) -> Table:
     """Lengths of plans as rows."""
-    columns = [
-        Column("Calls"),
-        Column("Plans", show=count, numeric=True),
-        *numeric("greedy", "first"),
-        Column("95 %", numeric=True),
-        *numeric("among five", "DAG"),
-        Column("p", show=p_value, numeric=True),
-    ]
+    shown = ("greedy", "tools", "tools@5", "dag")
+    columns = [Column("Calls"), Column("Plans", show=count, numeric=True), *_columns(*shown)]
     rows = [
-        [
-            str(length),
-            len(part.results),
-            part.greedy.value,
-            part.tools.value,
-            _interval(part.tools),
-            part.tools_at_5.value,
-            part.dag.value,
-            part.p_value,
-        ]
+        [str(length), len(part.results), *_cells(part, *shown)]
         for length, part in scores.by_length().items()
     ]
     return Table(columns, rows, title=title)
+
+
+_TITLES = {"tools": "first", "tools@5": "among five", "dag": "DAG"}
+
+
+def _columns(*names: str, best: bool = False) -> list[Column]:
+    """A column for each share, the interval of the first plans after theirs, and p."""
+    columns = numeric(*(_TITLES.get(name, name) for name in names), best=best)
+    columns.insert(2, Column("95 %", numeric=True))
+    return [*columns, Column("p", show=p_value, numeric=True)]
+
+
+def _cells(scores: PlanScores, *names: str) -> list[Any]:
+    tools = scores.share("tools")
+    cells: list[Any] = [scores.share(name).value for name in names]
+    cells.insert(2, f"{tools.low:.3f} to {tools.high:.3f}")
+    return [*cells, scores.p_value]
 
 
 def plan_calibration_table(scores: PlanScores, *, title: str) -> Table:

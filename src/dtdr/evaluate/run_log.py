@@ -159,34 +159,6 @@ class RunLog:
         ranks = np.where((self.in_log > 0) & (self.ranks > 0), self.ranks, np.inf)
         return cast(Floats, ranks.min(axis=1, initial=np.inf))
 
-    def records(self) -> list[dict[str, Any]]:
-        """Each step as a JSON object with names of tools."""
-        names = self.names
-        records = []
-        for i in range(len(self)):
-            count = int(self.accepted[i])
-            kept = int((self.head[i] >= 0).sum())
-            confidence, familiarity = float(self.confidence[i]), float(self.familiarity[i])
-            records.append(
-                {
-                    "plan": self.plan_ids[self.plan[i]],
-                    "step": int(self.step[i]),
-                    "plan_length": int(self.plan_length[i]),
-                    "called": names[self.called[i]],
-                    "acceptable": [names[place] for place in self.acceptable[i, :count]],
-                    "ranks": [int(rank) or None for rank in self.ranks[i, :count]],
-                    "probabilities": self.probabilities[i, :count].tolist(),
-                    "next_in_log": [
-                        names[place] for place in self.acceptable[i, self.in_log[i] > 0]
-                    ],
-                    "head": [names[place] for place in self.head[i, :kept]],
-                    "head_probabilities": self.head_probabilities[i, :kept].tolist(),
-                    "confidence": None if math.isnan(confidence) else confidence,
-                    "familiarity": None if math.isnan(familiarity) else familiarity,
-                }
-            )
-        return records
-
 
 class RunLogBuilder:
     """Collects the steps of one run.

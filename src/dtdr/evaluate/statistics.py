@@ -1,4 +1,4 @@
-"""Intervals, paired tests and AUROC: what every table of an evaluation shares."""
+"""Intervals and paired tests: what every table of an evaluation shares."""
 
 from __future__ import annotations
 
@@ -144,25 +144,6 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         highest = max(highest, min(1.0, (len(ordered) - place) * p_values[name]))
         adjusted[name] = highest
     return {name: adjusted[name] for name in p_values}
-
-
-def auroc(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> float:
-    """Area under the ROC curve: chance that a positive scores above a negative.
-
-    A tie counts half (Mann and Whitney 1947).
-
-    Args:
-        positives: shape (m,): scores that should be high, such as of familiar queries.
-        negatives: shape (n,): scores that should be low.
-
-    Returns:
-        From 0 to 1; .5 tells nothing. NaN where one of the two is empty.
-    """
-    high, low = np.asarray(positives, np.float64), np.sort(np.asarray(negatives, np.float64))
-    if not high.size or not low.size:
-        return float("nan")
-    below = np.searchsorted(low, high, "left") + np.searchsorted(low, high, "right")
-    return float(below.sum() / (2 * high.size * low.size))
 
 
 def _chunks(total: int, width: int) -> list[int]:

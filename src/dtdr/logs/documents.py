@@ -71,6 +71,21 @@ def iter_items(path: Path, stream: IO[bytes], wrappers: Mapping[str, str]) -> It
     document.end()
 
 
+def iter_members(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """The keys and values of a document that is one object, in constant memory.
+
+    Raises:
+        InputError: the document is not one JSON object, or a value is larger than a line may be.
+    """
+    document = _Document(path, stream)
+    if document.peek() != "{":
+        document.value()  # not JSON at all, or another value
+        raise InputError(f"{path} must contain one JSON object, id to record")
+    for key in document.members("{"):
+        yield key, document.skip()
+    document.end()
+
+
 class _Document:
     """Reads a JSON document from left to right, and keeps only the text of the current record."""
 

@@ -15,20 +15,16 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from dtdr.net.limits import Limits
 from dtdr.net.server_logs import Tally
-from dtdr.net.turns import Turns
 
 _LINGER_SECONDS = 1.0
 """Seconds until a refused connection is closed, so that its sender can read the reason: when it is
 closed at once, the kernel drops what was sent."""
 
 _PIECE = 256
-"""Bytes of heads that are read at a time. The requests that end in them begin one after the other
-without another turn, and there are few."""
+"""Bytes of heads that are parsed at a time: a request that ends in them is answered before the next
+is parsed."""
 
 _BODY_PIECE = 4_096
-
-_TURN_SECONDS = 0.02
-"""After which a request that waits, as a call that another server has to answer, counts no more."""
 
 _LAST_SECONDS = 0.05
 """For requests that were sent before the server stops; uvicorn waits for them 0.1 s at least."""
@@ -59,7 +55,6 @@ class Connections:
         self.refusal = refusal
         self.waiting: dict[LimitedProtocol, None] = {}
         """Those without a request under way, in the order in which they began to wait."""
-        self.turns = Turns()
         self._count = count
         self._tally = Tally("connections refused")
 
@@ -78,8 +73,8 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """One connection: uvicorn's, which is ended when it passes a limit.
 
     A timer runs while the head of a request is expected, and while a client does not read what was
-    sent to it or does not end a body that is not read. What arrives is read when it is this
-    client's turn, and what follows a request when that is answered.
+    sent to it or does not end a body that is not read. What follows a request is parsed when that
+    is answered.
     """
 
     def __init__(self, *given: Any, shared: Connections, **named: Any) -> None:
@@ -91,8 +86,6 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._is_head_complete = False
         self._is_refused = False
         self._unread = bytearray()
-        self._is_queued = False
-        self._turn: asyncio.TimerHandle | None = None
 
     # -- the transport's side ------------------------------------------------------------------
 
@@ -111,39 +104,29 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._unread.clear()
-        self._end_turn()
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Have what arrived read in turn."""
-        if self._is_refused:
-            return
+        """Parse what arrived, unless a request is under way."""
         self._unread += data
-        if len(self._unread) > _MOST_UNREAD:
+        if len(self._unread) > _MOST_UNREAD and not self._is_refused:
             self._shared.count_refused("unread requests")
             self.end()
-            return
-        self._ask_turn()
+        self._parse()
+
+    def _parse(self) -> None:
+        while self._unread and not self._has_request:
+            if self._is_refused or self.transport.is_closing():
+                self._unread.clear()
+                return
+            is_body = self.cycle is not None and self.cycle.more_body
+            size = _BODY_PIECE if is_body else _PIECE
+            piece = bytes(self._unread[:size])
+            del self._unread[:size]
+            self._take(piece)
         if self._unread:
             self.flow.pause_reading()
-
-    def read_piece(self) -> None:
-        """Read some of what arrived."""
-        self._is_queued = False
-        if self._is_refused or self.transport.is_closing():
-            self._unread.clear()
-            return
-        before = self.cycle
-        is_body = before is not None and before.more_body
-        size = _BODY_PIECE if is_body else _PIECE
-        piece = bytes(self._unread[:size])
-        del self._unread[:size]
-        self._take(piece)
-        if self._has_request and (self.cycle is not before or is_body):
-            self._begin_turn()
-        if self._unread:
-            self._ask_turn()
         elif self.cycle is None or len(self.cycle.body) <= _LARGE_BODY:
             self.flow.resume_reading()
 
@@ -187,22 +170,6 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         """Whether a request has arrived and is not answered."""
         return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
-    def _ask_turn(self) -> None:
-        if not (self._is_queued or self._has_request):
-            self._is_queued = True
-            self._shared.turns.ask(self.client[0] if self.client else "", self)
-
-    def _begin_turn(self) -> None:
-        if self._turn is None:
-            self._shared.turns.hold()
-            self._turn = self.loop.call_later(_TURN_SECONDS, self._end_turn)
-
-    def _end_turn(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-            self._shared.turns.release()
-
     # -- the parser's side ---------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -225,26 +192,21 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
-        if self._unread:
-            self.flow.pause_reading()
         if self.transport.is_closing() or not self.cycle.response_complete:
             return
-        self._end_turn()
         if self.cycle.more_body:
             self._set_timer(self._limits.body_seconds)
         else:
             self._wait(self._limits.head_seconds if self._head_bytes else self._limits.idle_seconds)
-        if self._unread:
-            self._ask_turn()
+        self.loop.call_soon(self._parse)  # after those of other clients
 
     def shutdown(self) -> None:
-        """Close when the server stops, once what has arrived was read and answered."""
+        """Close when the server stops, once what has arrived was answered."""
         self.loop.call_later(_LAST_SECONDS, self._shut_down)
 
     def _shut_down(self) -> None:
-        if self._is_queued:
-            self.shutdown()
-        elif not self.transport.is_closing():
+        if not self.transport.is_closing():
+            self._parse()
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -284,9 +246,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def _time_out(self) -> None:
         self._timer = None
-        if self._is_queued:  # it is this server that is late
-            self._set_timer(self._limits.head_seconds)
-        elif self.transport.get_write_buffer_size() and not self._is_refused:
+        if self.transport.get_write_buffer_size() and not self._is_refused:
             self._shared.count_refused("unread")
             self.end()
         elif self._head_bytes and not self._is_refused:

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import json
+import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from dtdr.errors import DtdrError, InputError, MissingExtraError
+
+Result = TypeVar("Result")
 
 BUSY = frozenset({429, 502, 503, 504})
 """Statuses of a server that is busy or still starting, whatever it is asked."""
@@ -63,6 +68,13 @@ class RetryPolicy:
     pause: float = 0.5
     longest_pause: float = 60.0
     statuses: frozenset[int] = PASSING
+
+    def allows_another(self, request: Request, result: Answer | NoAnswerError) -> bool:
+        """Whether a request may be sent again after this result."""
+        if isinstance(result, NoAnswerError):
+            return request.is_repeatable or not result.is_sent
+        is_passing = result.status in self.statuses and result.retry_after <= self.longest_pause
+        return request.is_repeatable and is_passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +134,13 @@ class NoAnswerError(DtdrError):
         tries: how often the request was sent.
     """
 
+    retry_after = 0.0
+    tries = 1
+
     def __init__(self, reason: str, *, is_sent: bool = True, is_reached: bool = False) -> None:
         super().__init__(reason)
         self.is_sent = is_sent
         self.is_reached = is_reached
-        self.tries = 1
 
 
 def require_http(capability: str) -> None:
@@ -222,16 +236,34 @@ def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
 
 def read_retry_after(value: str | None) -> float:
     """Seconds to wait, from a ``Retry-After`` header in seconds or as a date; 0 without one."""
-    if not value:
-        return 0.0
+    for read in (float, _seconds_until):
+        try:
+            return max(0.0, read(value or "0"))
+        except ValueError:
+            continue
+    return 0.0
+
+
+def _seconds_until(date: str) -> float:
+    until = email.utils.parsedate_to_datetime(date)
+    return (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+
+
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+"""By process: a forked child has no threads of its parent's."""
+_lock = threading.Lock()
+
+
+def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine returns that runs on this process's event loop, in the caller's context."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="dtdr-http", daemon=True).start()
+    future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        until = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+        return future.result()
+    except BaseException:
+        future.cancel()  # the caller may have been interrupted
+        raise

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import httpx2
 import tenacity
@@ -24,10 +21,9 @@ from dtdr.net.http_requests import (
     parse_address,
     read_retry_after,
     remaining_seconds,
+    wait_for,
 )
 from dtdr.net.limits import is_loopback
-
-Result = TypeVar("Result")
 
 _CONNECT_SHARE = 0.9
 """Of the seconds of a try, for connecting: later than that, no answer would come in time."""
@@ -50,12 +46,9 @@ class AsyncTransport:
         limits = httpx2.Limits(
             max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0
         )
+        uses_proxy = not (parts and is_loopback(parts.hostname or ""))
         self._policy = policy
-        self._options = {
-            "trust_env": not (parts and is_loopback(parts.hostname or "")),
-            "limits": limits,
-            **options,
-        }
+        self._options = {"trust_env": uses_proxy, "limits": limits, **options}
         self._process = -1
 
     async def send(self, request: Request) -> Answer:
@@ -65,48 +58,43 @@ class AsyncTransport:
             NoAnswerError: there was none, after all tries.
         """
         policy = self._policy
-        backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause)
-        jitter = tenacity.wait_random(0, policy.pause / 2)
+        backoff = tenacity.wait_combine(
+            tenacity.wait_exponential(policy.pause, policy.longest_pause),
+            tenacity.wait_random(0, policy.pause / 2),
+        )
 
         def result_of(state: tenacity.RetryCallState) -> Any:
-            outcome = cast(tenacity.Future, state.outcome)
-            return outcome.exception() or outcome.result()
-
-        def is_worth_another(state: tenacity.RetryCallState) -> bool:
-            result = result_of(state)
-            if isinstance(result, Answer | NoAnswerError):
-                result.tries = state.attempt_number
-            if isinstance(result, NoAnswerError):
-                return request.is_repeatable or not result.is_sent
-            return (
-                isinstance(result, Answer)
-                and request.is_repeatable
-                and result.status in policy.statuses
-                and result.retry_after <= policy.longest_pause
-            )
-
-        def pause(state: tenacity.RetryCallState) -> float:
-            asked = getattr(result_of(state), "retry_after", 0.0)
-            return max(backoff(state) + jitter(state), asked)
+            return cast(tenacity.Future, state.outcome).result()
 
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(policy.tries)
             | tenacity.stop_before_delay(remaining_seconds()),
-            wait=pause,
-            retry=is_worth_another,
-            retry_error_callback=lambda state: cast(tenacity.Future, state.outcome).result(),
+            wait=lambda state: max(backoff(state), result_of(state).retry_after),
+            retry=tenacity.retry_if_result(lambda result: policy.allows_another(request, result)),
+            retry_error_callback=result_of,
         )
-        return await retrying(self._try, request)
+        result: Answer | NoAnswerError = await retrying(self._try, request)
+        result.tries = retrying.statistics["attempt_number"]
+        if isinstance(result, NoAnswerError):
+            raise result
+        return result
 
-    async def _try(self, request: Request) -> Answer:
+    async def _try(self, request: Request) -> Answer | NoAnswerError:
+        """What one try brings; its errors are our own, as httpx2's hold the request's headers."""
         seconds = min(request.seconds, remaining_seconds())
-        content = bytearray()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._ask(request, seconds)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            reason = str(error).lower() or "no connection in time"
+            return NoAnswerError(f"cannot be reached ({reason})", is_sent=False)
+        except (httpx2.TimeoutException, TimeoutError):
+            return NoAnswerError(f"did not answer in {seconds:.3g} seconds")
+        except httpx2.HTTPError as error:
+            reason = str(error).lower().rstrip(".") or "it closed the connection"
+            return NoAnswerError(f"cannot be reached ({reason})")
 
-        def add(chunk: bytes) -> None:
-            content.extend(chunk)
-            if len(content) > request.largest:
-                raise NoAnswerError(f"sent more than {request.largest >> 20} MB", is_reached=True)
-
+    async def _ask(self, request: Request, seconds: float) -> Answer | NoAnswerError:
         stream = self._open().stream(
             request.method,
             request.url,
@@ -116,20 +104,23 @@ class AsyncTransport:
             timeout=httpx2.Timeout(seconds, connect=_CONNECT_SHARE * seconds),
             follow_redirects=False,
         )
-        with _explain_errors(seconds) as note_head:
-            async with asyncio.timeout(seconds), stream as response:
-                note_head()
-                if response.is_stream_consumed:  # as transports of a user's own give it
-                    add(response.content)
-                else:
-                    async for chunk in response.aiter_raw():
-                        add(chunk)
+        content = bytearray()
+        async with stream as response:
+            chunks = response.aiter_raw()
+            if response.is_stream_consumed:  # as transports of a user's own give it
+                chunks = response.aiter_bytes()
+            try:
+                async for chunk in chunks:
+                    content += chunk
+                    if len(content) > request.largest:
+                        reason = f"sent more than {request.largest >> 20} MB"
+                        return NoAnswerError(reason, is_reached=True)
+            except (httpx2.ReadError, httpx2.ProtocolError):
+                return NoAnswerError("closed the connection in the middle of an answer")
         wait = read_retry_after(response.headers.get("Retry-After"))
         answer = Answer(response.status_code, bytes(content), wait)
         problem = request.problem(answer.content) if request.problem and answer.is_success else ""
-        if problem:
-            raise NoAnswerError(problem, is_reached=True)
-        return answer
+        return NoAnswerError(problem, is_reached=True) if problem else answer
 
     def _open(self) -> httpx2.AsyncClient:
         if self._process != os.getpid():  # a forked child must not share its parent's sockets
@@ -145,72 +136,15 @@ class AsyncTransport:
 
 
 class Transport:
-    """Sends requests and waits for their answers. Thread-safe, also after a fork.
-
-    Args:
-        url: as of ``AsyncTransport``, as the other arguments are.
-        policy: when a request is sent again.
-        options: of ``httpx2.AsyncClient``.
-    """
+    """As ``AsyncTransport``, and waits for each answer. Thread-safe, also after a fork."""
 
     def __init__(self, url: str, policy: RetryPolicy, **options: Any) -> None:
         self._transport = AsyncTransport(url, policy, **options)
 
     def send(self, request: Request) -> Answer:
-        """The answer to a request, whatever its status.
-
-        Raises:
-            NoAnswerError: there was none, after all tries.
-        """
+        """The answer to a request; see ``AsyncTransport.send``."""
         return wait_for(self._transport.send(request))
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
         wait_for(self._transport.close())
-
-
-@contextmanager
-def _explain_errors(seconds: float) -> Iterator[Callable[[], None]]:
-    """Say in our own words why there is no answer; httpx2's errors hold the request's headers.
-
-    Yields:
-        What notes that the head of the answer arrived.
-    """
-    has_head = False
-
-    def note_head() -> None:
-        nonlocal has_head
-        has_head = True
-
-    try:
-        yield note_head
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        reason = str(error).lower() or "no connection in time"
-        raise NoAnswerError(f"cannot be reached ({reason})", is_sent=False) from None
-    except (httpx2.TimeoutException, TimeoutError):
-        raise NoAnswerError(f"did not answer in {seconds:.3g} seconds") from None
-    except httpx2.HTTPError as error:
-        if has_head:
-            raise NoAnswerError("closed the connection in the middle of an answer") from None
-        reason = str(error).lower().rstrip(".") or "it closed the connection"
-        raise NoAnswerError(f"cannot be reached ({reason})") from None
-
-
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-"""By process: a forked child has no threads of its parent's."""
-_lock = threading.Lock()
-
-
-def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
-    """What a coroutine returns that runs on this process's event loop, in the caller's context."""
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="dtdr-http", daemon=True).start()
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # the caller may have been interrupted
-        raise

@@ -28,7 +28,6 @@ class Limits:
         sessions: open at a time.
         session_bytes: that the queries and histories of all open sessions take.
         key_session_bytes: the same for those of one key.
-        prepared_bytes: that what is prepared of queries takes, about, for the sessions used last.
         session_seconds: without a request before a session is dropped.
         ranking_seconds: for a ranking that is made in a thread, as one that asks a server is.
         threads: of one model; further rankings wait for one.
@@ -48,7 +47,6 @@ class Limits:
     sessions: int = 10_000
     session_bytes: int = 256_000_000
     key_session_bytes: int = 64_000_000
-    prepared_bytes: int = 64_000_000
     session_seconds: float = 1_800.0
     ranking_seconds: float = 10.0
     threads: int = 8

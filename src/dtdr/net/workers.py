@@ -7,12 +7,12 @@ import concurrent.futures
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import TypeVar, TypeVarTuple
 
 from dtdr.net.http_requests import bound_requests
-from dtdr.net.turns import ByClient
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ class _Places:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._waiting: ByClient[asyncio.Future[None]] = ByClient()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def acquire(self) -> None:
         """Wait for a place."""
@@ -42,7 +42,7 @@ class _Places:
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.put(client.get(), turn)
+        self._waiting.setdefault(client.get(), deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -53,7 +53,11 @@ class _Places:
     def release(self) -> None:
         """Give a place to the client that waits longest for a turn."""
         while self._waiting:
-            turn = self._waiting.take()
+            name, turns = next(iter(self._waiting.items()))
+            del self._waiting[name]
+            turn = turns.popleft()
+            if turns:
+                self._waiting[name] = turns  # behind the other clients
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -78,9 +78,8 @@ class Calibration:
 
     def of(self, positions: npt.NDArray[np.intp]) -> Calibration:
         """The same for some of the tools, by their positions in the vocabulary."""
-        tokens, added = (
-            None if values is None else values[positions] for values in (self.tokens, self.added)
-        )
+        tokens = None if self.tokens is None else self.tokens[positions]
+        added = None if self.added is None else self.added[positions]
         return replace(self, tokens=tokens, added=added)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from dtdr.data import json_codec
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.files import cache_folder
 from dtdr.data.jsonl import BadRecords
@@ -163,20 +162,14 @@ def read_json(path: Path) -> Any:
     """The value of a JSON file that must be held as a whole.
 
     Raises:
-        InputError: it cannot be read, is not JSON, or repeats a key of one object.
+        InputError: it cannot be read, or is not JSON.
     """
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+        return json_codec.loads(path.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not JSON (invalid UTF-8)") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})") from error
-    except RecursionError as error:
-        raise InputError(f"{path} is not JSON (nested too deeply)") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({json_codec.explain(error)})") from error
 
 
 def object_records(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
@@ -185,111 +178,20 @@ def object_records(path: Path) -> Iterator[tuple[str, tuple[str, Any]]]:
     One member is in memory at a time: TinyAgent's file on the hub has 734 MB.
 
     Raises:
-        InputError: as ``read_json``, or the file holds something else than an object.
+        InputError: it cannot be read, is not a JSON object, or repeats a key.
     """
+    from dtdr.logs.documents import iter_members
+
+    seen: set[str] = set()
     try:
         with path.open("rb") as stream:
-            members = _JsonMembers(stream)
-            for number, (key, record) in enumerate(members):
+            for number, (key, record) in enumerate(iter_members(path, stream)):
+                if key in seen:
+                    raise InputError(f"{path}: the key {key!r} appears twice in one object")
+                seen.add(key)
                 yield f", record {number} (id {key!r})", (key, record)
     except OSError as error:
         raise InputError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not JSON (invalid UTF-8)") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON ({error.msg})") from error
-    except RecursionError as error:
-        raise InputError(f"{path} is not JSON (nested too deeply)") from error
-    except _NotAnObjectError as error:
-        raise InputError(f"{path} must contain one JSON object, id to record") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-class _NotAnObjectError(Exception):
-    """The file holds another JSON value."""
-
-
-_CHUNK = 1 << 20
-_NEAR_END = 16
-"""A value that goes on in the next chunk is an error at most so far before the end of this one,
-unless it is a string that is not closed."""
-
-_NUMBER = "0123456789+-.eE"
-
-
-class _JsonMembers:
-    """Key and value of each member of one JSON object, read chunk by chunk."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
-        self._text, self._at = "", 0
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        if self._next() != "{":
-            self._value()  # not JSON at all, or another value
-            raise _NotAnObjectError
-        self._at += 1
-        seen: set[str] = set()
-        while self._next() != "}" or seen:
-            key = self._value()
-            if not isinstance(key, str):
-                raise json.JSONDecodeError("a key is not text", self._text, self._at)
-            if key in seen:
-                raise InputError(f"the key {key!r} appears twice in one object")
-            seen.add(key)
-            self._take(":")
-            yield key, self._value()
-            if self._next() == "}":
-                break
-            self._take(",")
-        self._take("}")
-        if self._next():
-            raise json.JSONDecodeError("more follows the object", self._text, self._at)
-
-    def _next(self) -> str:
-        """The next character that is not white space; empty at the end of the file."""
-        while True:
-            rest = len(self._text)
-            while self._at < rest and self._text[self._at] in " \t\n\r":
-                self._at += 1
-            if self._at < rest:
-                return self._text[self._at]
-            if not self._more():
-                return ""
-
-    def _take(self, character: str) -> None:
-        if self._next() != character:
-            raise json.JSONDecodeError(f"{character!r} is missing", self._text, self._at)
-        self._at += 1
-
-    def _value(self) -> Any:
-        self._next()
-        while True:
-            try:
-                value, end = self._json.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                goes_on = error.msg.startswith("Unterminated") or (
-                    error.pos >= len(self._text) - _NEAR_END
-                )
-                if not (goes_on and self._more()):
-                    raise
-                continue
-            # A number, or its ".5" and "e3", may go on in the next chunk.
-            is_cut = end + _NEAR_END > len(self._text) and not self._text[end:].strip(_NUMBER)
-            if is_cut and isinstance(value, (int, float)) and self._more():
-                continue
-            self._at = end
-            return value
-
-    def _more(self) -> bool:
-        left = self._text[self._at :]
-        # As much again as there is, so that one long value is not parsed for each chunk of it.
-        chunk = self._stream.read(max(_CHUNK, len(left)))
-        self._text, self._at = left + self._decode(chunk, final=not chunk), 0
-        return bool(chunk)
 
 
 def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> Any:
@@ -308,12 +210,3 @@ def member(record: object, *names: str, kind: type | tuple[type, ...] = str) -> 
                 raise InputError(f"{name!r} is {type(value).__name__}, expected {wanted}")
             return value
     raise InputError(f"{' or '.join(map(repr, names))} is missing")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"the key {repeated!r} appears twice in one object")
-    return value

@@ -22,11 +22,11 @@ from dtdr.data import engines
 from dtdr.data.progress import progress_bar
 from dtdr.errors import DtdrError, InputError
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.estimates import Estimates
 from dtdr.evaluate.lab.fitting import fit_signature
 from dtdr.evaluate.lab.kinds import KINDS, Context, short_name
 from dtdr.evaluate.lab.resolve import DataLibrary, Options, ResolvedSuite, resolve_suites
+from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.train_test import split_of
 from dtdr.evaluate.run_log import RunLog
@@ -42,7 +42,7 @@ class Summary:
     Attributes:
         lab: its name.
         suites: names of the suites.
-        cells: runs in all.
+        runs: runs in all.
         cached: runs that were in the cache.
         computed: runs that were computed now.
         failed: label and reason of each run that failed.
@@ -54,7 +54,7 @@ class Summary:
 
     lab: str
     suites: list[str]
-    cells: int = 0
+    runs: int = 0
     cached: int = 0
     computed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
@@ -66,16 +66,16 @@ class Summary:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a cell.
+    """What became of a run.
 
     Attributes:
-        cell: the cell.
+        run: the run.
         seconds: wall-clock time.
         reason: why it failed; empty where its result was kept.
-        shared: whether its retriever had been fitted for the cell before.
+        shared: whether its retriever had been fitted for the run before.
     """
 
-    cell: Cell
+    run: Run
     seconds: float
     reason: str = ""
     shared: bool = False
@@ -117,10 +117,10 @@ def run_lab(
     summary.left_out = list(dict.fromkeys(r for item in chosen for r in item.left_out))
     for reason in summary.left_out:
         note(f"left out {reason}")
-    cells = unique(cell for item in chosen for cell in item.cells)
-    _check_splits(cells, library)
-    missing = [cell for cell in cells if not _is_kept(cell, store, summary, note)]
-    summary.cells, summary.cached = len(cells), len(cells) - len(missing)
+    runs = unique(run for item in chosen for run in item.runs)
+    _check_splits(runs, library)
+    missing = [run for run in runs if not _is_kept(run, store, summary, note)]
+    summary.runs, summary.cached = len(runs), len(runs) - len(missing)
     workers = workers or WORKERS
     groups = _group(missing)
     estimates = Estimates(store, library.sizes())
@@ -129,8 +129,8 @@ def run_lab(
         return summary
     for item in chosen:
         _keep_manifest(item, options, lab, store, command, library)
-    for cell in missing:
-        store.write_failure(cell.key, None)
+    for run in missing:
+        store.write_failure(run.key, None)
     context = Context(library.locations, store.folder, {short_name(n): n for n in options.llms})
     # Longest first: the last of them should be a short one.
     groups.sort(key=lambda group: -estimates.total([group], 1))
@@ -139,127 +139,124 @@ def run_lab(
             for done in _compute(groups, workers, engine, context):
                 advance()
                 if done.reason:
-                    summary.failed.append((done.cell.label, done.reason))
-                    note(f"failed: {done.cell.label}: {done.reason}")
+                    summary.failed.append((done.run.label, done.reason))
+                    note(f"failed: {done.run.label}: {done.reason}")
                 else:
                     summary.computed += 1
-                    estimates.add(done.cell, done.seconds, shared=done.shared)
+                    estimates.add(done.run, done.seconds, shared=done.shared)
     finally:
         estimates.save()
     summary.seconds = time.monotonic() - started
     return summary
 
 
-def compute_cells(cells: Sequence[Cell], context: Context, parent: int) -> list[Done]:
-    """Compute cells one after another in this process; keep each result, or why there is none."""
+def compute_runs(runs: Sequence[Run], context: Context, parent: int) -> list[Done]:
+    """Compute runs one after another in this process; keep each result, or why there is none."""
     if os.getpid() != parent:
         # Ctrl-C reaches every process of the group; the parent ends its workers in order.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return [
-        replace(_compute_cell(cell, context), shared=index > 0) for index, cell in enumerate(cells)
-    ]
+    return [replace(_compute_run(run, context), shared=index > 0) for index, run in enumerate(runs)]
 
 
-def _compute_cell(cell: Cell, context: Context) -> Done:
+def _compute_run(run: Run, context: Context) -> Done:
     store = Store(context.folder)
     started = time.perf_counter()
     reason = ""
-    with store.claim(cell.key):
+    with store.claim(run.key):
         with contextlib.suppress(InputError):
-            store.read(cell.key)  # another lab was faster
-            return Done(cell, 0.0)
+            store.read(run.key)  # another lab was faster
+            return Done(run, 0.0)
         # Stays where the process dies.
-        store.write_failure(cell.key, DIED)
+        store.write_failure(run.key, DIED)
         try:
-            module, _, name = KINDS[cell.kind].partition(":")
+            module, _, name = KINDS[run.kind].partition(":")
             measure = getattr(importlib.import_module(module), name)
             # Progress bars of a run would write over the lab's own.
             with contextlib.redirect_stderr(io.StringIO()):
-                result = measure(cell.spec, context)
-            store.write(cell.key, _describe(result, cell))
+                result = measure(run.spec, context)
+            store.write(run.key, _describe(result, run))
         except DtdrError as error:
             reason = str(error)
         except MemoryError:
             reason = "there was not enough memory"
-        except Exception as error:  # noqa: BLE001  # one cell's bug must not end the others
+        except Exception as error:  # noqa: BLE001  # one run's bug must not end the others
             at = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
         except BaseException:
-            store.write_failure(cell.key, None)
+            store.write_failure(run.key, None)
             raise
         if reason:
-            store.write_failure(cell.key, reason)
-    return Done(cell, time.perf_counter() - started, reason)
+            store.write_failure(run.key, reason)
+    return Done(run, time.perf_counter() - started, reason)
 
 
-def _describe(result: Any, cell: Cell) -> Any:
+def _describe(result: Any, run: Run) -> Any:
     """What the run measured, with the description of the run."""
-    spec = dict(cell.spec)
+    spec = dict(run.spec)
     if isinstance(result, RunLog):
         details = {"spec": spec, **result.header.details}
         return replace(result, header=replace(result.header, details=details))
     return {"spec": spec, **result}
 
 
-def _group(cells: Iterable[Cell]) -> list[list[Cell]]:
+def _group(runs: Iterable[Run]) -> list[list[Run]]:
     """Cells that differ only in what is asked of one fitted retriever are computed together."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        signature = fit_signature(cell.spec) if "retriever" in cell.spec else cell.key
-        groups.setdefault(signature, []).append(cell)
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(fit_signature(run.spec), []).append(run)
     return list(groups.values())
 
 
 def _compute(
-    groups: Sequence[Sequence[Cell]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
 ) -> Iterator[Done]:
     """In parallel what can be, then what holds an LLM in memory."""
-    alone = [[cell for cell in group if "llm" in cell.spec] for group in groups]
-    parallel = [[cell for cell in group if "llm" not in cell.spec] for group in groups]
+    alone = [[run for run in group if "llm" in run.spec] for group in groups]
+    parallel = [[run for run in group if "llm" not in run.spec] for group in groups]
     yield from _compute_in_parallel(
         [group for group in parallel if group], workers, engine, context
     )
     for group in alone:
-        for cell in group:
-            yield from compute_cells([cell], context, os.getpid())
+        for run in group:
+            yield from compute_runs([run], context, os.getpid())
 
 
 def _compute_in_parallel(
-    groups: list[list[Cell]], workers: int, engine: str, context: Context
+    groups: list[list[Run]], workers: int, engine: str, context: Context
 ) -> Iterator[Done]:
-    """A group at a time in each process; a cell whose process dies costs only itself."""
+    """A group at a time in each process; a run whose process dies costs only itself."""
     store = Store(context.folder)
     while groups:
         try:
             for done in _parallel(groups, workers, engine, context):
                 yield from done
-                groups = [group for group in groups if group[0].key != done[0].cell.key]
+                groups = [group for group in groups if group[0].key != done[0].run.key]
         except BrokenProcessPool:
             # The processes beside the one that died were ended too. Whose fault it was is seen
-            # when each of the cells that were being computed is computed alone.
-            left = [cell for group in groups for cell in group]
-            for cell in [cell for cell in left if store.failure(cell.key) == DIED]:
+            # when each of the runs that were being computed is computed alone.
+            left = [run for group in groups for run in group]
+            for run in [run for run in left if store.failure(run.key) == DIED]:
                 try:
-                    yield from next(iter(_parallel([[cell]], WORKERS, engine, context)))
+                    yield from next(iter(_parallel([[run]], WORKERS, engine, context)))
                 except BrokenProcessPool as error:
                     codes = re.search(r"\{(.*?)\}", str(error))
                     reason = (
                         f"its process ended with {codes[1]}; was memory short?" if codes else DIED
                     )
-                    store.write_failure(cell.key, reason)
-                    yield Done(cell, 0.0, reason)
-                left.remove(cell)
-            for cell in left:
-                if store.path(cell.key) or store.failure(cell.key):
-                    yield Done(cell, 0.0, store.failure(cell.key) or "")
+                    store.write_failure(run.key, reason)
+                    yield Done(run, 0.0, reason)
+                left.remove(run)
+            for run in left:
+                if store.path(run.key) or store.failure(run.key):
+                    yield Done(run, 0.0, store.failure(run.key) or "")
             groups = _group(
-                cell for cell in left if not (store.path(cell.key) or store.failure(cell.key))
+                run for run in left if not (store.path(run.key) or store.failure(run.key))
             )
 
 
 def _parallel(
-    groups: Sequence[Sequence[Cell]], workers: int, engine: str, context: Context
+    groups: Sequence[Sequence[Run]], workers: int, engine: str, context: Context
 ) -> Iterator[list[Done]]:
     backend: dict[str, Any] = {"backend": "loky", "inner_max_num_threads": 1}
     order = "generator_unordered"
@@ -270,16 +267,16 @@ def _parallel(
         # No group waits in a worker's queue: loky's thread fails over those when it is stopped.
         parallel = joblib.Parallel(return_as=order, pre_dispatch="n_jobs", batch_size=1)
         yield from parallel(
-            joblib.delayed(compute_cells)(group, context, os.getpid()) for group in groups
+            joblib.delayed(compute_runs)(group, context, os.getpid()) for group in groups
         )
 
 
-def _is_kept(cell: Cell, store: Store, summary: Summary, note: Callable[[str], None]) -> bool:
-    path = store.path(cell.key)
+def _is_kept(run: Run, store: Store, summary: Summary, note: Callable[[str], None]) -> bool:
+    path = store.path(run.key)
     if path is None:
         return False
     try:
-        store.read(cell.key)
+        store.read(run.key)
     except InputError as error:
         summary.damaged.append(str(error))
         note(f"{error} (it is computed again now)")
@@ -288,13 +285,13 @@ def _is_kept(cell: Cell, store: Store, summary: Summary, note: Callable[[str], N
     return True
 
 
-def _check_splits(cells: Iterable[Cell], library: DataLibrary) -> None:
+def _check_splits(runs: Iterable[Run], library: DataLibrary) -> None:
     """Tell the user of a set that cannot be split before anything is computed."""
     checked = set()
-    for cell in cells:
-        spec = cell.spec
+    for run in runs:
+        spec = run.spec
         split = (spec["dataset"], spec.get("split"), spec.get("plans"))
-        if "split" in spec and split not in checked:
+        if split not in checked:
             checked.add(split)
             dataset = data.load(library.locations[spec["dataset"]])
             split_of(data.first_plans(dataset, spec.get("plans")), spec)
@@ -309,11 +306,8 @@ def _keep_manifest(
     library: DataLibrary,
 ) -> None:
     described = {}
-    for name in dict.fromkeys(str(cell.spec["dataset"]) for cell in item.cells):
-        dataset, sha256 = data.load(library.locations[name]), library.sha256(name)
-        described[name] = data.describe(dataset, sha256)
-        if not store.has_dataset_summary(sha256):
-            store.write_dataset_summary(sha256, data.dataset_summary(dataset))
+    for name in dict.fromkeys(str(run.spec["dataset"]) for run in item.runs):
+        described[name] = data.describe(data.load(library.locations[name]), library.sha256(name))
     manifest: dict[str, Any] = {
         "suite": item.suite.name,
         "title": item.suite.title,
@@ -325,6 +319,6 @@ def _keep_manifest(
         "own_data": options.file is not None,
         "left_out": item.left_out,
         "datasets": described,
-        "cells": [{"key": cell.key, "spec": dict(cell.spec)} for cell in item.cells],
+        "runs": [{"key": run.key, "spec": dict(run.spec)} for run in item.runs],
     }
     store.write_manifest(lab, item.suite.name, manifest)

@@ -13,6 +13,7 @@ from dtdr.data.demonstration_files import read_tools
 from dtdr.data.jsonl import BadRecords
 from dtdr.evaluate import datasets
 from dtdr.evaluate.datasets import Dataset
+from dtdr.evaluate.datasets.statistics import measure
 from dtdr.logs import open_demonstrations
 from dtdr.predict.model import END_TOOL
 from dtdr.rankers.selection import count_tokens
@@ -82,32 +83,34 @@ def content_sha256(dataset: Dataset) -> str:
 
 
 def describe(dataset: Dataset, sha256: str) -> dict[str, Any]:
-    """What a report says about a set, as JSON."""
+    """What a report says about a set, as JSON, so that it needs no data."""
+    source = datasets.SOURCES.get(dataset.name)
+    statistics = measure(
+        dataset.demonstrations,
+        dataset.tools,
+        name=dataset.name,
+        title=dataset.title,
+        note=dataset.note,
+        published=None if source is None else source.published,
+        remarks=dataset.remarks,
+    )
     return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "plans": len(dataset),
-        "tools": len(dataset.tools),
+        **statistics.to_dict(),
         "synthetic": dataset.synthetic,
         "source": dataset.source,
         "licence": dataset.licence,
-        "note": dataset.note,
-        "remarks": list(dataset.remarks),
         "sha256": sha256,
-        "described": sum(bool(tool.description) for tool in dataset.tools),
+        "described": any(tool.description for tool in dataset.tools),
+        "tokens": _costs(dataset),
     }
 
 
-def dataset_summary(dataset: Dataset) -> dict[str, Any]:
-    """Queries by plan, and what it costs to show each tool, so that a report needs no data set."""
+def _costs(dataset: Dataset) -> dict[str, int]:
+    """Tokens that it costs to show each tool; of a tool without a definition, its name's."""
     called = {name for item in dataset.demonstrations for name in item.plan.tools}
-    costs = {tool.name: count_tokens(tool.to_dict()) for tool in (*dataset.tools, END_TOOL)}
-    for name in called - costs.keys():
-        costs[name] = count_tokens(name)
-    return {
-        "queries": {item.id: item.query for item in dataset.demonstrations},
-        "tokens": dict(sorted(costs.items())),
-    }
+    costs = {name: count_tokens(name) for name in called}
+    costs |= {tool.name: count_tokens(tool.to_dict()) for tool in (*dataset.tools, END_TOOL)}
+    return dict(sorted(costs.items()))
 
 
 def first_plans(dataset: Dataset, plans: int | None) -> Dataset:

@@ -1,8 +1,8 @@
-"""From suites and a user's options to cells: what is there, what is left out, and why."""
+"""From suites and a user's options to runs: what is there, what is left out, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.datasets.download import download, is_here
 from dtdr.evaluate.datasets.source import canonical_name
 from dtdr.evaluate.lab import data
-from dtdr.evaluate.lab.cells import Cell, unique
 from dtdr.evaluate.lab.data import DataLocation
-from dtdr.evaluate.lab.kinds import NEEDS_LLM, short_name
+from dtdr.evaluate.lab.fitting import learns_truncated, needs_llm
+from dtdr.evaluate.lab.kinds import RANK, short_name
+from dtdr.evaluate.lab.runs import Run, unique
 from dtdr.evaluate.lab.suite import ALL, ORDER, PAPER, PAPER_ORDER, Suite, read_suite
 from dtdr.rankers import retriever_class
 from dtdr.text import encoders
@@ -71,10 +72,10 @@ class Options:
 
 @dataclass
 class ResolvedSuite:
-    """A suite, its cells, and what was left out of it, with the reason."""
+    """A suite, its runs, and what was left out of it, with the reason."""
 
     suite: Suite
-    cells: list[Cell] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
@@ -153,7 +154,7 @@ def own_name(file: Path) -> str:
 def resolve_suites(
     asked: Sequence[str], options: Options, library: DataLibrary
 ) -> list[ResolvedSuite]:
-    """The suites that were asked for, with their cells.
+    """The suites that were asked for, with their runs.
 
     Raises:
         InputError: a name is unknown, or nothing is left to run.
@@ -178,11 +179,11 @@ def resolve_suites(
             raise InputError(
                 f"suite {name!r} asks an LLM; name one with --llm gguf:PATH or openai:NAME@URL"
             )
-        chosen = _cells(_with_options(suite, options), options, library)
+        chosen = _runs(_with_options(suite, options), options, library)
         if name in PAPER_ORDER:
             chosen.left_out = [*stand_ins, *chosen.left_out]
         resolved.append(chosen)
-    if not any(item.cells for item in resolved):
+    if not any(item.runs for item in resolved):
         reasons = "; ".join(dict.fromkeys(reason for item in resolved for reason in item.left_out))
         raise InputError(f"there is nothing to run: {reasons or 'no suite has a run'}")
     return resolved
@@ -242,36 +243,33 @@ def _with_options(suite: Suite, options: Options) -> Suite:
     )
 
 
-def _cells(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
+def _runs(suite: Suite, options: Options, library: DataLibrary) -> ResolvedSuite:
     left_out: dict[str, None] = {}
-    if suite.asks_llm and not options.llms:
-        left_out["the runs that ask an LLM: name one with --llm"] = None
-    cells: list[Cell] = []
-    for spec in _with_models(suite, options):
+    runs: list[Run] = []
+    for spec in suite.specs():
+        models = options.llms if needs_llm(spec) else ()
+        if spec["kind"] == "prompts":
+            models = options.llms or [""]  # without one, tokens are a share of the bytes
         dataset = library.get(spec["dataset"])
-        if dataset is None:
+        if needs_llm(spec) and not options.llms:
+            left_out["the runs that ask an LLM: name one with --llm"] = None
+        elif dataset is None:
             left_out[library.missing[library.name_of(spec["dataset"])]] = None
         elif reason := _cannot_run(spec, dataset):
             left_out[reason] = None
         elif _has_split(spec, dataset):
-            cells.append(Cell.of(_complete(spec, library)))
-    return ResolvedSuite(suite, unique(cells), list(left_out))
-
-
-def _with_models(suite: Suite, options: Options) -> Iterator[dict[str, Any]]:
-    for spec in suite.specs():
-        if spec["kind"] in NEEDS_LLM or (spec["kind"] == "prompts" and options.llms):
-            yield from ({**spec, "llm": short_name(name)} for name in options.llms)
-        else:
-            yield spec
+            asked = [{"llm": short_name(name)} if name else {} for name in models or [""]]
+            runs += [Run.of({**_complete(spec, library), **llm}) for llm in asked]
+    return ResolvedSuite(suite, unique(runs), list(left_out))
 
 
 def _cannot_run(spec: Mapping[str, Any], dataset: Dataset) -> str:
     """Why a run cannot be; empty where it can."""
-    if "retriever" in spec:
-        chosen = retriever_class(spec["retriever"])
-        if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
-            return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
+    chosen = retriever_class(spec["retriever"])
+    if chosen.needs_descriptions and not any(tool.description for tool in dataset.tools):
+        return f"{spec['retriever']} on {dataset.name}: there are no tool descriptions"
+    if "history" in spec and spec["kind"] != RANK and not learns_truncated(spec):
+        return f"{spec['retriever']} with an LLM: it does not learn from a cut history"
     if spec.get("encoder") == "endpoint":
         return "encoder endpoint: it needs the address of a server"
     try:
@@ -290,16 +288,12 @@ def _complete(spec: Mapping[str, Any], library: DataLibrary) -> dict[str, Any]:
     """The spec with what a result depends on, and without what changes nothing."""
     complete = {**spec, "dataset": library.name_of(spec["dataset"])}
     complete["data"] = library.sha256(spec["dataset"])
-    if "retriever" in spec and "encoder" in spec:
-        chosen = retriever_class(spec["retriever"])
-        if not chosen.uses_encoder or spec["encoder"] == encoders.DEFAULT:
-            # One and the same run, whichever suite it is asked for in.
-            del complete["encoder"]
+    chosen = retriever_class(spec["retriever"])
+    if not chosen.uses_encoder or spec.get("encoder") == encoders.DEFAULT:
+        # One and the same run, whichever suite it is asked for in.
+        complete.pop("encoder", None)
     if not complete.get("parameters"):
         complete.pop("parameters", None)
-    if spec["kind"] == "statistics":
-        complete.pop("split", None)
-        complete.pop("seed", None)
     return complete
 
 

@@ -1,4 +1,4 @@
-"""The cache of a lab: run logs and results by key, failures, data sets, and labs' manifests."""
+"""The cache of a lab: run logs and results by key, failures, and labs' manifests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = "dtdr-lab"
 VERSION = 2
 
 _LARGEST_FILE = 64 << 20
-"""Bytes of a JSON file: the queries of 39,874 plans take 6 MB, a manifest of 1,000 runs .3 MB."""
+"""Bytes of a JSON file: a manifest of 1,000 runs takes .3 MB."""
 
 
 class Store:
@@ -86,26 +86,6 @@ class Store:
 
     def _failure(self, key: str) -> Path:
         return self.folder / "failures" / f"{key}.json"
-
-    # -- data sets -----------------------------------------------------------------------------
-
-    def write_dataset_summary(self, sha256: str, summary: Mapping[str, Any]) -> None:
-        """Keep what a report must know of a data set."""
-        _write_json(self._dataset(sha256), summary)
-
-    def has_dataset_summary(self, sha256: str) -> bool:
-        """Whether a data set's summary is kept."""
-        return self._dataset(sha256).is_file()
-
-    def dataset_summary(self, sha256: str) -> Mapping[str, Any] | None:
-        """The properties of a data set, or None."""
-        try:
-            return _read_json(self._dataset(sha256), "")
-        except InputError:
-            return None
-
-    def _dataset(self, sha256: str) -> Path:
-        return self.folder / "data" / f"{sha256}.json"
 
     # -- manifests -----------------------------------------------------------------------------
 

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dtdr.errors import InputError, unknown_choice
-from dtdr.evaluate.lab.kinds import KINDS, NEEDS_LLM
+from dtdr.evaluate.lab.fitting import needs_llm
+from dtdr.evaluate.lab.kinds import KINDS, RANK
 from dtdr.llm.prompting import LAYOUTS
 
-ORDER = (
-    "retrieval",
-    "plan-length",
-    "whole-plans",
-    "ablations",
-    "thresholds",
-    "encoders",
-    "arguments",
-    "prompts",
-    "runs",
-    "datasets",
-    "downstream",
-    "icl",
-    "weights",
-)
+ORDER = ("retrieval", "ablations", "prompts", "runs", "downstream")
 """The suites that come with the package, in the order of the report."""
 
 PAPER_ORDER = (
@@ -38,7 +25,6 @@ PAPER_ORDER = (
     "paper-prompts",
     "paper-ablations",
     "paper-plan-length",
-    "paper-datasets",
     "paper-weights",
 )
 """The suites of the paper's own settings, in the order of its tables and figures."""
@@ -107,19 +93,14 @@ class Suite:
     @property
     def needs_llm(self) -> bool:
         """Whether every run asks an LLM."""
-        return all(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
-
-    @property
-    def asks_llm(self) -> bool:
-        """Whether any run asks an LLM."""
-        return any(set(grid["kind"]) & NEEDS_LLM for grid in self.runs)
+        return all(map(needs_llm, self.specs()))
 
     @property
     def needs(self) -> str:
         """What the suite needs apart from the package; empty where nothing."""
         if self.needs_llm:
             return "an LLM"
-        return "an LLM in part" if self.asks_llm else ""
+        return "an LLM in part" if any(map(needs_llm, self.specs())) else ""
 
     def with_choices(self, **choices: Sequence[Any] | None) -> Suite:
         """The suite with other choices for keys that a grid has; None leaves them.
@@ -131,8 +112,7 @@ class Suite:
         for grid in self.runs:
             changed = dict(grid)
             for key, values in choices.items():
-                is_new = key == "plans" or (key == "encoder" and "retriever" in grid)
-                if values is None or not (key in grid or is_new):
+                if values is None or key not in {*grid, "plans", "encoder"}:
                     continue
                 if key == "retriever" and grid.keys() & {"parameters", "history"}:
                     values = [value for value in grid[key] if value in values]
@@ -205,8 +185,7 @@ def _parse(text: str, name: str, where: str, quick: bool) -> Suite:
     )
     changes = value.get("quick")
     if quick and isinstance(changes, dict):
-        choices = _grid(changes, where)
-        del choices["kind"]
+        choices = _grid(changes, where, is_whole=False)
         suite = replace(suite, runs=tuple(_quick(grid, choices) for grid in runs))
         suite = suite.with_choices(plans=choices.get("plans"))
         suite = replace(suite, runs=tuple(grid for grid in suite.runs if all(grid.values())))
@@ -226,11 +205,11 @@ def _quick(
     return changed
 
 
-def _grid(grid: object, where: str) -> dict[str, tuple[Any, ...]]:
+def _grid(grid: object, where: str, *, is_whole: bool = True) -> dict[str, tuple[Any, ...]]:
     if not isinstance(grid, dict):
         raise InputError(f"{where}: 'runs' must be a list of tables: [[runs]]")
     parsed: dict[str, tuple[Any, ...]] = {}
-    for key, value in {"kind": "rank", **grid}.items():
+    for key, value in ({"kind": RANK, **grid} if is_whole else grid).items():
         choices = tuple(value) if isinstance(value, list) else (value,)
         if key == "kind":
             for choice in choices:
@@ -244,8 +223,11 @@ def _grid(grid: object, where: str) -> dict[str, tuple[Any, ...]]:
             if choice not in _NAMED[key]:
                 raise unknown_choice(f"{key} in {where}", choice, _NAMED[key])
         parsed[key] = choices
+    for key in ("dataset", "retriever") if is_whole else ():
+        if key not in parsed:
+            raise InputError(f"{where} has [[runs]] without a {key!r}; give one or more")
     return parsed
 
 
-def _list(names: Any) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

@@ -11,7 +11,7 @@ import numpy as np
 
 from dtdr.errors import InputError
 from dtdr.evaluate import metrics
-from dtdr.evaluate.run_log import LOWEST, RunHeader, RunLog
+from dtdr.evaluate.run_log import RunHeader, RunLog
 from dtdr.evaluate.statistics import (
     FEWEST_SPLITS,
     Floats,
@@ -24,9 +24,6 @@ from dtdr.evaluate.statistics import (
 
 LEVEL = 0.05
 """Of significance."""
-
-THRESHOLDS = (LOWEST, 0.1, 0.15, 0.2, 0.23, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Of the sweep; .2, .23 and .5 are the paper's."""
 
 UNSURE = (0.3, 0.4, 0.5)
 """No acceptable tool is above such a probability (paper, App. "Weighted vs")."""
@@ -52,7 +49,6 @@ class RunSummary:
         by_plan: for each metric and plan, the mean over the plan's steps.
         top1_by_length: by number of calls, top-1 accuracy and number of steps.
         recall: shape (k,): mean share of the acceptable tools among the first 1, 2, ... k.
-        sweep: by threshold, ``(mean tools shown, share of steps that show an acceptable one)``.
         unsure: by threshold, share of steps where no acceptable tool is above it.
     """
 
@@ -62,7 +58,6 @@ class RunSummary:
     by_plan: Mapping[str, Mapping[str, float]]
     top1_by_length: Mapping[int, metrics.Mean]
     recall: Floats
-    sweep: Mapping[float, tuple[float, float]]
     unsure: Mapping[float, float]
 
 
@@ -76,10 +71,6 @@ def summarize(log: RunLog) -> RunSummary:
         raise InputError("the run log has no steps; run it again with an empty --cache")
     depth = max(1, min(DEEPEST, len(log.header.tools)))
     best = log.probabilities.max(axis=1, initial=0.0)
-    sweep = {}
-    for threshold in THRESHOLDS:
-        shown = np.maximum(1, (log.head_probabilities > threshold).sum(axis=1))
-        sweep[threshold] = (float(shown.mean()), float((log.first_rank <= shown).mean()))
     return RunSummary(
         log.header,
         len(log),
@@ -89,19 +80,9 @@ def summarize(log: RunLog) -> RunSummary:
             for name in metrics.DEFAULT
         },
         metrics.by_plan_length(log, "top1"),
-        _recall_curve(log, depth),
-        sweep,
+        np.array([(metrics.hits_at(log, k) / log.accepted).mean() for k in range(1, depth + 1)]),
         {threshold: float((best <= threshold).mean()) for threshold in UNSURE},
     )
-
-
-def _recall_curve(log: RunLog, depth: int) -> Floats:
-    """Shape (depth,): mean share of the acceptable tools among the first 1, 2, ... depth."""
-    shares = np.broadcast_to(1 / log.accepted[:, None], log.ranks.shape)
-    is_near = (log.ranks > 0) & (log.ranks <= depth)
-    sums = np.bincount(log.ranks[is_near].astype(np.int64), shares[is_near], depth + 1)
-    curve: Floats = sums[1:].cumsum() / len(log)
-    return curve
 
 
 def mean_of(runs: Sequence[RunSummary], metric: str) -> Interval:
@@ -132,11 +113,9 @@ def against_best(
     """The method with the highest mean, and every other's Holm-adjusted p-value against it."""
     best = max(runs, key=lambda name: metrics.mean(run.means[metric] for run in runs[name]))
     means = plan_means(runs[best], metric)
-    p_values = {}
-    for name, others in runs.items():
-        if name == best:
-            continue
-        p_value = paired_p_value(plan_means(others, metric), means)
-        if p_value is not None:
-            p_values[name] = p_value
-    return best, holm(p_values)
+    p_values = {
+        name: paired_p_value(plan_means(others, metric), means)
+        for name, others in runs.items()
+        if name != best
+    }
+    return best, holm({name: p for name, p in p_values.items() if p is not None})

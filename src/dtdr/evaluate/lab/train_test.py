@@ -24,7 +24,7 @@ class TrainTest:
 
 
 def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
-    """The two sides of a cell: the split, then as many demonstrations as it asks for.
+    """The two sides of a run: the split, then as many demonstrations as it asks for.
 
     Raises:
         InputError: the set cannot be split.
@@ -35,7 +35,7 @@ def train_test(dataset: Dataset, spec: Mapping[str, Any]) -> TrainTest:
 
 
 def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
-    """The split that a cell is about: ``time``, or drawn with its seed, ``paper`` or ``group``.
+    """The split that a run is about: ``time``, or drawn with its seed, ``paper`` or ``group``.
 
     Raises:
         InputError: the set cannot be split.
@@ -50,7 +50,7 @@ def split_of(dataset: Dataset, spec: Mapping[str, Any]) -> Split:
 
 
 def sample(train: Sequence[Demonstration], spec: Mapping[str, Any]) -> list[Demonstration]:
-    """As many demonstrations as the cell learns from; more of one seed contain the fewer.
+    """As many demonstrations as the run learns from; more of one seed contain the fewer.
 
     Of a split by time, the earliest.
     """

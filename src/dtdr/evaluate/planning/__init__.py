@@ -8,11 +8,8 @@ from dtdr.evaluate.planning.harness import (
     run_selections,
 )
 from dtdr.evaluate.planning.planning_metrics import (
-    costs,
     function_selection_accuracy,
-    invalid_name_rate,
     success_rate,
-    too_long_rate,
 )
 from dtdr.evaluate.planning.run_log import PlanningLog, read_planning_log
 
@@ -20,13 +17,10 @@ __all__ = [
     "PlanningLog",
     "choose_plans",
     "choose_steps",
-    "costs",
     "function_selection_accuracy",
     "hold_out",
-    "invalid_name_rate",
     "read_planning_log",
     "run_plans",
     "run_selections",
     "success_rate",
-    "too_long_rate",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from dtdr.data.progress import track
 from dtdr.errors import InputError
 from dtdr.evaluate.harness import rank_after_calls
 from dtdr.evaluate.planning.run_log import Kind, PlanningHeader, PlanningLog, PlanningLogWriter
-from dtdr.llm.planning import PlannedStep, Planner, PlanResult
+from dtdr.llm.planning import Planner
 from dtdr.llm.prompting import LAYOUTS
 from dtdr.rankers.model_folder import versions
 
@@ -138,28 +137,20 @@ def run_plans(
     dataset: str = "",
     split_sha256: str = "",
     seed: int = 0,
-    until_mistake: bool = False,
     gold_history: bool = False,
 ) -> PlanningLog:
     """Plan each query from the start; further arguments as for ``run_selections``.
-
-    With ``until_mistake``, a plan is given up as soon as it calls a function more often than the
-    gold plan does. Success rates stay the same, since such a plan cannot become isomorphic, and
-    most of a weak model's time is saved.
 
     With ``gold_history``, each step goes on after the gold calls (paper, Algorithms 1 and 2);
     without it, after the plan's own (paper, Section 4).
 
     Raises:
-        InputError: also where both are asked for.
+        InputError: the log is of another run.
+        LLMError: the LLM could not be asked; run again to go on from there.
     """
-    if until_mistake and gold_history:
-        raise InputError("a plan along the gold plan is not given up; leave until_mistake out")
     header = _header(
         planner, "plans", [item.id for item in demonstrations], dataset, split_sha256, seed
     )
-    if until_mistake:
-        header = replace(header, select={**header.select, "until_mistake": True})
     if gold_history:
         header = replace(header, select={**header.select, "gold_history": True})
     writer = PlanningLogWriter(path, header)
@@ -170,7 +161,7 @@ def run_plans(
             if gold_history:
                 result = planner.plan_along(demonstration.query, demonstration.plan.calls)
             else:
-                result = _plan_one(planner, demonstration, until_mistake)
+                result = planner.plan(demonstration.query)
             gold = demonstration.to_dict()
             writer.add(
                 {
@@ -187,20 +178,6 @@ def run_plans(
     finally:
         writer.close()
     return writer.log()
-
-
-def _plan_one(planner: Planner, demonstration: Demonstration, until_mistake: bool) -> PlanResult:
-    if not until_mistake:
-        return planner.plan(demonstration.query)
-    left = Counter(demonstration.plan.tools)
-    steps: list[PlannedStep] = []
-    for step in planner.iter_steps(demonstration.query):
-        steps.append(step)
-        if step.call is not None:
-            left[step.call.tool] -= 1
-            if left[step.call.tool] < 0:
-                break
-    return planner.result_of(demonstration.query, steps)
 
 
 def _header(

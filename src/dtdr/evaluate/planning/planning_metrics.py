@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from dtdr.data.calls import is_reference
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.plan import Plan
-from dtdr.evaluate.metrics import mean
 from dtdr.evaluate.planning.run_log import PlanningLog
 from dtdr.evaluate.statistics import Proportion, proportion
 
@@ -29,36 +26,6 @@ def function_selection_accuracy(log: PlanningLog) -> Proportion:
 def is_correct(record: Mapping[str, Any]) -> bool:
     """Whether the selection of one step is acceptable."""
     return record["selected"] in record["acceptable"]
-
-
-def invalid_name_rate(log: PlanningLog) -> Proportion:
-    """How often the LLM named no listed function; a prompt that was too long counts apart."""
-    asked = [record for record in log if record["llm_calls"] and record["outcome"] != "too long"]
-    return proportion(record["selected"] is None for record in asked)
-
-
-def too_long_rate(log: PlanningLog) -> Proportion:
-    """How often the prompt exceeded the model's context."""
-    return proportion(record["outcome"] == "too long" for record in log)
-
-
-def costs(log: PlanningLog) -> dict[str, float]:
-    """What a step costs on average.
-
-    Returns:
-        ``constant_tokens`` and ``variable_tokens``, means of the prompts that were sent;
-        ``llm_calls``, the mean; ``seconds``, the median.
-    """
-    records = list(log)
-    sent = [record for record in records if record["llm_calls"]]
-    return {
-        "constant_tokens": mean(record["constant_tokens"] for record in sent),
-        "variable_tokens": mean(record["variable_tokens"] for record in sent),
-        "llm_calls": mean(record["llm_calls"] for record in records),
-        "seconds": statistics.median(record["seconds"] for record in records)
-        if records
-        else math.nan,
-    }
 
 
 def success_rate(log: PlanningLog, arguments: str = "strict") -> Proportion:

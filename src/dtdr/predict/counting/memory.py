@@ -77,19 +77,21 @@ def plan_memory(
         most = min(most, (memory - _HELD_OUT_BASE) // _HELD_OUT)
     if most < 1_000:
         lowest = (_BASE + 1_000 * _LEARNED) // 10**6
-        raise InputError(f"--memory must be {lowest:,}MB or more to learn anything")
+        raise InputError(f"memory must be {lowest:,}MB or more to learn anything")
     if sample == 0:
-        raise InputError("--sample 0 learns from all, however many; leave it or --memory out")
+        raise InputError(
+            "--sample 0 learns from all, however many; leave it or memory out"
+        )
     if sample is not None and sample > most:
         raise InputError(
             f"a sample of {sample:,} takes about {_bytes_for(sample) / 1e9:.1f}GB; give more "
-            f"--memory, or --sample {most}"
+            f"memory, or --sample {most}"
         )
     fitting = max(1, room // _WORKER)
     if workers is not None and workers > fitting:
         raise InputError(
             f"{workers} workers take about {(_BASE + workers * _WORKER) / 1e9:.1f}GB; give more "
-            f"--memory, or --workers {fitting}"
+            f"memory, or --workers {fitting}"
         )
     return MemoryPlan(
         min(SAMPLE, most) if sample is None else sample,

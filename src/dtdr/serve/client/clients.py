@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack
 from urllib.parse import quote
 
 from dtdr.data.demonstrations import Demonstration, before_record
@@ -29,7 +29,6 @@ from dtdr.serve.client.answers import (
 )
 from dtdr.serve.client.sessions import (
     AsyncRemoteSession,
-    OpeningSession,
     RemoteSession,
     call_record,
     selected,
@@ -42,11 +41,13 @@ DEFAULT_URL = "http://127.0.0.1:8756"
 SLOW_SECONDS = 120.0
 """For learning, loading and saving."""
 
-Session = TypeVar("Session")
+Session = TypeVar("Session", RemoteSession, AsyncRemoteSession)
 
 
-class _Endpoints:
+class _Endpoints(Generic[Session]):
     """The server's calls."""
+
+    _session: type[Session]
 
     def __init__(
         self,
@@ -229,8 +230,7 @@ class _Endpoints:
             policy: fields of ``dtdr.agents.ToolPolicy``.
             model: one of the server's models.
         """
-        fields = {"request": dict(request), "form": form, "policy": policy}
-        return Mask.read(request, await self._post("mask/openai", model, fields))
+        return await self._mask("openai", request, model, form=form, policy=policy)
 
     @endpoint
     async def mask_anthropic(
@@ -242,8 +242,7 @@ class _Endpoints:
         model: str | None = None,
     ) -> Mask:
         """Mask the keywords of ``messages.create``; as ``mask_openai``."""
-        fields = {"request": dict(request), "form": form, "policy": policy}
-        return Mask.read(request, await self._post("mask/anthropic", model, fields))
+        return await self._mask("anthropic", request, model, form=form, policy=policy)
 
     @endpoint
     async def feedback(
@@ -294,18 +293,27 @@ class _Endpoints:
         """Close the connections."""
         await self._connection.transport.close()
 
-    async def _open_session(
+    def session(
         self,
-        kind: Callable[[Connection, str, str, Sequence[str]], Session],
-        model: str | None,
         query: str,
-        *more: Any,
+        history: Sequence[CallLike] = (),
+        *,
+        before: Sequence[BeforeLike] = (),
+        model: str | None = None,
     ) -> Session:
-        """Open a session of a client's kind, after the history and what was before."""
-        # Not sent again: a lost answer leaves a session open.
-        fields = _step(query, *more)
-        answer = await self._post("sessions", model, fields, is_repeatable=False)
-        return kind(self._connection, str(answer["session"]), query, answer["history"])
+        """A session on the server, which encodes the query once.
+
+        As a context manager it is deleted when the block ends. That of an ``AsyncClient`` is
+        awaited, or entered with ``async with``.
+        """
+        fields = {**_step(query, history, before), "model": model or self.model}
+        return self._session(self._connection, query, fields)
+
+    async def _mask(
+        self, provider: str, request: Mapping[str, Any], model: str | None, **options: Any
+    ) -> Mask:
+        fields = {"request": dict(request), **options}
+        return Mask.read(request, await self._post(f"mask/{provider}", model, fields))
 
     async def _have_model(self, model: str, action: str) -> ServedModel:
         path = f"/v1/models/{quote(model, safe='')}/{action}"
@@ -319,7 +327,7 @@ class _Endpoints:
         return await self._connection.ask("POST", f"/v1/{path}", fields, **options)
 
 
-class Client(_Endpoints, Blocking):
+class Client(_Endpoints[RemoteSession], Blocking):
     """Asks a ``dtdr serve`` server. Thread-safe; a context manager that closes connections.
 
     Args:
@@ -336,42 +344,16 @@ class Client(_Endpoints, Blocking):
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 
-    def session(
-        self,
-        query: str,
-        history: Sequence[CallLike] = (),
-        *,
-        before: Sequence[BeforeLike] = (),
-        model: str | None = None,
-    ) -> RemoteSession:
-        """A session on the server, which encodes the query once."""
-        from dtdr.net.http_transport import wait_for
-
-        return wait_for(self._open_session(RemoteSession, model, query, history, before))
+    _session = RemoteSession
 
 
-class AsyncClient(_Endpoints, Awaited):
+class AsyncClient(_Endpoints[AsyncRemoteSession], Awaited):
     """Asks a ``dtdr serve`` server from one event loop; a context manager that closes connections.
 
     Its calls are those of ``Client``, awaited. Arguments and errors are the same.
     """
 
-    def session(
-        self,
-        query: str,
-        history: Sequence[CallLike] = (),
-        *,
-        before: Sequence[BeforeLike] = (),
-        model: str | None = None,
-    ) -> OpeningSession:
-        """A session on the server, which encodes the query once.
-
-        Awaited, it is the session; ``async with client.session(query) as session`` deletes it when
-        the block ends.
-        """
-        return OpeningSession(
-            lambda: self._open_session(AsyncRemoteSession, model, query, history, before)
-        )
+    _session = AsyncRemoteSession
 
 
 def _step(

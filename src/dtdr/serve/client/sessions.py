@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping
 from typing import Any, Self, Unpack
 
 from dtdr.data.calls import ToolCall
@@ -25,13 +25,22 @@ from dtdr.serve.client.surface import Awaited, Blocking, Connection, endpoint
 class _Endpoints:
     """A session's calls."""
 
-    def __init__(
-        self, connection: Connection, identifier: str, query: str, history: Sequence[str]
-    ) -> None:
+    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
         self._connection = connection
-        self.id = identifier
+        self._fields = fields
+        self.id = ""
         self.query = query
-        self.history: tuple[str, ...] = tuple(history)
+        self.history: tuple[str, ...] = ()
+
+    @endpoint
+    async def _open(self) -> Self:
+        if not self.id:
+            # Not sent again: a lost answer leaves a session open.
+            answer = await self._connection.ask(
+                "POST", "/v1/sessions", self._fields, is_repeatable=False
+            )
+            self.id, self.history = str(answer["session"]), tuple(answer["history"])
+        return self
 
     @endpoint
     async def rank(
@@ -99,28 +108,22 @@ class RemoteSession(_Endpoints, Blocking):
         history: names of the tools called so far, oldest first.
     """
 
+    def __init__(self, connection: Connection, query: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(connection, query, fields)
+        self._open()
+
 
 class AsyncRemoteSession(_Endpoints, Awaited):
-    """As ``RemoteSession``, for asyncio: its calls are awaited."""
+    """As ``RemoteSession``, for asyncio: its calls are awaited.
 
+    It is opened when it is awaited, or entered as a context manager.
+    """
 
-class OpeningSession(Awaitable[AsyncRemoteSession]):
-    """A session that is opened when it is awaited, or entered as a context manager."""
-
-    def __init__(self, open_session: Callable[[], Awaitable[AsyncRemoteSession]]) -> None:
-        self._open = open_session
-        self._session: AsyncRemoteSession | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncRemoteSession]:
+    def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
 
-    async def __aenter__(self) -> AsyncRemoteSession:
-        self._session = await self
-        return self._session
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def __aenter__(self) -> Self:
+        return await self
 
 
 def selected(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from dtdr.net.http_requests import NoAnswerError, Request
+from dtdr.net.http_requests import NoAnswerError, Request, wait_for
 from dtdr.serve.client.answers import InvalidRequestError, ServerError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
         self, method: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]]
     ) -> None:
         self.method = method
-        self.__doc__ = method.__doc__
 
     @overload
     def __get__(self, instance: None, owner: type) -> Callable[..., Any]: ...
@@ -61,14 +60,14 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
     ) -> Callable[Arguments, Coroutine[Any, Any, Result]]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         """The method as it is, or one that waits."""
-        method: Any = self.method if instance is None else MethodType(self.method, instance)
+        if instance is None:
+            return self.method
+        method = MethodType(self.method, instance)
         if not issubclass(owner, Blocking):
             return method
 
         @functools.wraps(method)
         def wait(*args: Any, **keywords: Any) -> Any:
-            from dtdr.net.http_transport import wait_for
-
             return wait_for(method(*args, **keywords))
 
         return wait
@@ -102,8 +101,8 @@ class Connection:
         """The JSON that the server answers, None where it has no content.
 
         Args:
-            method: of the request.
-            path: of the request.
+            method: of HTTP.
+            path: on the server.
             body: sent as JSON, without the fields that are None.
             is_repeatable: whether asking twice does no more than asking once.
             seconds: for one try, where that takes longer than a ranking.

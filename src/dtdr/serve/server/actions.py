@@ -1,4 +1,4 @@
-"""What a model is asked at a step, told by the request as a whole or by a session; sessions."""
+"""What a model is asked at a step, told by a request as a whole or by a session; sessions."""
 
 from __future__ import annotations
 
@@ -6,48 +6,38 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import partial
 from math import isfinite
+from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 
 from dtdr.errors import ModelError
-from dtdr.predict.session import Session
 from dtdr.rankers.ranking import Ranking
 from dtdr.rankers.selection import Selection
 from dtdr.serve.server import schemas
-from dtdr.serve.server.asked import (
-    Asked,
-    AskedStep,
-    find_session,
-    has_details,
-    names_of,
-    read_run,
-)
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.schemas import CallMade
-from dtdr.serve.server.served_session import ServedSession, Told
 from dtdr.serve.server.service import Call
+from dtdr.serve.server.sessions import Session, find_session
 from dtdr.serve.server.snapshots import Snapshot
+from dtdr.serve.server.steps import Step, add_calls, are_names, names_of, read_run, unknown_names
 
 _ATTEMPTS = 8
-"""To tell a session of calls, where others tell it at the same moment."""
+"""To add calls to a session, where others add some at the same moment."""
 
 
-async def rank(call: Call, asked: Asked, body: schemas.Selection) -> schemas.RankResponse:
+async def rank(call: Call, step: Step, body: schemas.Selection) -> schemas.RankResponse:
     """Rank the tools for the next step."""
-    service, model, history = call.service, asked.model, asked.history
+    service, model = call.service, step.model
 
-    def answer(snapshot: Snapshot, ranking: Ranking) -> schemas.RankResponse:
-        return rank_response(model, snapshot, history, ranking, body)
+    def answer(snapshot: Snapshot) -> schemas.RankResponse:
+        return rank_response(snapshot, step.history, step.rank(snapshot), body)
 
     with service.tracing.ranking(model.name, model.current.retriever.name) as span:
         started = time.perf_counter()
-        response = await asked.rank(answer)
+        response = await step.ask(answer, ranks=True)
         seconds = time.perf_counter() - started
         service.metrics.count_ranking(model.name, seconds, familiar=response.familiar)
-        service.tracing.note_ranking(span, asked.query, len(history), response)
+        service.tracing.note_ranking(span, step.query, len(step.history), response)
     return response
 
 
@@ -68,7 +58,7 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
             [read_run(step.query, step.history, step.before) for step in body.steps]
         )
         return [
-            rank_response(model, snapshot, names_of(step.history), ranking, body)
+            rank_response(snapshot, names_of(step.history), ranking, body)
             for step, ranking in zip(body.steps, rankings, strict=True)
         ]
 
@@ -80,47 +70,41 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
     return schemas.BatchResponse(rankings=responses)
 
 
-async def explain(
-    call: Call, asked: AskedStep, body: schemas.ExplainRequest
-) -> schemas.ExplainResponse:
+async def explain(call: Call, step: Step, body: schemas.ExplainRequest) -> schemas.ExplainResponse:
     """Say why a tool has its probability: what sets it apart from the next best."""
 
-    def answer(snapshot: Snapshot, session: Session) -> schemas.ExplainResponse:
+    def answer(snapshot: Snapshot) -> schemas.ExplainResponse:
         return schemas.ExplainResponse(
-            model=asked.model.name,
+            model=snapshot.name,
             generation=snapshot.generation,
-            explanation=session.rank().explain(body.tool, against=body.against),
+            explanation=step.rank(snapshot).explain(body.tool, against=body.against),
         )
 
-    return await asked.ask(answer)
+    return await step.ask(answer)
 
 
-async def search(call: Call, asked: Asked, body: schemas.SearchBounds) -> schemas.SearchResponse:
+async def search(call: Call, step: Step, body: schemas.SearchBounds) -> schemas.SearchResponse:
     """Answer an agent's search for tools: by its words, and by what comes next in its run."""
     call.service.check_step(body.text, ())
-    model, history = asked.model, asked.history
+    has_run = not isinstance(body, schemas.SearchRequest) or body.query is not None
 
-    def answer(snapshot: Snapshot, session: Session | None = None) -> schemas.SearchResponse:
-        find = snapshot.retriever.search if session is None else session.search
-        tools = find(body.text, k=body.top_k, among=body.among)
+    def answer(snapshot: Snapshot) -> schemas.SearchResponse:
+        run = step.read() if has_run else None
+        tools = snapshot.retriever.search(body.text, run, body.top_k, among=body.among)
         return schemas.SearchResponse(
-            model=model.name,
+            model=snapshot.name,
             generation=snapshot.generation,
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
-            unknown_tools=_unknown(snapshot, history),
+            unknown_tools=unknown_names(snapshot, step.history),
         )
 
-    with call.service.metrics.search_seconds.labels(model.name).time():
-        if isinstance(body, schemas.SearchRequest) and body.query is None:
-            return await model.current.run(answer, model.current)
-        return await asked.ask(answer)
+    with call.service.metrics.search_seconds.labels(step.model.name).time():
+        return await step.ask(answer)
 
 
-async def predict_calls(
-    call: Call, asked: Asked, body: schemas.CallBounds
-) -> schemas.CallsResponse:
+async def predict_calls(call: Call, step: Step, body: schemas.CallBounds) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
-    model, history, tool = asked.model, asked.history, body.tool
+    model, tool = step.model, body.tool
     retriever = model.current.retriever
     _require(model, retriever.arguments_, "knows no arguments", "arguments")
     if tool is not None and retriever.index(tool) < 0:
@@ -128,81 +112,90 @@ async def predict_calls(
             422, f"tool: is not known to model {model.name!r}; see /v1/models/{model.name}"
         )
 
-    def answer(snapshot: Snapshot, session: Session) -> schemas.CallsResponse:
-        calls = session.next_calls(body.top_k) if tool is None else [session.fill(tool)]
+    def answer(snapshot: Snapshot) -> schemas.CallsResponse:
+        retriever, run = snapshot.retriever, step.read()
+        found = (
+            retriever.next_calls(run, body.top_k) if tool is None else [retriever.fill(tool, run)]
+        )
+        calls: list[Any] = [item.to_dict() for item in found]
         return schemas.CallsResponse(
-            model=model.name,
+            model=snapshot.name,
             generation=snapshot.generation,
-            calls=[msgspec.convert(item.to_dict(), schemas.PredictedCall) for item in calls],
-            unknown_tools=_unknown(snapshot, history),
+            calls=calls,
+            unknown_tools=unknown_names(snapshot, step.history),
         )
 
     metrics = call.service.metrics
     with metrics.call_seconds.labels(model.name).time():
-        response = await asked.ask(answer)
-    for item in response.calls:
-        metrics.calls.labels(model.name, "no" if item.unknown else "yes").inc()
+        response = await step.ask(answer)
+    written: list[Any] = response.calls
+    for item in written:
+        metrics.calls.labels(model.name, "no" if item["unknown"] else "yes").inc()
     return response
 
 
-async def predict_plans(
-    call: Call, asked: Asked, body: schemas.PlanBounds
-) -> schemas.PlansResponse:
+async def predict_plans(call: Call, step: Step, body: schemas.PlanBounds) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
-    model, history = asked.model, asked.history
+    model = step.model
     _require(model, model.current.retriever.plans_, "knows no whole plans", "plans")
 
-    def answer(snapshot: Snapshot, session: Session) -> schemas.PlansResponse:
+    def answer(snapshot: Snapshot) -> schemas.PlansResponse:
         # Written here: a plan fills its arguments when they are looked at first.
-        plans = [plan.to_dict() for plan in session.plans(body.top_k)]
+        plans: list[Any] = [
+            plan.to_dict() for plan in snapshot.retriever.plans(step.read(), k=body.top_k)
+        ]
         return schemas.PlansResponse(
-            model=model.name,
+            model=snapshot.name,
             generation=snapshot.generation,
-            plans=[msgspec.convert(plan, schemas.PredictedPlan) for plan in plans],
-            unknown_tools=_unknown(snapshot, history),
+            plans=plans,
+            unknown_tools=unknown_names(snapshot, step.history),
         )
 
     with call.service.metrics.plan_seconds.labels(model.name).time():
-        return await asked.ask(answer)
+        return await step.ask(answer)
 
 
 async def create_session(
-    call: Call, asked: AskedStep, body: schemas.SessionRequest
+    call: Call, step: Step, body: schemas.SessionRequest
 ) -> schemas.SessionResponse:
     """Open a session."""
-    start = partial(ServedSession, asked.model, asked.query, owner=call.owner)
 
-    def read() -> ServedSession:
-        run = asked.read()
-        return start(run.calls, before=run.before)
+    def begin() -> Session:
+        return Session.of(step.model, step.read(), call.owner)
 
-    if has_details(asked.calls, asked.before):
-        session = await asked.model.current.run(read)
-    else:
-        session = start(asked.history)
+    session = await step.model.current.run(begin) if step.has_details else begin()
     await call.service.sessions.open(session)
     return await _session_response(call, session, body.rank)
 
 
-async def show_session(call: Call, asked: ServedSession) -> schemas.SessionResponse:
+async def show_session(call: Call, session: Session) -> schemas.SessionResponse:
     """What a session knows."""
-    return await _session_response(call, asked, None)
+    return await _session_response(call, session, None)
 
 
-async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.SessionResponse:
+async def call_in_session(
+    call: Call, session: Session, body: schemas.CallRequest
+) -> schemas.SessionResponse:
     """Tell a session that tools were called."""
     key = body.idempotency_key or secrets.token_hex(8)
-    for attempt in range(_ATTEMPTS):
-        session = await find_session(call, may_lack_calls=not attempt)
-        version = session.version
+    limit = call.service.settings.limits.history
+
+    def tell(session: Session) -> Session:
+        return session.with_run(add_calls(session.run, body.tools), key)
+
+    for _ in range(_ATTEMPTS):
         if key in session.keys:
             break  # an earlier attempt was made, and its answer was lost
-        if has_details(body.tools):
-            told = await session.model.current.run(_read_calls, session, body.tools, key)
+        if len(session.run.calls) + len(body.tools) > limit:
+            raise HTTPException(422, f"the history would have more than {limit} calls")
+        if are_names(body.tools):
+            told = tell(session)
         else:
-            told = Told.of(names_of(body.tools), key)
-        if await call.service.sessions.call(session, told, version):
+            told = await session.model.current.run(tell, session)
+        if await call.service.sessions.add(session, told):
+            session = told
             break
+        session = await find_session(call)
     else:
         raise HTTPException(
             503,
@@ -212,25 +205,20 @@ async def call_in_session(call: Call, body: schemas.CallRequest) -> schemas.Sess
     return await _session_response(call, session, body.rank)
 
 
-async def delete_session(call: Call, asked: ServedSession) -> None:
+async def delete_session(call: Call, session: Session) -> None:
     """Close a session."""
-    await call.service.sessions.close(asked)
-
-
-def _read_calls(session: ServedSession, tools: Sequence[CallMade | str], key: str) -> Told:
-    run = read_run(session.query, tools, taken=session.ids, first=session.next_number)
-    return Told.of(run.calls, key)
+    await call.service.sessions.close(session)
 
 
 async def _session_response(
-    call: Call, session: ServedSession, selection: schemas.Selection | None
+    call: Call, session: Session, selection: schemas.Selection | None
 ) -> schemas.SessionResponse:
     return schemas.SessionResponse(
         session=session.id,
         model=session.model.name,
-        history=session.history,
+        history=list(session.run.history),
         expires_in=call.service.settings.limits.session_seconds,
-        ranking=None if selection is None else await rank(call, session, selection),
+        ranking=None if selection is None else await rank(call, session.step, selection),
     )
 
 
@@ -248,14 +236,7 @@ def _require(model: ServedModel, learned: object | None, lack: str, option: str)
         )
 
 
-def _unknown(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
-    """Names in a history that the model never saw, each once."""
-    index = snapshot.retriever.index
-    return list(dict.fromkeys(name for name in history if index(name) < 0))
-
-
 def rank_response(
-    model: ServedModel,
     snapshot: Snapshot,
     history: Sequence[str],
     ranking: Ranking,
@@ -271,9 +252,9 @@ def rank_response(
     ranking = ranking.among(None if offered is None else frozenset(offered))
     confidence = ranking.confidence
     if not isfinite(confidence):
-        raise ModelError(f"model {model.name!r} gives probabilities that are not numbers")
+        raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")
     return schemas.RankResponse(
-        model=model.name,
+        model=snapshot.name,
         generation=snapshot.generation,
         tools=[
             schemas.RankedTool(tool=tool, probability=round(float(probability), 6))
@@ -282,7 +263,7 @@ def rank_response(
         confidence=round(confidence, 6),
         familiar=bool(ranking.is_familiar),
         none_of_these=bool(ranking.is_none_of_these),
-        unknown_tools=_unknown(snapshot, history),
+        unknown_tools=unknown_names(snapshot, history),
     )
 
 

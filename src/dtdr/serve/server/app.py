@@ -23,7 +23,7 @@ from dtdr.serve.server.models import ModelRegistry
 from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.service import Service
+from dtdr.serve.server.service import AnySessions, Service
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
@@ -91,9 +91,8 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
     models = ModelRegistry.load(settings.models, settings.limits)
-    if settings.session_store is None:
-        sessions = Sessions(settings.limits)
-    else:
+    sessions: AnySessions = Sessions(settings.limits)
+    if settings.session_store is not None:
         from dtdr.serve.server.redis_sessions import RedisSessions
 
         sessions = RedisSessions(settings.session_store, settings.limits, models)
@@ -110,8 +109,8 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             if isinstance(feedback, FileLog):
                 feedback.prepare()  # what cannot be written is known now
             service.feedback_logs[name] = feedback
-    service.metrics.sessions.set_function(lambda: len(sessions))
+    if isinstance(sessions, Sessions):
+        service.metrics.sessions.set_function(sessions.__len__)
     for model in models.values():
-        model.on_replace = sessions.forget
         service.show_generation(model)
     return service

@@ -17,9 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import read_body
-from dtdr.serve.server.asked import find_session, read_step
 from dtdr.serve.server.keys import Role
 from dtdr.serve.server.service import Call
+from dtdr.serve.server.sessions import find_session
+from dtdr.serve.server.steps import read_step
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
@@ -54,10 +55,10 @@ _ENCODE = msgspec.json.Encoder().encode
 class Endpoint:
     """An ASGI application around one function.
 
-    The function takes the ``Call``; where its second parameter is ``asked``, the step that a model
-    is asked about; and where it has one more parameter, the body, decoded as that parameter's type.
-    A request may leave out a body whose fields all have defaults. The function returns what is
-    encoded as JSON, a response, or None.
+    The function takes the ``Call``; then a ``step`` that a model is asked about, or the ``session``
+    that the path names; and a ``body``, decoded as that parameter's type, as far as it has these
+    parameters. A request may leave out a body whose fields all have defaults. The function returns
+    what is encoded as JSON, a response, or None.
 
     Args:
         method: of HTTP.
@@ -96,13 +97,13 @@ class Endpoint:
         self.takes_any_text = takes_any_text
         described = signature(function, eval_str=True)
         types = {name: item.annotation for name, item in described.parameters.items()}
-        self._is_asked = types.pop("asked", None) is not None
-        self._is_of_session = self._is_asked and step is None
+        self._is_asked = "step" in types
+        self._is_of_session = "{session}" in path
         self.name = function.__name__
         if self._is_of_session and "session" not in self.name:
             self.name += "_in_session"
         self.result = described.return_annotation
-        self.body: type | None = step or next(iter([*types.values()][1:]), None)
+        self.body: type | None = step or types.get("body")
         self.needs_body = self.body is not None and any(
             item.required for item in msgspec.structs.fields(self.body)
         )
@@ -113,19 +114,21 @@ class Endpoint:
         """Answer one request."""
         call: Call = scope["dtdr.call"]
         call.path, call.parameters = self.path, scope["path_params"]
-        arguments: list[Any] = []
+        body: Any = None
+        run: Any = None
         if self.body is not None:
             limits = call.service.settings.limits
             content = await read_body(receive, limits, drained=_DRAIN_BYTES)
             call.started = time.perf_counter()
-            arguments.append(self._read(call, content.removeprefix(codecs.BOM_UTF8)))
+            body = self._read(call, content.removeprefix(codecs.BOM_UTF8))
         if self.role == "admin":
             call.require_admin()
         if self._is_of_session:
-            arguments.insert(0, await find_session(call))
+            session = await find_session(call)
+            run = session.step if self._is_asked else session
         elif self._is_asked:
-            arguments.insert(0, read_step(call, arguments[0]))
-        result = await self.function(call, *arguments)
+            run = read_step(call, body)
+        result = await self.function(call, *(item for item in (run, body) if item is not None))
         if isinstance(result, Response):
             response = result
         elif result is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -47,7 +47,6 @@ class ServedModel:
         self.folder = folder
         self.reload_error: str | None = None
         self.unsaved = 0
-        self.on_replace: Callable[[ServedModel], None] = lambda _: None
         self._lock = asyncio.Lock()
         self._lessons: list[Lesson] = []
         self._stamp = _stamp(folder)
@@ -94,14 +93,13 @@ class ServedModel:
 
     def _install(self, retriever: Model) -> Snapshot:
         self.current = self._snapshot(retriever, self.current.generation + 1)
-        self.on_replace(self)
         return self.current
 
     def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         # The queries go with the snapshot, so that no ranking is ever made with an older model.
         prepare = PreparedQueries(retriever, PREPARED_BYTES)
-        return Snapshot(retriever, generation, loaded_at, self.workers, prepare)
+        return Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
 
     # -- learning on ---------------------------------------------------------------------------
 

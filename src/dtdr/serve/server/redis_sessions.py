@@ -1,4 +1,4 @@
-"""Sessions in Redis or Valkey, so that any of several servers answers any step of any session."""
+"""Sessions in Redis, shared by several servers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from redis.exceptions import ResponseError
 from starlette.exceptions import HTTPException
 
 from dtdr.data import json_codec
-from dtdr.data.calls import ToolCall
-from dtdr.data.demonstrations import before_record, parse_before
-from dtdr.data.run import CallLike
+from dtdr.data.run import Run
 from dtdr.errors import UnavailableError
 from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.server.models import ModelRegistry
-from dtdr.serve.server.served_session import ServedSession, Told
-from dtdr.serve.server.sessions import Sessions
-from dtdr.serve.server.snapshots import SHORT_BYTES
+from dtdr.serve.server.sessions import Session, key_full, missing
 
-_PREFIX = "dtdr:session:2:"
+_PREFIX = "dtdr:session:3:"
 """Of the names of all lists, before the API key's id and the session's, so that no key reaches the
 sessions of another; the number changes with what they hold."""
 
-_OWNER_PREFIX = "dtdr:sessions:2:"
-"""Prefix of the names that hold the bookkeeping of each API key's sessions."""
+_WEIGHTS = "dtdr:sessions:3:"
+"""Prefix of the names that hold what the sessions of each API key weigh."""
 
 _SESSION_BYTES = 4_000_000
 """Of one session, so that no session takes a server's time from all others."""
@@ -37,69 +33,39 @@ _SESSION_BYTES = 4_000_000
 _SHORT_BYTES = 1_000
 """Of compressed entries that are read in the event loop: they unpack to 1 MB at most."""
 
+_SHORT_ENTRY = 8_000
+"""Bytes of an entry that is written in the event loop: 0.1 ms."""
+
 _COMPRESS = 200
-"""Bytes from which an entry is compressed, which takes 6 µs: sessions of four calls with outputs of
-200 characters take a fifth less than if it were 500."""
+"""Bytes from which an entry is compressed, which takes 6 µs."""
 
 _ADD = """
-local length = redis.call('LLEN', KEYS[1])
-local expected = tonumber(ARGV[1])
+local length, expected = redis.call('LLEN', KEYS[1]), tonumber(ARGV[1])
 if length ~= expected then
   if expected == 0 then return 1 end
-  if length == 0 then return -1 end
-  return 0
+  return length == 0 and -1 or 0
 end
 if KEYS[2] then
-  local open, weights = KEYS[2], KEYS[3]
   local id, weight, limit, prefix = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  -- Where one of the two was evicted, sessions count again when they grow.
-  if redis.call('HLEN', weights) ~= redis.call('ZCARD', open) + 1 then
-    redis.call('DEL', open, weights)
-  end
-  local function look(latest)
-    local changes = 0
-    local range = redis.call('ZRANGEBYSCORE', open, '-inf', latest, 'WITHSCORES', 'LIMIT', 0, 100)
-    for i = 1, #range, 2 do
-      local left = redis.call('PTTL', prefix .. range[i])
-      if left < 0 then
-        redis.call('HINCRBY', weights, '', -redis.call('HGET', weights, range[i]))
-        redis.call('HDEL', weights, range[i])
-        redis.call('ZREM', open, range[i])
-        changes = changes + 1
-      elseif now + left > range[i + 1] + 1000 then
-        redis.call('ZADD', open, now + left, range[i])
-        changes = changes + 1
+  local more = weight - (redis.call('HGET', KEYS[2], id) or 0)
+  local total = tonumber(redis.call('HGET', KEYS[2], '') or 0)
+  if total == 0 or total + more > limit then
+    local all, first = redis.call('HGETALL', KEYS[2]), ARGV[3]
+    total = 0
+    for i = 1, #all, 2 do
+      local left = all[i] == '' and -1 or redis.call('PTTL', prefix .. all[i])
+      if left >= 0 then
+        total, first = total + all[i + 1], math.min(first, left)
+      else
+        redis.call('HDEL', KEYS[2], all[i])
       end
     end
-    return changes
+    redis.call('HSET', KEYS[2], '', total)
+    if total + more > limit then return {total, first} end
   end
-  local function recount()
-    local all, sum = redis.call('HGETALL', weights), 0
-    for i = 1, #all, 2 do
-      if all[i] ~= '' then sum = sum + all[i + 1] end
-    end
-    local counted = tonumber(redis.call('HGET', weights, '') or 0)
-    redis.call('HSET', weights, '', sum)
-    return sum ~= counted
-  end
-  look(now)
-  local more = weight - (redis.call('HGET', weights, id) or 0)
-  local held
-  repeat
-    held = tonumber(redis.call('HGET', weights, '') or 0)
-    local fits = held + more <= limit
-    if not fits and look('+inf') == 0 and not recount() then
-      local first = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')
-      return {held, (first[2] or now) - now}
-    end
-  until fits
-  redis.call('HINCRBY', weights, '', more)
-  redis.call('HSET', weights, id, weight)
-  redis.call('ZADD', open, now + ARGV[3], id)
-  redis.call('PEXPIRE', open, 2 * ARGV[3])
-  redis.call('PEXPIRE', weights, 2 * ARGV[3])
+  redis.call('HINCRBY', KEYS[2], '', more)
+  redis.call('HSET', KEYS[2], id, weight)
+  redis.call('PEXPIRE', KEYS[2], 2 * ARGV[3])
 end
 redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -108,41 +74,36 @@ return 1
 """Begins a list (expected length 0), or appends to it where nobody else has since: 1, also for a
 list that began before its answer was lost; 0 where somebody has, -1 where the list is gone.
 
-Beside the lists stand, for each API key, when its sessions expire and what they weigh. A request
-that adds nothing prolongs its list and not that, so a session counts until its list is gone. Where
-there is no room, the lists that would expire first are looked for too, since Redis may have evicted
-them, and the weights are counted again. If there is none even so, nothing is added, and the answer
-is what the sessions hold and the milliseconds until the first expires."""
+A hash for each API key has what its sessions weigh, and the sum under an empty name. Sessions that
+expired or were evicted count until there is no room, when all are counted again. If there is none
+even so, nothing is added, and the answer is what the sessions hold and the milliseconds until the
+first expires."""
 
 _READ = """
-local is_open = redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return {is_open, redis.call('LRANGE', KEYS[1], ARGV[1], -1)}
+local is_open = redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return {is_open, redis.call('LRANGE', KEYS[1], 0, -1)}
 """
-"""Reads a list from some entry on, and prolongs it; a full Redis does so too. As a script it takes
-the client 55 µs, as a pipeline of both commands 77 to 104."""
+"""Reads a list and prolongs it; a full Redis does so too."""
 
 _CLOSE = """
 redis.call('DEL', KEYS[1])
-local weight = KEYS[3] and redis.pcall('HGET', KEYS[3], ARGV[1])
-if type(weight) == 'string' and type(redis.pcall('HINCRBY', KEYS[3], '', -weight)) == 'number' then
-  redis.call('HDEL', KEYS[3], ARGV[1])
-  redis.call('ZREM', KEYS[2], ARGV[1])
+local weight = KEYS[2] and redis.pcall('HGET', KEYS[2], ARGV[1])
+if type(weight) == 'string' and type(redis.pcall('HINCRBY', KEYS[2], '', -weight)) == 'number' then
+  redis.call('HDEL', KEYS[2], ARGV[1])
 end
 """
-"""Drops a list. A full Redis does not subtract its weight, which is done when its time is over."""
+"""Drops a list. A full Redis does not subtract its weight, which is done when all are counted."""
 
 
-class RedisSessions(Sessions):
+class RedisSessions:
     """A list for each session: what it began with, then one entry a request that added calls.
 
-    The process keeps the sessions that it used last as they are, reads what others added since, and
-    reads whole those that it does not have. Lists expire by themselves. What the sessions of one
-    API key hold is limited over all processes; what all hold is up to Redis.
+    Lists expire by themselves. What the sessions of one API key hold is limited over all processes;
+    what all hold is up to Redis. The methods are those of ``Sessions``.
 
     Args:
         url: see ``dtdr.net.redis_client.connect``.
-        limits: how long a session lives, what those of a key may hold, and how many this process
-            keeps at hand.
+        limits: how long a session lives, and what those of a key may hold.
         models: that sessions may be of.
 
     Raises:
@@ -151,7 +112,7 @@ class RedisSessions(Sessions):
     """
 
     def __init__(self, url: str, limits: Limits, models: ModelRegistry) -> None:
-        super().__init__(limits)
+        self._limits = limits
         self._models = models
         self._milliseconds = max(1, round(1_000 * limits.session_seconds))
         self._address = describe_address(url)
@@ -160,160 +121,104 @@ class RedisSessions(Sessions):
         self._read_entries = self._client.register_script(_READ)
         self._close = self._client.register_script(_CLOSE)
 
-    async def open(self, session: ServedSession) -> None:
-        """Hold a new session; see ``Sessions``."""
-        start = {
-            "model": session.model.name,
-            "owner": session.owner,
-            "query": session.query,
-            "before": session.before,
-            "calls": session.calls,
-        }
-        await self._append(session, 0, start, session.bytes, session.bytes)
-        self._keep(session)
+    async def open(self, session: Session) -> None:
+        """Keep a new session; see ``Sessions``."""
+        start = {"model": session.model.name, "run": session.run.to_dict()}
+        await self._append(session, 0, start, session.bytes)
 
-    async def find(
-        self, identifier: str, owner: str, *, may_lack_calls: bool = False
-    ) -> ServedSession:
+    async def find(self, identifier: str, owner: str) -> Session:
         """An open session, whose time to live starts again; see ``Sessions``."""
-        session = self._open.get(identifier)
-        if session is not None and session.owner != owner:
-            raise self._explain_missing()
-        if session is None or not may_lack_calls:
-            session = await self._read(identifier, owner, session)
-        if session.id in self._open:
-            self._use(session)
-        else:
-            self._keep(session)
-        return session
-
-    async def _read(
-        self, identifier: str, owner: str, known: ServedSession | None
-    ) -> ServedSession:
-        """The session with everything that was added to it by now."""
-        first = 0 if known is None else known.version + 1
         try:
             with self._explain_errors():
                 is_open, entries = await self._read_entries(
-                    keys=[_name(owner, identifier)], args=[first, self._milliseconds]
+                    keys=[_name(owner, identifier)], args=[self._milliseconds]
                 )
         except UnavailableError as error:
             if type(error.__cause__) is ResponseError:  # it is no list
                 raise _unreadable() from error
             raise
-        if not is_open or (known is None and not entries):
-            if known is not None:
-                self._drop(known)
-            raise self._explain_missing()
+        if not is_open:
+            raise missing(self._limits)
+        decode = partial(self._decode, identifier, owner, entries)
+        is_short = sum(map(len, entries)) <= _SHORT_BYTES
         try:
-            decode = partial(self._decode, identifier, entries, first)
-            is_short = sum(map(len, entries)) <= _SHORT_BYTES
-            start, told = decode() if is_short else await to_thread.run_sync(decode)
-            # Another request may have read the session while this one waited.
-            session = self._open.get(identifier, known) or start
-            assert session is not None
-            for item in told[session.version + 1 - max(first, 1) :]:
-                self._add(session, item)
+            return decode() if is_short else await to_thread.run_sync(decode)
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise _unreadable() from error
-        if session.owner != owner:
-            raise self._explain_missing()
-        return session
 
-    def _decode(
-        self, identifier: str, entries: Sequence[bytes], first: int
-    ) -> tuple[ServedSession | None, list[Told]]:
-        """What a session began with, where the entries begin there, and what was added."""
+    def _decode(self, identifier: str, owner: str, entries: Sequence[bytes]) -> Session:
         room = _SESSION_BYTES
         records = []
         for entry in entries:
             content = _unpack(entry, room)
             room -= len(content)
             records.append(json_codec.loads(content))
-        start = None if first else self._restore(identifier, records.pop(0))
-        return start, [Told.of(_calls(record), record["key"]) for record in records]
-
-    def _restore(self, identifier: str, start: dict[str, Any]) -> ServedSession:
+        start, *told = records
         model = self._models.get(start["model"])
         if model is None:
             raise HTTPException(
                 503,
                 "the model of this session is not served here; give every server the same models",
             )
-        before = parse_before(start["before"])
-        return ServedSession(
-            model, start["query"], _calls(start), start["owner"], before, identifier
+        for record in told:
+            start["run"]["calls"] += record["calls"]
+        run = Run.from_dict(start["run"])
+        return Session.of(
+            model, run, owner, frozenset(record["key"] for record in told), identifier
         )
 
-    async def call(self, session: ServedSession, told: Told, version: int) -> bool:
-        """Tell a session what was called; see ``Sessions``."""
-        self._check_length(session, told)
-        weight = session.bytes + told.bytes
-        if weight > _SESSION_BYTES:
+    async def add(self, session: Session, told: Session) -> bool:
+        """Put a session in the place of one that was found; see ``Sessions``."""
+        if told.bytes > _SESSION_BYTES:
             raise HTTPException(
                 422, f"the session would have more than {_SESSION_BYTES:,} bytes; open another one"
             )
-        entry = {"key": told.key, "calls": told.calls}
-        done = await self._append(session, version + 1, entry, weight, told.bytes)
+        (key,) = told.keys - session.keys
+        calls = [call.to_dict() for call in told.run.calls[len(session.run.calls) :]]
+        entry = {"key": key, "calls": calls}
+        done = await self._append(told, 1 + len(session.keys), entry, told.bytes - session.bytes)
         if done < 0:
-            self._drop(session)
-            raise self._explain_missing()
-        if done and session.version == version:  # not if another request read it since
-            self._add(session, told)
+            raise missing(self._limits)
         return bool(done)
 
-    async def close(self, session: ServedSession) -> None:
-        """Drop a session, here and, once they look, in all servers."""
+    async def close(self, session: Session) -> None:
+        """Drop a session, for all servers."""
         with self._explain_errors():
             await self._close(keys=_keys(session), args=[session.id])
-        self._drop(session)
 
-    async def _append(
-        self, session: ServedSession, length: int, entry: dict[str, Any], weight: int, more: int
-    ) -> int:
-        """Add an entry to the list of a session; what ``_ADD`` says.
-
-        Args:
-            session: whose list it is.
-            length: that the list has.
-            entry: to add.
-            weight: of the session with it.
-            more: of that, what the entry adds.
+    async def _append(self, session: Session, length: int, entry: dict[str, Any], more: int) -> int:
+        """Add an entry to the list of a session, which has this length; what ``_ADD`` says.
 
         Raises:
             HTTPException: the sessions of its key would be too large together; nothing was added.
             UnavailableError: Redis cannot be used.
         """
         content = (
-            _encode(entry) if more <= SHORT_BYTES else await to_thread.run_sync(_encode, entry)
+            _encode(entry) if more <= _SHORT_ENTRY else await to_thread.run_sync(_encode, entry)
         )
-        arguments = [length, content, self._milliseconds, session.id, weight]
+        arguments = [length, content, self._milliseconds, session.id, session.bytes]
         arguments += [self._limits.key_session_bytes, _name(session.owner, "")]
         keys = _keys(session)
         with self._explain_errors():
             try:
                 done = await self._add_entry(keys=keys, args=arguments)
             except ResponseError as error:
-                # The bookkeeping of a key's sessions is damaged: they count again when they grow.
+                # What a key's sessions weigh is damaged: they count again when they grow.
                 if type(error) is not ResponseError or not keys[1:]:
                     raise
                 await self._client.delete(*keys[1:])
                 done = await self._add_entry(keys=keys, args=arguments)
         if isinstance(done, list):
-            held, milliseconds = done
-            raise self._key_full(held, milliseconds / 1_000)
+            total, milliseconds = done
+            raise key_full(total, milliseconds / 1_000)
         return int(done)
 
     async def expire(self) -> int:
-        """Let go of sessions that this process did not use for long; asks whether Redis is there.
-
-        Returns:
-            0: a session that was not used here may have been used elsewhere.
+        """0, since lists expire by themselves.
 
         Raises:
             UnavailableError: Redis is not there.
         """
-        self._expire()
         with self._explain_errors():
             await self._client.ping()
         return 0
@@ -324,14 +229,6 @@ class RedisSessions(Sessions):
 
     def _explain_errors(self) -> AbstractContextManager[None]:
         return explain_errors("sessions", self._address)
-
-    def _keep(self, session: ServedSession) -> None:
-        super()._keep(session)
-        while len(self._open) > 1 and (
-            len(self._open) > self._limits.sessions
-            or self._bytes.total() > self._limits.session_bytes
-        ):
-            self._drop(next(iter(self._open.values())))
 
 
 def _unreadable() -> HTTPException:
@@ -344,27 +241,14 @@ def _name(owner: str, identifier: str) -> str:
     return f"{_PREFIX}{owner}:{identifier}"
 
 
-def _keys(session: ServedSession) -> list[str]:
-    """The names of a session's list, and of the bookkeeping of its key's sessions."""
-    names = [_name(session.owner, session.id)]
-    if session.owner:
-        names += [f"{_OWNER_PREFIX}open:{session.owner}", f"{_OWNER_PREFIX}weights:{session.owner}"]
-    return names
-
-
-def _calls(record: dict[str, Any]) -> list[CallLike]:
-    return [call if isinstance(call, str) else ToolCall.from_dict(call) for call in record["calls"]]
+def _keys(session: Session) -> list[str]:
+    """The names of a session's list, and of the weights of its key's sessions."""
+    name = _name(session.owner, session.id)
+    return [name, f"{_WEIGHTS}{session.owner}"] if session.owner else [name]
 
 
 def _encode(entry: dict[str, Any]) -> bytes:
-    """An entry as it is kept; calls and messages become their records."""
-    record = dict(entry)
-    record["calls"] = [
-        call.to_dict() if isinstance(call, ToolCall) else call for call in entry["calls"]
-    ]
-    if "before" in entry:
-        record["before"] = list(map(before_record, entry["before"]))
-    content = json_codec.dumps(record)
+    content = json_codec.dumps(entry)
     return zlib.compress(content) if len(content) > _COMPRESS else content
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 
@@ -17,9 +17,14 @@ from dtdr.serve.feedback import FeedbackLog
 from dtdr.serve.server.keys import ApiKey, KeyFile
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
+
+if TYPE_CHECKING:
+    from dtdr.serve.server.redis_sessions import RedisSessions
+    from dtdr.serve.server.sessions import Sessions
+
+AnySessions: TypeAlias = "Sessions | RedisSessions"
 
 
 @dataclass
@@ -28,7 +33,7 @@ class Service:
 
     settings: Settings
     models: ModelRegistry
-    sessions: Sessions
+    sessions: AnySessions
     metrics: Metrics
     tracing: Tracing
     keys: KeyFile | None = None

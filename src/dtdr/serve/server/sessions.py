@@ -1,16 +1,76 @@
-"""The open sessions, and what they may hold together."""
+"""The open sessions of one process, each a run, and what they may hold together."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from sys import getsizeof
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from dtdr.data.calls import ToolCall
+from dtdr.data.demonstrations import Message
+from dtdr.data.run import Run
 from dtdr.net.limits import Limits
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.served_session import ServedSession, Told
+from dtdr.serve.server.service import Call
+from dtdr.serve.server.steps import Step
+
+_ID_LENGTH = 64
+
+_SESSION_BYTES = 2_000
+"""Of a session besides its texts."""
+_REQUEST_BYTES = 150
+"""Of a request that added calls: its key."""
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A run on one model, which requests add calls to; it is replaced, never changed.
+
+    Attributes:
+        owner: the key that opened it.
+        keys: of the requests that added calls; one that is sent again adds nothing.
+        bytes: that it takes, about.
+    """
+
+    id: str
+    model: ServedModel
+    run: Run
+    owner: str
+    keys: frozenset[str]
+    bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        model: ServedModel,
+        run: Run,
+        owner: str,
+        keys: frozenset[str] = frozenset(),
+        identifier: str | None = None,
+    ) -> Session:
+        """A session with its weight."""
+        identifier = identifier or secrets.token_urlsafe(16)
+        items = weigh((*run.before, *run.calls)) + len(keys) * _REQUEST_BYTES
+        size = _SESSION_BYTES + getsizeof(run.query) + items
+        return cls(identifier, model, run, owner, keys, size)
+
+    def with_run(self, run: Run, key: str) -> Session:
+        """The session after a request that added calls to its run."""
+        more = weigh(run.calls[len(self.run.calls) :]) + _REQUEST_BYTES
+        return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
+
+    @property
+    def step(self) -> Step:
+        """Where the run is now."""
+        run = self.run
+        has_details = bool(run.before) or not all(map(_is_name, run.calls))
+        return Step(self.model, run.query, run.history, has_details, lambda: run)
 
 
 class Sessions:
@@ -24,170 +84,147 @@ class Sessions:
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._open: OrderedDict[str, ServedSession] = OrderedDict()
-        self._prepared: OrderedDict[str, ServedSession] = OrderedDict()
-        self._prepared_bytes = 0
+        self._open: OrderedDict[str, tuple[Session, float]] = OrderedDict()
         self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def open(self, session: ServedSession) -> None:
-        """Hold a new session.
+    async def open(self, session: Session) -> None:
+        """Keep a new session.
 
         Raises:
             HTTPException: there is no room for it.
         """
         self._expire()
         if len(self._open) >= self._limits.sessions:
-            raise self._full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
-        self._check_bytes(session.owner, session.bytes)
-        self._keep(session)
+            raise full(f"{len(self._open)} sessions are open", self._seconds_to_expiry())
+        self._keep(session, session.bytes)
 
-    async def find(
-        self, identifier: str, owner: str, *, may_lack_calls: bool = False
-    ) -> ServedSession:
+    async def find(self, identifier: str, owner: str) -> Session:
         """An open session, whose time to live starts again.
-
-        Args:
-            identifier: of the session.
-            owner: who asks.
-            may_lack_calls: whether it may lack calls that another process was told, which ``call``
-                notices.
 
         Raises:
             HTTPException: there is none of that id that belongs to the owner.
         """
         self._expire()
-        session = self._open.get(identifier)
+        session, _ = self._open.get(identifier, (None, 0.0))
         if session is None or session.owner != owner:
-            raise self._explain_missing()
-        self._use(session)
+            raise missing(self._limits)
+        self._keep(session, 0)
         return session
 
-    async def call(self, session: ServedSession, told: Told, version: int) -> bool:
-        """Tell a session what was called; False, and nothing was told, where it has changed.
-
-        Args:
-            session: that was found.
-            told: the calls of one request.
-            version: of the session that the request was read for.
+    async def add(self, session: Session, told: Session) -> bool:
+        """Put a session in the place of one that was found; False where that has changed since.
 
         Raises:
-            HTTPException: its history would grow too long or large; nothing was told.
+            HTTPException: there is no room for it; the session stays as it was.
         """
-        if session.version != version:
+        if self._open.get(session.id, (None,))[0] is not session:
             return False
-        self._check_length(session, told)
-        self._check_bytes(session.owner, told.bytes)
-        self._add(session, told)
+        self._keep(told, told.bytes - session.bytes)
         return True
 
-    async def close(self, session: ServedSession) -> None:
+    async def close(self, session: Session) -> None:
         """Drop a session."""
-        self._drop(session)
-
-    async def shut_down(self) -> None:
-        """Close what connects this process with others: nothing."""
+        if session.id in self._open:
+            self._drop(session.id)
 
     async def expire(self) -> int:
         """Drop the sessions that were idle for too long; returns how many."""
         return self._expire()
 
-    def forget(self, model: ServedModel) -> None:
-        """Let go of a snapshot of a model that was replaced, so that its memory is free."""
-        for session in self._open.values():
-            if session.model is model:
-                session.forget()
+    async def shut_down(self) -> None:
+        """Close what connects this process with others: nothing."""
 
-    def _check_length(self, session: ServedSession, told: Told) -> None:
-        if len(session.calls) + len(told.calls) > self._limits.history:
-            raise HTTPException(
-                422, f"the history would have more than {self._limits.history} calls"
-            )
+    def _keep(self, session: Session, more: int) -> None:
+        """Keep a session as the one used last, with this many bytes more than before.
 
-    def _full(self, what: str, seconds: float) -> HTTPException:
-        """Refuse a session for lack of room; the next one expires in this many seconds."""
-        return HTTPException(
-            429,
-            f"{what}, which is the limit; delete those that are done, or use /v1/rank",
-            {"retry-after": str(min(max(1, int(seconds) + 1), 60))},
-        )
-
-    def _key_full(self, held: int, seconds: float) -> HTTPException:
-        """The refusal of what would make the sessions of one key too large together."""
-        return self._full(f"the open sessions of this key take {held} bytes", seconds)
-
-    def _explain_missing(self) -> HTTPException:
-        return HTTPException(
-            404,
-            "no such session is open; it was deleted, expired "
-            f"({self._limits.session_seconds:g} s without a request) or belongs to another key",
-        )
-
-    def _keep(self, session: ServedSession) -> None:
-        """Hold a session."""
-        self._open[session.id] = session
-        self._bytes[session.owner] += session.bytes
-        self._use(session)
-
-    def _use(self, session: ServedSession) -> None:
-        """Restart a session's time to live, and let it keep what is prepared.
-
-        Sessions that were not used for longer prepare their query again when they are used again.
+        Raises:
+            HTTPException: the sessions of all, or of its key, would be too large together.
         """
-        session.used = self._clock()
+        owner, total = session.owner, self._bytes.total()
+        if more and total + more > self._limits.session_bytes:
+            raise full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
+        if more and owner and self._bytes[owner] + more > self._limits.key_session_bytes:
+            raise key_full(self._bytes[owner], self._seconds_to_expiry())
+        self._bytes[owner] += more
+        self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
-        if session.id not in self._prepared:
-            self._prepared[session.id] = session
-            self._prepared_bytes += session.prepared_bytes
-        self._prepared.move_to_end(session.id)
-        while self._prepared_bytes > self._limits.prepared_bytes and len(self._prepared) > 1:
-            oldest = self._prepared.popitem(last=False)[1]
-            self._prepared_bytes -= oldest.prepared_bytes
-            oldest.forget()
-
-    def _add(self, session: ServedSession, told: Told) -> None:
-        """Add the calls of a request to a session."""
-        session.add(told)
-        if self._open.get(session.id) is session:
-            self._bytes[session.owner] += told.bytes
-
-    def _drop(self, session: ServedSession) -> None:
-        """Hold a session no longer."""
-        if self._open.pop(session.id, None) is not None:
-            if self._prepared.pop(session.id, None) is not None:
-                self._prepared_bytes -= session.prepared_bytes
-            self._bytes[session.owner] -= session.bytes
-            if not self._bytes[session.owner]:
-                del self._bytes[session.owner]
 
     def _expire(self) -> int:
-        limit = self._clock() - self._limits.session_seconds
-        count = 0
-        while self._open:
-            oldest = next(iter(self._open.values()))
-            if oldest.used > limit:
-                break
-            self._drop(oldest)
+        limit, count = self._clock() - self._limits.session_seconds, 0
+        while self._open and next(iter(self._open.values()))[1] <= limit:
+            self._drop(next(iter(self._open)))
             count += 1
         return count
 
-    def _check_bytes(self, owner: str, more: int) -> None:
-        """Refuse what would make the sessions of all, or of one key, too large together.
-
-        Raises:
-            HTTPException: it would.
-        """
-        total = self._bytes.total()
-        if total + more > self._limits.session_bytes:
-            raise self._full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
-        own = self._bytes[owner]
-        if owner and own + more > self._limits.key_session_bytes:
-            raise self._key_full(own, self._seconds_to_expiry())
+    def _drop(self, identifier: str) -> None:
+        session, _ = self._open.pop(identifier)
+        self._bytes[session.owner] -= session.bytes
+        if not self._bytes[session.owner]:
+            del self._bytes[session.owner]
 
     def _seconds_to_expiry(self) -> float:
         """Seconds until the session that was used least recently expires."""
-        oldest = next(iter(self._open.values()), None)
-        idle = 0.0 if oldest is None else self._clock() - oldest.used
-        return self._limits.session_seconds - idle
+        now = self._clock()
+        _, used = next(iter(self._open.values()), (None, now))
+        return self._limits.session_seconds - (now - used)
+
+
+async def find_session(call: Call) -> Session:
+    """The session that a request's path names.
+
+    Raises:
+        HTTPException: there is none of that id that belongs to the key.
+    """
+    identifier = call.parameters["session"]
+    if len(identifier) > _ID_LENGTH:
+        raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
+    session = await call.service.sessions.find(identifier, call.owner)
+    call.log(session.model.name)
+    return session
+
+
+def full(what: str, seconds: float) -> HTTPException:
+    """The refusal of a session for lack of room; the next one expires in this many seconds."""
+    return HTTPException(
+        429,
+        f"{what}, which is the limit; delete those that are done, or use /v1/rank",
+        {"retry-after": str(min(max(1, int(seconds) + 1), 60))},
+    )
+
+
+def key_full(size: int, seconds: float) -> HTTPException:
+    """The refusal of what would make the sessions of one key too large together."""
+    return full(f"the open sessions of this key take {size} bytes", seconds)
+
+
+def missing(limits: Limits) -> HTTPException:
+    """The refusal of a session that is not open, or belongs to another key."""
+    return HTTPException(
+        404,
+        "no such session is open; it was deleted, expired "
+        f"({limits.session_seconds:g} s without a request) or belongs to another key",
+    )
+
+
+def weigh(items: Sequence[ToolCall | Message]) -> int:
+    """Bytes, about, that calls and messages take."""
+    return sum(map(_weigh, items))
+
+
+def _weigh(item: Any) -> int:
+    if isinstance(item, ToolCall) and _is_name(item):
+        return 300 + getsizeof(item.tool)
+    return 500 + 3 * len(repr(item))
+
+
+def _is_name(call: ToolCall) -> bool:
+    """Whether nothing but the tool of a call is known."""
+    return (
+        not call.arguments
+        and call.output is None
+        and call.status == "unknown"
+        and call.step is None
+    )

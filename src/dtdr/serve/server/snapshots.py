@@ -19,9 +19,6 @@ from dtdr.rankers.ranking import Ranking
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-SHORT_BYTES = 8_000
-"""Of an entry of a session that is written in the event loop: 0.1 ms."""
-
 QUICK_LENGTH = 500
 """Characters of a query and names of calls that are ranked in the event loop. With ``_QUICK_TOOLS``
 tools they take a dtdr-f 4 ms on a busy machine; with 480 tools, 2,000 characters take 13 ms."""
@@ -38,11 +35,13 @@ class Snapshot:
     """A fitted retriever as it is at one moment; it is never changed, only replaced.
 
     Attributes:
+        name: of the model.
         retriever: fitted.
         generation: counts the snapshots of a model, from 1.
         workers: of the model.
     """
 
+    name: str
     retriever: Model
     generation: int
     loaded_at: str

@@ -257,8 +257,8 @@ def _check_allowed(url: object, allowed: str | Iterable[str]) -> None:
     if not {host, parts.netloc.lower()} & {item.strip().lower() for item in given}:
         raise InputError(
             f"this model sends its queries to the server {host}; if you trust that, allow it with "
-            f"--allow-endpoint {host}, allow_endpoint={host!r} or the environment variable "
-            f"{ALLOW_VARIABLE}"
+            f"the environment variable {ALLOW_VARIABLE}={host} or with "
+            f"load(folder, allow_endpoint={host!r})"
         )
 
 

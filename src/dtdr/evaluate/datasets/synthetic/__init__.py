@@ -22,16 +22,18 @@ from dtdr.data.tools import Tool
 from dtdr.errors import InputError
 from dtdr.evaluate.datasets.source import Dataset
 from dtdr.evaluate.datasets.synthetic import words
-from dtdr.evaluate.datasets.synthetic.phrasing import compose
 from dtdr.evaluate.datasets.synthetic.scene import Scene
 from dtdr.evaluate.datasets.synthetic.services import Flow, Service, errand, services
 
 BUNDLED_DEMONSTRATIONS = 3200
-SOURCE = "synthetic (dtdr data generate)"
+SOURCE = "synthetic (dtdr.evaluate.datasets.synthetic)"
 BASE = tuple(
     map(Tool.from_dict, json.loads((files(__package__) / "bundled_tools.json").read_bytes()))
 )
 """The tools of the bundled set; every query that names no service needs only these."""
+
+_OPENERS = ("", "please ", "I need you to ", "when you have a minute, ", "for me, ")
+_JOINTS = (" and ", ", then ", ", and after that ", "; ")
 
 _LONGEST = 8
 """Calls in the longest plan; longer ones are drawn again."""
@@ -119,7 +121,8 @@ def _demonstration(
         if len(scene) <= _LONGEST:
             break
     if clauses:
-        sentences.append(compose(scene, clauses))
+        query = scene.pick(_OPENERS) + scene.pick(_JOINTS).join(clauses) + "."
+        sentences.append(f"{query[0].upper()}{query[1:]}")
     # Plans of the bundled set are in their final order already.
     plan = scene.plan(is_shuffled=bool(clauses))
     group = " + ".join(sorted(scene.labels))

@@ -1,10 +1,10 @@
-"""A demonstration in the making: its calls, and the clauses of its query."""
+"""A demonstration in the making."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from dtdr.data.calls import ToolCall, find_references
 from dtdr.data.plan import Plan
@@ -17,15 +17,8 @@ SHUFFLED = 0.3
 """Share of plans whose independent calls are made in random order rather than clause by clause."""
 
 
-class Clause(NamedTuple):
-    """A part of the query: an order (``mail Ann the draft``) or a separate statement."""
-
-    text: str
-    is_order: bool
-
-
 class Scene:
-    """Collects calls and clauses; every random choice comes from one generator."""
+    """Collects calls; every random choice comes from one generator."""
 
     __slots__ = ("_calls", "labels", "rng")
 
@@ -54,11 +47,6 @@ class Scene:
     def tools(self) -> set[str]:
         """Names of the tools called so far."""
         return {tool for tool, _, _ in self._calls}
-
-    def say(self, templates: Sequence[str], **slots: str) -> Clause:
-        """A clause from one of the templates; a capital letter begins a statement."""
-        template = self.pick(templates)
-        return Clause(template.format(**slots), not (template[0].isupper() or template[0] == "{"))
 
     def plan(self, *, is_shuffled: bool = True) -> Plan:
         """The calls in order: clause by clause, or any other order that dependencies allow."""

@@ -3,46 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from random import Random
 
-
-def split(text: str) -> tuple[str, ...]:
-    """The words of a text, or the phrases between its bars."""
-    return tuple(text.split("|" if "|" in text else None))
-
-
-FIRST = split(
-    "Ann Omar Zoë Priya Lucas Mei Ingrid Tomás Fatima Jonas Chloé Ravi Elena Kwame Sofia Hiro "
-    "Marta Diego Aisha Noah Lena Viktor Amara Pavel Julia Samir Nadia Oscar Yuki Clara Hamid Ida "
-    "Bruno Leila Mikko Rosa Anton Farah Emil Greta Kofi Laura Milan Nina Otto Petra Quinn Renée "
-    "Stefan Tara Uma Vera Walid Ximena Yara Łukasz Björn Dóra Søren Ana"
-)
-LAST = split(
-    "Petrov Okafor Lindqvist Sharma Moreau Tanaka Haddad Novak Costa Berger Mbeki Rossi Ferrari "
-    "Kowalski Silva Jensen Nakamura Aziz Keller Dubois Ortiz Walsh Ivanova Fischer Mensah Larsen "
-    "Papadakis Romero Svensson Weber Abdi Bianchi Castillo Demir Eriksen Fontaine Grant Horvat "
-    "Ito Jovanović Kaya Lopez Meyer Nguyen O'Brien Park Qureshi Rahman Schmidt Torres"
-)
-CITIES = split(
-    "Oslo|Lisbon|Zürich|Kraków|São Paulo|Nairobi|Kyoto|Montréal|Dublin|Valencia|Tallinn|Ghent|Porto"
-    "|Seattle|Denver|Lyon|Graz|Malmö|Bergen|Tbilisi|Accra|Lima|Hanoi|Bristol|Leipzig|Turin|Aarhus"
-    "|Bilbao|Vilnius|Zagreb|Split|Sofia|Athens|Cork|Utrecht|Basel|Nantes|Seville|Riga|Helsinki"
-    "|Boston|Chicago|Austin|Toronto|Osaka|Taipei|Seoul|Singapore|Jakarta|Mumbai|Pune|Cairo|Tunis"
-    "|Rabat|Dakar|Lagos|Quito|Bogotá|Santiago|Montevideo|Perth|Hobart|Auckland|Wellington"
-)
-TOPICS = split(
-    "budget|roadmap|audit|onboarding|pricing|hiring|launch|warehouse|survey|training|insurance"
-    "|marketing|safety|energy|procurement|research|festival|renovation|website|payroll|inventory"
-    "|compliance|customer feedback|board meeting|tax|exhibition|translation|fundraising|travel"
-    "|product design|quality|supplier|logistics|climate|partnership|newsletter"
-)
-KINDS = split(
-    "report|draft|proposal|contract|minutes|plan|brief|slides|checklist|manual|overview|review"
-    "|notes|schedule|letter|statement|analysis|agenda"
-)
-WEEKDAYS = split("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-MONTHS = split(
-    "January February March April May June July August September October November December"
+FIRST, LAST, CITIES, TOPICS, KINDS, WEEKDAYS, MONTHS = (
+    tuple(word.strip() for word in block.split("|"))
+    for block in (files(__package__) / "words.txt").read_text("utf-8").split("\n\n")
 )
 
 

@@ -11,32 +11,26 @@ from dtdr.evaluate.datasets import Dataset
 from dtdr.evaluate.lab import data
 from dtdr.evaluate.lab.data import DataLocation
 
+RANK = "rank"
+"""The kind that keeps a run log; the others keep JSON objects."""
+
 KINDS = {
-    "rank": "dtdr.evaluate.lab.kinds.rank:rank",
-    "rank-with-llm": "dtdr.evaluate.lab.kinds.llm:rank_with_llm",
-    "statistics": "dtdr.evaluate.lab.kinds.rank:measure_dataset",
-    "arguments": "dtdr.evaluate.lab.kinds.plans:measure_arguments",
-    "whole-plans": "dtdr.evaluate.lab.kinds.plans:predict_plans",
+    RANK: "dtdr.evaluate.lab.kinds.rank:rank",
     "prompts": "dtdr.evaluate.lab.kinds.llm:measure_prompts",
     "selections": "dtdr.evaluate.lab.kinds.llm:select_steps",
     "plans": "dtdr.evaluate.lab.kinds.llm:make_plans",
 }
 """Name of each kind, and the function ``(spec, context) -> RunLog | JSON object`` behind it."""
 
-RANKS = frozenset({"rank", "rank-with-llm"})
-"""Kinds that keep a run log; tables show them alike."""
-
-NEEDS_LLM = frozenset({"selections", "plans", "rank-with-llm"})
-
 
 @dataclass(frozen=True)
 class Context:
-    """What a run needs beside its own description.
+    """What a run needs in addition to its description.
 
     Attributes:
         locations: where each set lies, by name.
         folder: of the cache; planning logs are continued there.
-        models: where each LLM is, by the name that cells use.
+        models: where each LLM is, by the name that runs use.
     """
 
     locations: Mapping[str, DataLocation]
@@ -50,7 +44,7 @@ class Context:
 
 
 def short_name(llm: str) -> str:
-    """What cells call a model: a folder or an address says nothing about it."""
+    """What runs call a model: a folder or an address says nothing about it."""
     kind, _, rest = llm.partition(":")
     if kind in ("gguf", "replay"):
         return f"{kind}:{Path(rest).name}"

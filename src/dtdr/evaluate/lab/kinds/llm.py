@@ -1,7 +1,4 @@
-"""``prompts``, ``selections``, ``plans``: does the ranking help an LLM, and what does it cost?
-
-``rank-with-llm``: how well a retriever ranks that asks an LLM itself.
-"""
+"""``prompts``, ``selections``, ``plans``: does the ranking help an LLM, and what does it cost?"""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ from typing import Any
 
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.harness import rank_after_calls, split_sha256
-from dtdr.evaluate.lab.cells import Cell
 from dtdr.evaluate.lab.fitting import asks_llm, fit_retriever, make_retriever
 from dtdr.evaluate.lab.kinds import Context
-from dtdr.evaluate.lab.kinds.rank import rank
+from dtdr.evaluate.lab.runs import Run
 from dtdr.evaluate.lab.train_test import TrainTest, train_test
 from dtdr.evaluate.planning import (
     PlanningLog,
@@ -29,7 +25,6 @@ from dtdr.evaluate.planning import (
     success_rate,
 )
 from dtdr.evaluate.planning.planning_metrics import is_correct
-from dtdr.evaluate.run_log import RunLog
 from dtdr.llm import backends
 from dtdr.llm.backends import LLM
 from dtdr.llm.planning import Planner
@@ -54,7 +49,7 @@ ANSWER_TOKENS = 256
 def measure_prompts(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Mean prompt tokens over held-out steps, by ICL method (paper, Figure "Prompt length").
 
-    Tokens are the model's own where the cell names an LLM, else a stated share of the bytes.
+    Tokens are the model's own where the run names an LLM, else a stated share of the bytes.
     """
     data = train_test(context.dataset(spec), spec)
     retriever, _ = fit_retriever(spec, data)
@@ -121,15 +116,6 @@ def make_plans(spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     return {"versions": versions(), **chosen, "records": [_plan(record, log) for record in log]}
 
 
-def rank_with_llm(spec: Mapping[str, Any], context: Context) -> RunLog:
-    """As ``rank``, for a retriever that asks the cell's LLM once a query.
-
-    Raises:
-        LLMError: the LLM could not be asked.
-    """
-    return rank(spec, context, _asker(context, spec))
-
-
 def _prepare(
     spec: Mapping[str, Any], context: Context
 ) -> tuple[Planner, TrainTest, dict[str, Any], dict[str, Any]]:
@@ -137,14 +123,14 @@ def _prepare(
     dataset = context.dataset(spec)
     data = train_test(dataset, spec)
     seed = int(spec.get("seed", 0))
-    ask = _asker(context, spec)
+    ask = asker(context, spec)
     retriever = fit_retriever(spec, data, ask)[0]
     mask = Selection(top_k=spec.get("top"), threshold=spec.get("threshold"))
     chosen: dict[str, Any] = {}
     if spec.get("mask") == "paper" and retriever.cut is None:
         mask, chosen = _choose_threshold(spec, context, data, ask)
     about: dict[str, Any] = {
-        "path": context.folder / "planning" / f"{Cell.of(spec).key}.jsonl",
+        "path": context.folder / "planning" / f"{Run.of(spec).key}.jsonl",
         "dataset": dataset.name,
         "split_sha256": split_sha256(data.train, data.test),
         "seed": seed,
@@ -195,11 +181,11 @@ def _choose_threshold(
     for alpha in ALPHAS:
         shown = tuple(ranking.select(threshold=alpha).tools for ranking in rankings)
         if shown not in known:
-            cell = Cell.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
+            run = Run.of({**base, "kind": "selections", "threshold": alpha, "size": len(steps)})
             log = run_selections(
                 _planner(spec, context, retriever, Selection(threshold=alpha), kept),
                 steps,
-                context.folder / "planning" / f"{cell.key}-alpha.jsonl",
+                context.folder / "planning" / f"{run.key}-alpha.jsonl",
                 dataset=str(spec["dataset"]),
                 split_sha256=split_sha256(kept, held_out),
                 seed=seed,
@@ -235,7 +221,7 @@ def _plan(record: Mapping[str, Any], log: PlanningLog) -> dict[str, Any]:
     }
 
 
-def _asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
+def asker(context: Context, spec: Mapping[str, Any]) -> Callable[[str], str] | None:
     """A function from a prompt to the model's answer; None for retrievers that ask no LLM."""
     if not asks_llm(spec):
         return None
@@ -251,7 +237,7 @@ def _answer(name: str, prompt: str) -> str:
 
 
 def _open_model(context: Context, spec: Mapping[str, Any]) -> LLM:
-    """The model that a cell names.
+    """The model that a run names.
 
     Raises:
         InputError: the name leads nowhere.

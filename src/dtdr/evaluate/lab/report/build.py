@@ -7,29 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dtdr.errors import DtdrError, InputError, unknown_choice
-from dtdr.evaluate.lab.report import costs, llm, rankings, runs, variations
-from dtdr.evaluate.lab.report.advice import build_advice
+from dtdr.evaluate.lab.report import llm, rankings
+from dtdr.evaluate.lab.report.advice import build_advice, build_runs
 from dtdr.evaluate.lab.report.front import build_claims, build_reproduction, build_summary
 from dtdr.evaluate.lab.report.page import Block, Page, Section, Text
 from dtdr.evaluate.lab.report.results import CITATION, NOT_RUN, Results
+from dtdr.evaluate.lab.report.variations import build_ablations
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import names
-from dtdr.evaluate.tables import Cell, Column, Table
+from dtdr.evaluate.tables import Column, Table
 
 SECTIONS: dict[str, Callable[[Results, str], list[Block]]] = {
     "retrieval": rankings.build_retrieval,
     "plan_length": rankings.build_plan_length,
-    "thresholds": rankings.build_thresholds,
-    "ablations": variations.build_ablations,
-    "encoders": variations.build_encoders,
-    "arguments": costs.build_arguments,
+    "ablations": build_ablations,
     "prompts": llm.build_prompts,
     "downstream": llm.build_downstream,
     "icl": llm.build_icl,
     "weights": llm.build_weights,
-    "datasets": costs.build_datasets,
-    "runs": runs.build_runs,
-    "whole_plans": costs.build_whole_plans,
+    "runs": build_runs,
 }
 """What writes each section; a suite says by name which one shows it."""
 
@@ -127,18 +123,14 @@ def _failures(results: Results, suite: str) -> list[Block]:
     """Runs that failed, by reason; those that were never run are only counted."""
     runs: dict[str, list[str]] = {}
     for run, reason in results.failures(suite):
-        name = f"{run.method} on {' '.join(run.place)}-{run.spec.get('seed', '')}"
-        runs.setdefault(reason, []).append(name)
+        runs.setdefault(reason, []).append(run.label)
     blocks: list[Block] = []
     waiting = len(runs.pop(NOT_RUN, ()))
     if waiting:
         blocks.append(Text(f"{waiting:,} runs of this suite were not run yet; run it again."))
     if runs:
         rows = [
-            [
-                Cell(labels[0] + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")),
-                Cell(why),
-            ]
+            [labels[0] + (f" and {len(labels) - 1} more" if len(labels) > 1 else ""), why]
             for why, labels in runs.items()
         ]
         columns = [Column("Run"), Column("Why there is no result")]

@@ -1,65 +1,31 @@
-"""What is above and below the suites: the best methods, the paper's claims, how to reproduce."""
+"""What is above and below the suites: the paper's claims, the data, how to reproduce."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dtdr.evaluate.lab.report.page import Block, Section, Text
 from dtdr.evaluate.lab.report.results import NOT_RUN, Results, paper, share_of
 from dtdr.evaluate.lab.suite import PAPER_ORDER
-from dtdr.evaluate.lab.summary import against_best, mean_of
 from dtdr.evaluate.metrics import mean
-from dtdr.evaluate.tables import Cell, Column, Table, interval, number, numeric, p_value
+from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, number, numeric
 
 Figures = Mapping[tuple[str, str], Mapping[str, float]]
 """By data set and model, each method's figure."""
 
 
 def build_summary(results: Results) -> Section | None:
-    """The first lines of a report: best and second best by MRR.
-
-    None without a retrieval table. From few plans nothing is concluded.
-    """
-    if not results.may_judge:
-        plans = results.few_plans()
-        data = (
-            "A small form of each suite was run"
-            if plans is None
-            else (f"Only the first {plans:,} plans of each set were used")
-        )
-        text = (
-            f"{data}: enough to see that everything works, too little to judge a method or a claim."
-        )
-        return Section("summary", "In short", [Text(text)])
-    rows = []
-    for suite, manifest in results.manifests.items():
-        for place, runs in results.by_place(suite).items() if _is_retrieval(manifest) else ():
-            best, adjusted = against_best(runs, "mrr")
-            others = {name: mean_of(splits, "mrr") for name, splits in runs.items() if name != best}
-            if not others:
-                continue
-            second = max(others, key=lambda name: others[name].value)
-            first_mrr = replace(interval(mean_of(runs[best], "mrr")), best=True)
-            row = [Cell(results.place_title(place)), Cell(best), first_mrr, Cell(second)]
-            rows.append([*row, interval(others[second]), Cell(p_value(adjusted.get(second)))])
-    if not rows:
+    """Why nothing is concluded from a small form of the suites; None where they were run whole."""
+    if results.may_judge:
         return None
-    columns = [
-        Column("Data"),
-        Column("Best"),
-        *numeric("MRR"),
-        Column("Second"),
-        *numeric("MRR", "p"),
-    ]
-    note = "As in the tables of the section Retrieval, where intervals and tests are explained."
-    return Section("summary", "In short", [Table(columns, rows, caption=note)])
-
-
-def _is_retrieval(manifest: Mapping[str, Any]) -> bool:
-    return bool(manifest["section"] == "retrieval")
+    plans = results.few_plans()
+    data = "A small form of each suite was run"
+    if plans is not None:
+        data = f"Only the first {plans:,} plans of each set were used"
+    text = f"{data}: enough to see that everything works, too little to judge a method or a claim."
+    return Section("summary", "In short", [Text(text)])
 
 
 def build_claims(results: Results) -> Section | None:
@@ -75,7 +41,7 @@ def build_claims(results: Results) -> Section | None:
     for claim in paper()["claims"]:
         gains = _gains(claim, here[claim["metric"]])
         texts = [claim["text"], _range(_gains(claim, published[claim["metric"]])), _range(gains)]
-        rows.append([Cell(text) for text in (*texts, _verdict(gains, claim))][: len(columns)])
+        rows.append([*texts, _verdict(gains, claim)][: len(columns)])
     caption = (
         "By how much the best of the variants is above the best of what it is compared with, from "
         "the lowest to the highest of the data sets and models. Its tables: computed from "
@@ -171,11 +137,10 @@ def build_reproduction(results: Results) -> Section:
 def _commands(results: Results) -> Table:
     rows = []
     for name, manifest in results.manifests.items():
-        specs = [cell["spec"] for cell in manifest["cells"]]
+        specs = [run["spec"] for run in manifest["runs"]]
         seeds = sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
-        command = Cell(f"`{manifest['command']}`")
         shown = ", ".join(map(str, seeds)) or "-"
-        rows.append([Cell(name), command, number(len(specs)), Cell(shown)])
+        rows.append([name, f"`{manifest['command']}`", number(len(specs)), shown])
     columns = [Column("Suite"), Column("Command"), *numeric("Runs"), Column("Seeds")]
     caption = (
         "The seed draws the split and is the retriever's own seed. A run is kept under the "
@@ -186,31 +151,32 @@ def _commands(results: Results) -> Table:
 
 
 def _data(results: Results) -> Table:
+    """Size and shape of each set (paper, Table 5), the paper's row below it, and its source."""
     names = (name for manifest in results.manifests.values() for name in manifest["datasets"])
-    rows, notes = [], ["Tools: described or called, and the end of the plan."]
+    rows: list[list[Any]] = []
+    notes = ["Tools: described or called, and the end of the plan. ±: standard deviation."]
     for name in dict.fromkeys(names):
         about = results.dataset(name)
-        tools = len(results.dataset_summary(str(about["name"]))["tokens"])
-        rows.append(
-            [
-                Cell(results.title(str(about["name"]))),
-                number(about["plans"]),
-                number(tools),
-                Cell(f"`{about['sha256']}`"),
-                Cell(str(about["source"])),
-                Cell(str(about["licence"] or "-")),
-            ]
-        )
-        sentences = (about.get("note"), *about.get("remarks", ()))
+        source = [f"`{about['sha256']}`", str(about["source"]), str(about["licence"] or "-")]
+        rows.append([results.title(name), *_sizes(about), *source])
+        if about["published"]:
+            sizes = _sizes(about["published"], aside=True)
+            rows.append([Cell("  in the paper", aside=True), *sizes, EMPTY, EMPTY, EMPTY])
+        sentences = (about["note"], *about["remarks"])
         notes += [f"{about['title']}: {sentence}" for sentence in sentences if sentence]
     columns = [
         Column("Set"),
-        *numeric("Plans", "Tools"),
-        Column("SHA-256 of its content"),
-        Column("From"),
-        Column("Licence"),
+        *numeric("Plans", "Tools", "Calls a plan", "Dependencies a plan"),
+        *map(Column, ("SHA-256 of its content", "From", "Licence")),
     ]
     return Table(columns, rows, "Data", "\n".join(notes))
+
+
+def _sizes(values: Mapping[str, Any], *, aside: bool = False) -> list[Cell]:
+    texts = [f"{values[key]:,}" for key in ("plans", "tools")]
+    for key in ("calls_per_plan", "dependencies_per_plan"):
+        texts.append(f"{values[key]['mean']:.1f} ± {values[key]['sd']:.1f}")
+    return [Cell(text, aside=aside) for text in texts]
 
 
 def _versions(results: Results) -> Table:
@@ -218,6 +184,6 @@ def _versions(results: Results) -> Table:
     for run in results.all_runs():
         for package, version in results.header(run)["versions"].items():
             versions[package].add(str(version))
-    rows = [[Cell(name), Cell(", ".join(sorted(versions[name])))] for name in sorted(versions)]
+    rows = [[name, ", ".join(sorted(versions[name]))] for name in sorted(versions)]
     caption = "More than one version in a row: runs of several installations share the cache."
     return Table([Column("Package"), Column("Version")], rows, "Versions", caption)

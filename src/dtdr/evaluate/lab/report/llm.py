@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from dtdr.evaluate.lab.report.page import Block, method_table
-from dtdr.evaluate.lab.report.results import (
-    WILSON,
-    Results,
-    Run,
-    group_runs,
-    paper,
-    paper_row,
-    share_of,
-)
-from dtdr.evaluate.lab.summary import UNSURE, RunSummary
+from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, paper, paper_row, share_of
+from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.summary import UNSURE
 from dtdr.evaluate.statistics import Proportion, over_splits
 from dtdr.evaluate.tables import EMPTY, Cell, Column, Table, interval, number, numeric, percent
 
@@ -32,18 +26,18 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
     for place, runs in group_runs(results.runs(suite), lambda run: run.place).items():
         loops = list(dict.fromkeys(_loop(run) for run in runs if run.kind == "plans"))
         has_alpha = any("alpha" in results.value(run) for run in runs)
-        columns = [Column("Model"), Column("Method"), *numeric("FSA %")]
+        titles = ["FSA %"]
         for loop in loops:
             after = "" if len(loops) == 1 else f", {loop} history"
-            columns += numeric(*(f"SR %, {reading}{after}" for reading in READINGS))
-        columns += numeric(*(["α"] if has_alpha else []))
+            titles += [f"SR %, {reading}{after}" for reading in READINGS]
+        titles += ["α"] if has_alpha else []
         groups = group_runs(runs, lambda run: (str(run.spec["llm"]), _shown_method(run)))
-        rows = [
-            [*map(Cell, name), *_downstream_cells(results, groups[name], loops, has_alpha)]
+        rows: list[list[Any]] = [
+            [*name, *_downstream_cells(results, groups[name], loops, has_alpha)]
             for name in sorted(groups, key=lambda name: (name[0], paper_row(name[1])))
         ]
         if place[1] == "paper":
-            rows += _published_downstream(place[0], len(columns))
+            rows += _published_downstream(place[0], len(titles) + 2)
         caption = (
             f"{WILSON} FSA: the selected function is acceptable by the gold plan's DAG. "
             "SR: the whole plan is isomorphic to the gold plan, with all arguments equal "
@@ -58,6 +52,7 @@ def build_downstream(results: Results, suite: str) -> list[Block]:
             )
         if has_alpha:
             caption += " α: chosen on held-out training plans; dtdr-c needs none."
+        columns = [Column("Model"), Column("Method"), *numeric(*titles)]
         blocks.append(Table(columns, rows, results.place_title(place), caption))
     return blocks
 
@@ -104,15 +99,16 @@ def build_icl(results: Results, suite: str) -> list[Block]:
     """Function selection accuracy by ICL method and model (paper, Figure 3)."""
     blocks: list[Block] = []
     for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
-        shares: dict[str, dict[str, Proportion]] = {}
+        rows: dict[str, dict[str, Proportion]] = {}
         for run in runs:
-            by_model = shares.setdefault(str(run.spec["icl"]), {})
+            by_model = rows.setdefault(str(run.spec["icl"]), {})
             by_model[str(run.spec["llm"])] = _accuracy(results, run)
-        models = list(dict.fromkeys(model for row in shares.values() for model in row))
-        title = results.place_title(place)
-        rows = {icl: [percent(row.get(model)) for model in models] for icl, row in shares.items()}
-        heading = f"Function selection accuracy in %, {title}"
-        blocks.append(method_table(rows, models, iter, heading, WILSON, head="ICL"))
+        columns = {
+            model: lambda row, model=model: percent(row.get(model))
+            for model in dict.fromkeys(model for row in rows.values() for model in row)
+        }
+        title = f"Function selection accuracy in %, {results.place_title(place)}"
+        blocks.append(method_table(rows, columns, title, WILSON, head="ICL"))
     return blocks
 
 
@@ -125,17 +121,16 @@ def build_weights(results: Results, suite: str) -> list[Block]:
         f"({published['source']}): on TinyAgent the unweighted hard mask reaches about "
         f"{published['hard']} % at most below 0.5, up to 10 points above the weighted one."
     )
-    titles = [f"none above {threshold:g}" for threshold in UNSURE]
 
-    def accuracies(records: Sequence[Mapping[str, Any]]) -> Iterator[Cell]:
-        for threshold in (1.0, *UNSURE):
-            unsure = (one for one in records if one["best_acceptable"] <= threshold)
-            yield percent(share_of(unsure, "right"))
+    def accuracy(threshold: float) -> Callable[[Sequence[Mapping[str, Any]]], Cell]:
+        return lambda records: percent(
+            share_of((one for one in records if one["best_acceptable"] <= threshold), "right")
+        )
 
-    def shares(splits: Sequence[RunSummary]) -> list[Cell]:
-        values = [[one.unsure[threshold] for one in splits] for threshold in UNSURE]
-        return [interval(over_splits(value)) for value in values]
-
+    columns = {
+        "all steps" if threshold == 1 else f"none above {threshold:g}": accuracy(threshold)
+        for threshold in (1.0, *UNSURE)
+    }
     blocks: list[Block] = []
     for place, runs in group_runs(results.runs(suite, "selections"), lambda run: run.place).items():
         records = {
@@ -143,25 +138,33 @@ def build_weights(results: Results, suite: str) -> list[Block]:
             for run in runs
         }
         title = f"FSA in %, {results.place_title(place)}"
-        head = "Model, method, ICL"
-        columns = ["all steps", *titles]
-        blocks.append(method_table(records, columns, accuracies, title, caption, head=head))
+        blocks.append(method_table(records, columns, title, caption, head="Model, method, ICL"))
+    shares = {
+        f"none above {level:g}": lambda splits, level=level: interval(
+            over_splits([one.unsure[level] for one in splits])
+        )
+        for level in UNSURE
+    }
     for place, methods in results.by_place(suite).items():
         title = f"Steps at which the retriever is unsure, {results.place_title(place)}"
         note = (
             "Share of all held-out steps at which no acceptable tool has a probability above the "
             "value. Means over splits ± half of Student's 95 % interval."
         )
-        blocks.append(method_table(methods, titles, shares, title, note))
+        blocks.append(method_table(methods, shares, title, note))
     return blocks
 
 
 def build_prompts(results: Results, suite: str) -> list[Block]:
     """Prompt length by ICL method and retriever (paper, Figure 5)."""
     published = paper()["prompts"]
-    tables: list[Block] = []
+    columns = [
+        *map(Column, ("Method", "ICL")),
+        *numeric("Constant", "Variable", "Total"),
+        *numeric("Total less than raw", "Variable less than raw", "Tools retrieved"),
+    ]
+    blocks: list[Block] = []
     for place, runs in group_runs(results.runs(suite, "prompts"), lambda run: run.place).items():
-        counted = str(results.value(runs[-1])["counted"])
         lengths = {
             (str(run.spec["retriever"]), str(run.spec["icl"])): _mean_lengths(
                 results.value(run)["records"]
@@ -170,38 +173,29 @@ def build_prompts(results: Results, suite: str) -> list[Block]:
         }
         rows = []
         for (retriever, icl), mean in lengths.items():
-            raw = lengths.get((retriever, "raw"))
-            less = [
-                EMPTY if raw is None else _reduction(mean[key], raw[key])
-                for key in ("total", "variable")
-            ]
+            raw = lengths.get((retriever, "raw"), {})
             tokens = [number(mean[key]) for key in ("constant", "variable", "total")]
-            rows.append([Cell(retriever), Cell(icl), *tokens, *less, number(mean["shown"], 1)])
-        columns = [
-            Column("Method"),
-            Column("ICL"),
-            *numeric("Constant", "Variable", "Total"),
-            *numeric("Total less than raw", "Variable less than raw", "Tools retrieved"),
-        ]
+            less = [_reduction(mean[key], raw.get(key)) for key in ("total", "variable")]
+            rows.append([retriever, icl, *tokens, *less, number(mean["shown"], 1)])
         caption = (
-            f"Means over held-out steps, seed 0. Tokens: {counted}. Paper ({published['source']}): "
-            f"DTDR-C and DTDR-L need up to {published['total_reduction']} % less in all and up to "
+            f"Means over held-out steps, seed 0. Tokens: {results.value(runs[-1])['counted']}. "
+            f"Paper ({published['source']}): DTDR-C and DTDR-L need up to "
+            f"{published['total_reduction']} % less in all and up to "
             f"{published['variable_reduction']} % less of the variable part than raw "
             "demonstrations."
         )
         title = f"Prompt tokens, {results.place_title(place)}"
-        tables.append(Table(columns, rows, title, caption))
-    return tables
+        blocks.append(Table(columns, rows, title, caption))
+    return blocks
 
 
 def _mean_lengths(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Mean tokens of both parts of a prompt, and mean tools retrieved."""
     means = {
-        key: sum(record[key] for record in records) / len(records)
-        for key in ("constant", "variable", "shown")
+        key: fmean(record[key] for record in records) for key in ("constant", "variable", "shown")
     }
     return {**means, "total": means["constant"] + means["variable"]}
 
 
-def _reduction(value: float, base: float) -> Cell:
+def _reduction(value: float, base: float | None) -> Cell:
     return Cell(f"{100 * (1 - value / base):.0f} %") if base else EMPTY

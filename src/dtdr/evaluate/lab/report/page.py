@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from dtdr.data.files import replace_file
 from dtdr.errors import MissingExtraError
 from dtdr.evaluate.charts import css, series_class
-from dtdr.evaluate.tables import Cell, Column, Table, numeric, prose_to_html, prose_to_markdown
+from dtdr.evaluate.tables import Column, Table, numeric, prose_to_html, prose_to_markdown
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,27 @@ class Page:
 
 def method_table(
     methods: Mapping[str, Any],
-    titles: Sequence[str],
-    cells: Callable[[Any], Iterable[Cell]],
+    columns: Mapping[str, Callable[[Any], Any]],
     title: str,
     caption: str = "",
     *,
     best: bool = False,
     head: str = "Method",
 ) -> Table:
-    """A row for each method; ``cells`` makes them of what the method measured."""
-    rows = [[Cell(name), *cells(measured)] for name, measured in methods.items()]
-    return Table([Column(head), *numeric(*titles, best=best)], rows, title, caption)
+    """A row for each method.
+
+    Args:
+        methods: what each of them measured.
+        columns: by title, a cell or a number of what a method measured.
+        title: above the table.
+        caption: below it.
+        best: whether the best of each column is marked.
+        head: title of the first column.
+    """
+    rows = [
+        [name, *(cell(measured) for cell in columns.values())] for name, measured in methods.items()
+    ]
+    return Table([Column(head), *numeric(*columns, best=best)], rows, title, caption)
 
 
 def check_installed() -> None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from dtdr.errors import InputError
-from dtdr.evaluate.lab.fitting import asks_llm
-from dtdr.evaluate.lab.kinds import RANKS
+from dtdr.evaluate.lab.kinds import RANK
+from dtdr.evaluate.lab.runs import Place, Run
 from dtdr.evaluate.lab.store import Store
 from dtdr.evaluate.lab.suite import PAPER_ORDER
-from dtdr.evaluate.lab.summary import mean_of, summarize
+from dtdr.evaluate.lab.summary import RunSummary, mean_of, summarize
 from dtdr.evaluate.run_log import RunLog
 from dtdr.evaluate.statistics import Proportion, proportion
-
-Place: TypeAlias = tuple[str, str]
-"""Data set and kind of split: what one table is about."""
-
-Methods: TypeAlias = Mapping[str, Sequence[Any]]
-"""By method, what each of its runs measured; they differ in their split only."""
 
 NOT_RUN = "it was not run yet"
 
@@ -32,9 +25,6 @@ CITATION = (
 )
 
 WILSON = "Intervals are Wilson's 95 % intervals over steps or plans."
-
-SPECIAL = ("history", "demonstrations", "share")
-"""What makes a run an ablation."""
 
 _PAPER_ROWS = (
     *("none", "random", "bm25", "qts", "tgr", "less-is-more", "dr", "lr", "dtdr-c", "raw"),
@@ -55,44 +45,6 @@ def paper_row(method: str) -> int:
     return _PAPER_ROWS.index(name) if name in _PAPER_ROWS else len(_PAPER_ROWS)
 
 
-@dataclass(frozen=True)
-class Run:
-    """One cell as a manifest lists it."""
-
-    key: str
-    spec: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """One of ``dtdr.evaluate.lab.kinds.KINDS``."""
-        return str(self.spec["kind"])
-
-    @property
-    def place(self) -> Place:
-        """Data set and kind of split: what one table is about."""
-        return str(self.spec["dataset"]), str(self.spec.get("split", ""))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is not an ablation."""
-        return not any(key in self.spec for key in SPECIAL)
-
-    @property
-    def method(self) -> str:
-        """What a row is called: the retriever and what is not its default."""
-        spec = self.spec
-        name = str(spec.get("retriever", ""))
-        details = []
-        for key, value in spec.get("parameters", {}).items():
-            shown = f"{key} {value}"
-            details.append(str(value) if key == "recipe" else key if value is True else shown)
-        if "retriever" in spec and "encoder" in spec:
-            details.append(str(spec["encoder"]))
-        if "llm" in spec and "retriever" in spec and asks_llm(spec):
-            details.append(str(spec["llm"]))
-        return f"{name} ({', '.join(details)})" if details else name
-
-
 class Results:
     """Everything a report is made of; a run is read once, and of its log the summary is kept."""
 
@@ -108,30 +60,25 @@ class Results:
         return [
             run
             for run in self._all_runs([suite])
-            if (kind in (None, run.kind) or (kind == "rank" and run.kind in RANKS))
-            and self._is_readable(run)
+            if kind in (None, run.kind) and self._is_readable(run)
         ]
 
-    def by_place(
-        self, suite: str, kind: str | None = "rank", *, plain: bool = True
-    ) -> dict[Place, dict[str, list[Any]]]:
-        """What was measured, by place and by method.
+    def by_place(self, suite: str) -> dict[Place, dict[str, list[RunSummary]]]:
+        """What was measured of rankings, ablations aside, by place and by method.
 
-        Rankings are sorted by MRR, those of the paper's settings as in the paper.
+        Methods are sorted by MRR, those of the paper's settings as in the paper.
         """
-        places: dict[Place, dict[str, list[Any]]] = {}
-        for run in self.runs(suite, kind):
-            if run.is_plain or not plain:
+        places: dict[Place, dict[str, list[RunSummary]]] = {}
+        for run in self.runs(suite, RANK):
+            if run.is_plain:
                 methods = places.setdefault(run.place, {})
                 methods.setdefault(run.method, []).append(self.value(run))
 
-        def order(item: tuple[str, list[Any]]) -> float:
+        def order(item: tuple[str, list[RunSummary]]) -> float:
             name, values = item
             return paper_row(name) if suite in PAPER_ORDER else -mean_of(values, "mrr").value
 
-        if kind in (None, "rank"):
-            return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
-        return places
+        return {p: dict(sorted(methods.items(), key=order)) for p, methods in places.items()}
 
     def log(self, run: Run) -> RunLog:
         """The log of a run that ranks."""
@@ -147,7 +94,7 @@ class Results:
         if not self._is_readable(run):
             return {"versions": {}}
         value = self.value(run)
-        if run.kind not in RANKS:
+        if run.kind != RANK:
             return cast(Mapping[str, Any], value)
         header = value.header
         return {
@@ -166,15 +113,15 @@ class Results:
         return [(run, self._failures[run.key]) for run in runs if not self._is_readable(run)]
 
     def _all_runs(self, suites: Iterable[str]) -> list[Run]:
-        cells = [cell for name in suites for cell in self.manifests[name]["cells"]]
-        return [Run(cell["key"], cell["spec"]) for cell in cells]
+        listed = [run for name in suites for run in self.manifests[name]["runs"]]
+        return [Run(run["spec"], run["key"]) for run in listed]
 
     def _is_readable(self, run: Run) -> bool:
         key = run.key
         if key not in self._values and key not in self._failures:
             try:
                 value = self._store.read(key)
-                self._values[key] = summarize(cast(RunLog, value)) if run.kind in RANKS else value
+                self._values[key] = summarize(cast(RunLog, value)) if run.kind == RANK else value
             except InputError as error:
                 reason = str(error) if self._store.path(key) else NOT_RUN
                 self._failures[key] = self._store.failure(key) or reason
@@ -182,7 +129,7 @@ class Results:
 
     def few_plans(self) -> int | None:
         """How many plans of each set were used; None where one was used whole."""
-        sizes = {run.spec.get("plans") for run in self.all_runs() if run.kind != "statistics"}
+        sizes = {run.spec.get("plans") for run in self.all_runs()}
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
@@ -212,11 +159,6 @@ class Results:
             place[1], f", split {place[1]}"
         )
         return self.title(place[0]) + split
-
-    def dataset_summary(self, name: str) -> Mapping[str, Any]:
-        """Queries by plan and costs of tools of a data set; empty where they are not kept."""
-        summary = self._store.dataset_summary(str(self.dataset(name).get("sha256")))
-        return summary or {"queries": {}, "tokens": {}}
 
 
 def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:

@@ -1,27 +1,19 @@
-"""Sections about variations of a run: ablations and other encoders."""
+"""Variations of a run: history, clusters, demonstrations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Block, Figure, Figures, Text, method_table
-from dtdr.evaluate.lab.report.results import WILSON, Results, Run, group_runs, share_of
-from dtdr.evaluate.lab.summary import INTERVALS, RunSummary, mean_of, plan_means
+from dtdr.evaluate.lab.report.results import WILSON, Results, group_runs, share_of
+from dtdr.evaluate.lab.runs import Run
+from dtdr.evaluate.lab.summary import INTERVALS, mean_of
 from dtdr.evaluate.result_tables import metric_title
-from dtdr.evaluate.statistics import Interval, holm, paired_p_value
-from dtdr.evaluate.tables import (
-    Cell,
-    Column,
-    Table,
-    interval,
-    numeric,
-    p_value,
-)
-
-BASE_ENCODER = "lexical"
+from dtdr.evaluate.statistics import Interval
+from dtdr.evaluate.tables import interval
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ ABLATIONS = (
 
 
 def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> list[Block]:
-    """Figures and tables by history length, clusters, demonstrations (paper, Figure 6).
+    """Figures by history length, clusters, demonstrations (paper, Figure 6).
 
     The measure is the metric, and the accuracy of each LLM that was asked.
     """
@@ -95,25 +87,18 @@ def build_ablations(results: Results, suite: str, *, metric: str = "mrr") -> lis
     measures |= group_runs(results.runs(suite, "selections"), lambda run: str(run.spec["llm"]))
     blocks: list[Block] = []
     for ablation in ABLATIONS:
-        rows: list[Block] = []
+        groups = []
         for model, runs in measures.items():
-            figures, tables = [], []
-            measure = f"FSA, {model}" if model else metric_title(metric)
+            figures = []
             for place, here in group_runs(runs, lambda run: run.place).items():
-                curves = _curves(results, here, ablation, model, metric)
-                if not curves:
-                    continue
-                title = results.place_title(place) + (f", {model}" if model else "")
-                table = _curve_table(title, curves, ablation, measure)
-                if any(len(points) > 1 for points in curves.values()):
-                    figures.append(_curve_figure(title, curves, ablation, model, measure, table))
-                else:
-                    tables.append(table)
-            rows += [Figures(figures)] if figures else []
-            rows += tables
-        if rows:
+                if curves := _curves(results, here, ablation, model, metric):
+                    title = results.place_title(place) + (f", {model}" if model else "")
+                    measure = f"FSA, {model}" if model else metric_title(metric)
+                    figures.append(_figure(title, curves, ablation, measure))
+            groups += [Figures(figures)] if figures else []
+        if groups:
             said = [Text(ablation.text)] if metric == "mrr" else []  # the paper's is of other data
-            blocks += [Text(ablation.title, strong=True), *said, *rows]
+            blocks += [Text(ablation.title, strong=True), *said, *groups]
     return blocks
 
 
@@ -152,20 +137,11 @@ def _mean(results: Results, runs: Sequence[Run], model: str, metric: str) -> Int
     return Interval(share.value, share.low, share.high)
 
 
-def _curve_table(title: str, curves: Curves, ablation: Ablation, measure: str) -> Table:
+def _figure(title: str, curves: Curves, ablation: Ablation, measure: str) -> Figure:
     places = sorted({x for points in curves.values() for x in points})
-    rows = {name: [interval(points.get(x)) for x in places] for name, points in curves.items()}
-    titles = [ablation.axis.show(x) for x in places]
-    return method_table(rows, titles, iter, f"{measure} by {ablation.title.lower()}, {title}")
-
-
-def _curve_figure(
-    title: str, curves: Curves, ablation: Ablation, model: str, measure: str, table: Table
-) -> Figure:
-    axis = ablation.axis
-    if not axis.log:
-        places = sorted({x for points in curves.values() for x in points})
-        axis = Axis(axis.title, axis.show, ticks=places)
+    columns = {ablation.axis.show(x): lambda points, x=x: interval(points.get(x)) for x in places}
+    heading = f"{measure} by {ablation.title.lower()}, {title}"
+    table = method_table(curves, columns, heading)
     series = [
         Series(
             name,
@@ -174,47 +150,8 @@ def _curve_figure(
         )
         for name, points in curves.items()
     ]
+    axis = ablation.axis if ablation.axis.log else replace(ablation.axis, ticks=places)
     up = Axis(measure.partition(",")[0], lambda value: f"{value:.2f}")
-    chart = line_chart(series, axis, up, label=table.title)
-    caption = WILSON if model else INTERVALS
+    chart = line_chart(series, axis, up, label=heading)
+    caption = WILSON if measure.startswith("FSA") else INTERVALS
     return Figure(f"{ablation.title}, {title}", chart, caption, list(curves), table)
-
-
-def build_encoders(results: Results, suite: str) -> list[Block]:
-    """The same methods with other encoders: one table a data set."""
-    return [
-        _encoder_table(results, results.place_title(place), runs)
-        for place, runs in group_runs(results.runs(suite, "rank"), lambda run: run.place).items()
-    ]
-
-
-def _encoder_table(results: Results, title: str, runs: Sequence[Run]) -> Table:
-    splits: dict[tuple[str, str], list[RunSummary]] = {}
-    for run in runs:
-        name = str(run.spec["retriever"]), str(run.spec.get("encoder", BASE_ENCODER))
-        splits.setdefault(name, []).append(results.value(run))
-    p_values: dict[str, float] = {}
-    for name, values in splits.items():
-        base = splits.get((name[0], BASE_ENCODER))
-        if base is not None and name[1] != BASE_ENCODER:
-            p = paired_p_value(plan_means(base, "mrr"), plan_means(values, "mrr"))
-            p_values |= {} if p is None else {" ".join(name): p}
-    adjusted = holm(p_values) if results.may_judge else {}
-    rows = [
-        [
-            *map(Cell, name),
-            *(interval(mean_of(values, metric)) for metric in ("mrr", "f1", "recall@5")),
-            Cell(p_value(adjusted.get(" ".join(name)))),
-        ]
-        for name, values in splits.items()
-    ]
-    columns = [
-        Column("Method"),
-        Column("Encoder"),
-        *numeric("MRR", "F1", "Recall@5", f"p against {BASE_ENCODER}"),
-    ]
-    caption = (
-        f"{INTERVALS} p: paired permutation test of the MRR over plans against the same method "
-        f"with {BASE_ENCODER}, adjusted by Holm's method for the rows of this table."
-    )
-    return Table(columns, rows, f"Quality by encoder, {title}", caption)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from dtdr.evaluate.datasets.synthetic import words
-from dtdr.evaluate.datasets.synthetic.scene import Clause, Scene
+from dtdr.evaluate.datasets.synthetic.scene import Scene
 
 _OPENERS = (
     ("", "."),
@@ -62,6 +63,19 @@ _REMARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Sorry for asking so late.", ()),
     ("This is about the {topic} {kind}.", ()),
 )
+
+
+class Clause(NamedTuple):
+    """A part of the query: an order (``mail Ann the draft``) or a separate statement."""
+
+    text: str
+    is_order: bool
+
+
+def say(scene: Scene, templates: Sequence[str], **slots: str) -> Clause:
+    """A clause from one of the templates; a capital letter begins a statement."""
+    template = scene.pick(templates)
+    return Clause(template.format(**slots), not (template[0].isupper() or template[0] == "{"))
 
 
 def compose(scene: Scene, clauses: Sequence[Clause]) -> str:

@@ -84,6 +84,10 @@ def test_where_no_tool_is_wanted_an_agent_that_can_search_is_shown_the_search(
     assert selector.select(names, ranking, called).shown == expected
     if familiarity < 0.5:  # without a search, nothing is hidden from the agent for good
         assert selector.select(names[:3], ranking).shown == ("a", "b", "c")
+    # A query that a tool without demonstrations answers is unlike all of them, and asks for it.
+    ranking.calibration = replace(calibration, added=np.array([True, False, False, False]))
+    assert not ranking.is_none_of_these
+    assert not ranking.among(["a", "b"]).is_none_of_these
 
 
 # -- every policy, every step --------------------------------------------------------------------

@@ -84,6 +84,10 @@ def test_where_no_tool_is_wanted_an_agent_that_can_search_is_shown_the_search(
     assert selector.select(names, ranking, called).shown == expected
     if familiarity < 0.5:  # without a search, nothing is hidden from the agent for good
         assert selector.select(names[:3], ranking).shown == ("a", "b", "c")
+    # A query that a tool without demonstrations answers is unlike all of them, and asks for it.
+    ranking.calibration = replace(calibration, added=np.array([True, False, False, False]))
+    assert not ranking.is_none_of_these
+    assert not ranking.among(["a", "b"]).is_none_of_these
 
 
 # -- every policy, every step --------------------------------------------------------------------
@@ -319,11 +323,6 @@ def test_coverage_is_refused_at_once_for_a_retriever_that_is_not_calibrated(retr
         ToolMask(retriever, ToolPolicy(coverage=0.9))
 
 
-def test_an_unknown_way_to_cut_turns_is_refused_at_once(retriever):
-    with pytest.raises(InputError, match="unknown way to cut turns 'half'"):
-        ToolMask(retriever, turns="half")  # type: ignore[arg-type]
-
-
 def test_a_model_folder_serves_as_a_retriever(retriever, tmp_path):
     retriever.save(tmp_path / "model")
     mask = ToolMask(tmp_path / "model", ToolPolicy(top_k=1))
@@ -344,33 +343,24 @@ def test_the_guard_refuses_what_is_hidden_and_nothing_else(retriever):
 # -- transcripts ---------------------------------------------------------------------------------
 
 
-def test_runs_follow_the_choice_of_turns():
+def test_a_run_is_the_last_message_of_the_user_and_the_calls_since():
     conversation = conversation_of(
         ("Weather in Rome?", [("weather",)]), ("Text it to Ann", [("find_contact",)])
     )
-    last, both = "Text it to Ann", "Weather in Rome?\nText it to Ann"
-    before = [("user", "Weather in Rome?"), "weather", ("assistant", "There you are.")]
-    expected = {
-        "split": (last, ("find_contact",), before),
-        "whole": (last, ("find_contact",), before),
-        "context": (both, ("find_contact",), before),
-        "whole-query": (both, ("weather", "find_contact"), []),
-    }
-    for how, (query, history, earlier) in expected.items():
-        run = conversation.run(how)
-        assert (run.query, run.history) == (query, history)
-        assert [
-            item.tool if isinstance(item, ToolCall) else (item.role, item.content)
-            for item in run.before
-        ] == earlier
+    run = conversation.run()
+    assert (run.query, run.history) == ("Text it to Ann", ("find_contact",))
+    assert [
+        item.tool if isinstance(item, ToolCall) else (item.role, item.content)
+        for item in run.before
+    ] == [("user", "Weather in Rome?"), "weather", ("assistant", "There you are.")]
     assert conversation.called == ("weather", "find_contact")
 
 
-@given(transcripts, st.sampled_from(["split", "context", "whole", "whole-query"]))
-def test_the_last_run_is_the_next_steps(conversation, how):
-    run = conversation.run(how).to_dict()
-    assert conversation.runs(how)[-1].to_dict() == run
-    assert [item.to_dict() for item in conversation.runs(how, last_only=True)] == [run]
+@given(transcripts)
+def test_the_last_run_is_the_next_steps(conversation):
+    run = conversation.run().to_dict()
+    assert conversation.runs()[-1].to_dict() == run
+    assert [item.to_dict() for item in conversation.runs(last_only=True)] == [run]
 
 
 @given(transcripts)

@@ -61,13 +61,14 @@ async def test_a_client_starts_the_gateway_and_its_servers_and_calls_through_it(
 ):
     config, learned = tmp_path / "servers.json", tmp_path / "learned" / "demonstrations.jsonl"
     journal, pid = tmp_path / "journal", tmp_path / "pid"
-    program, *rest = command(tools=30, names=NAMES, journal=str(journal), pid=str(pid))
-    config.write_text(json.dumps({"mcpServers": {"c": {"command": program, "args": rest}}}))
+    server, *rest = command(tools=30, names=NAMES, journal=str(journal), pid=str(pid))
+    config.write_text(json.dumps({"mcpServers": {"c": {"command": server, "args": rest}}}))
     options = ["mcp", folder, "--top", 2, "--learn", learned, "--config", config]
     servers = ["--", *command(prefix="a_", tools=1), "--", served["b"].url]
     words = [*PROGRAM[1:], *map(str, options), *servers]
     long = "ü" * 1_000_000
-    async with Client(StdioServerParameters(command=PROGRAM[0], args=words), mode=mode) as client:
+    program = StdioServerParameters(command=PROGRAM[0], args=words, env=dict(os.environ))
+    async with Client(program, mode=mode) as client:
         shown = await names(client)
         result = await client.call_tool("tool_5", {"id": "7", "text": long}, meta=INTENT)
         for tool in ("a_tool_0", "log"):

@@ -106,34 +106,25 @@ async def test_a_disk_that_fills_up_later_stops_nothing(tmp_path):
     assert queue.recorded == 0
 
 
-async def test_calls_that_pass_through_are_recorded_when_the_client_leaves(model, served, tmp_path):
+async def test_runs_are_recorded_when_they_end_by_their_intent_or_searches_and_only_if_asked(
+    model, served, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "d.jsonl"
+    async with gateway_client(model, [served["known"]]) as (client, _):
+        await client.call_tool("open_file", {"id": "9"})
+    assert list(tmp_path.iterdir()) == []
     async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
         for tool in ("open_file", "summarize_file"):
             await client.call_tool(tool, {"id": "9"}, meta={"dtdr/intent": "Shorten q3.pdf"})
         assert path.read_text() == ""
-
-    (found,) = dtdr.read_demonstrations(path)
-    assert found.query == "Shorten q3.pdf"
-    assert found.plan.tools == ("open_file", "summarize_file")
-
-
-async def test_nothing_is_recorded_unless_asked(model, served, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    async with gateway_client(model, [served["known"]]) as (client, _):
-        await client.call_tool("open_file", {"id": "9"})
-
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_searches_stand_in_for_the_intent_in_what_is_recorded(model, served, tmp_path):
-    path = tmp_path / "d.jsonl"
     async with gateway_client(model, [served["known"]], options={"learn": path}) as (client, _):
         await client.call_tool("search_tools", {"query": "shorten a text"})
         await client.call_tool("summarize_file", {})
 
-    (found,) = dtdr.read_demonstrations(path)
-    assert found.query == "shorten a text"
+    first, second = dtdr.read_demonstrations(path)
+    assert (first.query, first.plan.tools) == ("Shorten q3.pdf", ("open_file", "summarize_file"))
+    assert (second.query, second.plan.tools) == ("shorten a text", ("summarize_file",))
 
 
 async def test_long_texts_of_one_client_are_not_kept(model, served):

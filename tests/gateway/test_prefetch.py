@@ -107,50 +107,26 @@ async def test_a_list_in_the_configuration_stands_above_the_marks(filling, tmp_p
     assert len(journal_of(tmp_path / "journal")) == 2
 
 
-async def test_another_call_or_other_arguments_get_what_they_ask_for(filling, tmp_path):
-    upstream = spec(tmp_path, read_only=TOOLS[:2])
-    async with gateway_client(filling, [upstream], options=OPTIONS) as (client, gateway):
-        await client.list_tools(meta=INTENT)
-        await think(tmp_path, 1)
-        other = await client.call_tool("open_file", {"id": "other.pdf"})
-        assert json.loads(text(other))["id"] == "other.pdf"
-        # A tool that may change things makes what was read before it worthless.
-        await client.call_tool("send_mail", {"id": "sent"})
-        made = len(journal_of(tmp_path / "journal"))
-        again = await client.call_tool("open_file", BUDGET)
-        assert json.loads(text(again))["id"] == "budget.pdf"
-        assert journal_of(tmp_path / "journal").count("budget.pdf") == 2
-        assert len(journal_of(tmp_path / "journal")) >= made
-        assert counts_of(gateway).hits == 0
-        assert counts_of(gateway).wasted >= 1
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_another_client_s_write_makes_the_early_reads_of_its_server_stale(
+async def test_another_client_s_write_makes_the_early_reads_of_its_server_alone_stale(
     filling, tmp_path, mode
 ):
-    upstream = spec(tmp_path, read_only=TOOLS[:2])
-    reader, writer = {"dtdr/session": "reader", **INTENT}, {"dtdr/session": "writer"}
-    async with gateway_client(filling, [upstream], mode=mode, options=OPTIONS) as (client, gateway):
-        await client.list_tools(meta=reader)
-        await think(tmp_path, 1)
-        await client.call_tool("send_mail", {"id": "written"}, meta=writer)
-        await client.call_tool("open_file", BUDGET, meta=reader)
-        assert counts_of(gateway).hits == 0
-    # Read early, written, and read again.
-    assert journal_of(tmp_path / "journal")[:3] == ["budget.pdf", "written", "budget.pdf"]
-
-
-async def test_a_write_to_another_server_leaves_early_reads_as_they_are(filling, tmp_path):
     other = stdio("other", names={"elsewhere": "Writes."})
     upstreams = [spec(tmp_path, read_only=TOOLS[:2]), other]
     reader, writer = {"dtdr/session": "reader", **INTENT}, {"dtdr/session": "writer"}
-    async with gateway_client(filling, upstreams, options=OPTIONS) as (client, gateway):
+    async with gateway_client(filling, upstreams, mode=mode, options=OPTIONS) as (client, gateway):
         await client.list_tools(meta=reader)
         await think(tmp_path, 1)
         await client.call_tool("elsewhere", {}, meta=writer)
         await client.call_tool("open_file", BUDGET, meta=reader)
         assert counts_of(gateway).hits == 1
+        await think(tmp_path, 2)  # summarize_file, early
+        await client.call_tool("send_mail", {"id": "written"}, meta=writer)
+        await client.call_tool("summarize_file", BUDGET, meta=reader)
+        assert counts_of(gateway).hits == 1
+    # Opened and summarized early, written, and summarized again.
+    journal = journal_of(tmp_path / "journal")[:4]
+    assert journal == ["budget.pdf", "budget.pdf", "written", "budget.pdf"]
 
 
 HINTING = """

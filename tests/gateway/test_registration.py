@@ -23,15 +23,23 @@ def folder(tmp_path_factory):
     return path
 
 
-async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(folder, served):
+async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(
+    folder, served, tmp_path
+):
     specs = [served["known"], served["strange"]]
-    async with gateway_client(dtdr.load(folder), specs) as (client, gateway):
+    retriever = dtdr.load(folder)
+    async with gateway_client(retriever, specs) as (client, gateway):
         assert gateway.catalog.unknown() == []
         meta = {"dtdr/intent": "give food to the goldfish"}
         shown = [tool.name for tool in (await client.list_tools(meta=meta)).tools]
 
     assert "feed_goldfish" in shown
     assert "paint_fence" not in shown
+    retriever.save(tmp_path / "model")
+    for model in (retriever, dtdr.load(tmp_path / "model")):
+        ranking = model.rank("give food to the goldfish")
+        assert ranking.calibration.added[ranking.vocabulary.index("feed_goldfish")]
+        assert not ranking.is_none_of_these
 
 
 async def test_a_tool_that_a_server_adds_later_is_registered_too(folder, served):

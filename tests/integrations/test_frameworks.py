@@ -132,6 +132,15 @@ def test_a_tool_that_is_refused_three_times_is_never_executed_and_no_part_of_the
     assert outline(outcome.read()) == [(QUERY, [])]
 
 
+@pytest.mark.parametrize("way", ["chat", "langchain", "openai-agents", "llama-index"])
+def test_without_a_guard_a_hidden_tool_is_executed_and_shown_from_then_on(way):
+    script = Script([(HIDDEN,)])
+    FRAMEWORKS[way](script, mask())
+    assert script.executed == [HIDDEN]
+    assert HIDDEN not in script.seen[0]
+    assert HIDDEN in script.seen[1]
+
+
 def test_langchain_s_own_answer_to_an_unknown_tool_is_no_call():
     outcome = FRAMEWORKS["langchain"](Script([("no_such_tool", "read_file")]), mask())
     assert "is not a valid tool" in str(outcome.messages)

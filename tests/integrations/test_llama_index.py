@@ -34,14 +34,6 @@ def test_an_agent_with_a_state_is_ranked_by_the_users_own_words():
     check(script)
 
 
-def test_a_hidden_tool_that_is_called_is_executed():
-    assert "send_text" not in best([])
-    script = Script([("send_text",)])
-    run(script, mask())
-    assert script.executed == ["send_text"]
-    assert "send_text" in script.seen[1]
-
-
 def test_calls_in_the_keywords_of_a_message_are_read():
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     messages = [

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from dtdr.agents.policy import ToolPolicy, ToolSelection, ToolSelector, unique_names
 from dtdr.agents.search import LIMIT, SEARCH_CALLS, searched_tools
-from dtdr.agents.transcript import Transcript, Turns
+from dtdr.agents.transcript import Transcript
 from dtdr.data.calls import Status
 from dtdr.data.run import BeforeLike, Run
 from dtdr.data.tools import Tool
@@ -35,7 +35,6 @@ class ToolMask:
     Args:
         retriever: a fitted one, or the folder of a model.
         policy: what is shown.
-        turns: how several user messages make a query; as the demonstrations were cut.
         leave_out: tags of the blocks that are taken out of users' messages, since a program put
             them there, such as ``<system-reminder>``; None takes those of ``dtdr import``.
 
@@ -49,7 +48,6 @@ class ToolMask:
         retriever: Model | str | Path,
         policy: ToolPolicy | None = None,
         *,
-        turns: Turns = "split",
         leave_out: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(retriever, Model):
@@ -59,11 +57,9 @@ class ToolMask:
         self.retriever = retriever
         self.policy = policy or ToolPolicy()
         self.policy.check(retriever.calibration_)
-        self.turns: Turns = turns
         from dtdr.logs.injected import INJECTED_TAGS
 
         self.leave_out = INJECTED_TAGS if leave_out is None else tuple(leave_out)
-        Transcript().runs(turns)
 
     def select(
         self,
@@ -88,7 +84,7 @@ class ToolMask:
 
         def read() -> list[Step]:
             conversation = transcript if isinstance(transcript, Transcript) else transcript()
-            runs = self._read(conversation).runs(self.turns, last_only=self.policy.sticky == "none")
+            runs = self._read(conversation).runs(last_only=self.policy.sticky == "none")
             return [(run, _called(conversation)) for run in runs]
 
         return self._select(names, read, costs)[-1]
@@ -101,16 +97,9 @@ class ToolMask:
         *,
         costs: Mapping[str, int] | None = None,
     ) -> list[ToolSelection]:
-        """``select`` for several states of one conversation, oldest first, in one go.
+        """``select`` for ``count`` states of one conversation, oldest first, in one go.
 
-        Args:
-            names: the named tools that are available.
-            transcripts: reads the conversation up to each of the states.
-            count: how many states there are.
-            costs: tokens of each tool's definition.
-
-        Raises:
-            InputError: two tools share a name.
+        ``transcripts`` reads the conversation up to each of them.
         """
 
         def read() -> list[Step]:
@@ -203,7 +192,7 @@ class ToolMask:
 
     def _run_of(self, transcript: Transcript | Callable[[], Transcript]) -> Run:
         read = transcript if isinstance(transcript, Transcript) else transcript()
-        return self._read(read).run(self.turns)
+        return self._read(read).run()
 
     def _read(self, transcript: Transcript) -> Transcript:
         """The transcript as the retriever reads it: outputs only where it does."""

@@ -163,8 +163,8 @@ def select_tools(
         mask: retriever and policy.
         tools: in the order they are given to the model.
         read: reads the conversation.
-        name_of: the name of a tool; None where it has none, and stays.
-        definition_of: what the model is sent of a tool, for its tokens.
+        name_of: the name of a tool; None where it has none: it stays, and is not searched for.
+        definition_of: what the model is sent of a tool.
 
     Raises:
         InputError: two tools share a name.
@@ -192,12 +192,8 @@ def count_definitions(
 ) -> tuple[int, int]:
     """Tokens of the definitions that a masked request has the model read, and of those it spares.
 
-    A deferred tool is read once a message refers to it, an added one where it is added.
-
-    Args:
-        request: as it was sent.
-        masked: with its changes.
-        name_of: the name of a tool; one without a name is read.
+    A deferred tool is read once a message refers to it, an added one where it is added, and one
+    without a name always.
     """
     tools = request.get("tools") or ()
     every = sum(count_tokens(as_json(tool)) for tool in tools)
@@ -234,14 +230,14 @@ def find_tools(
     name_of: Callable[[Tool], str | None],
     definition_of: Callable[[Tool], object] = as_json,
 ) -> list[Tool]:
-    """The tools of a provider or a framework that a model's search brings up, best first.
+    """The tools that a model's search brings up, best first; see ``select_tools``.
 
     Args:
         mask: retriever and policy.
         arguments: what the model called the search with, an object or its JSON.
         tools: all that are available.
         read: reads the conversation.
-        name_of: the name of a tool; None where it has none, and is not searched for.
+        name_of: the name of a tool.
         definition_of: what the model is sent of a tool.
 
     Raises:

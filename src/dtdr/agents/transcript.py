@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from dtdr.data.calls import ToolCall
 from dtdr.data.demonstrations import Message
 from dtdr.data.outputs import bound_output, status_of
 from dtdr.data.run import NO_CALLS, Run, read_item
-from dtdr.errors import unknown_choice
 from dtdr.logs.refusals import is_refusal
 
 if TYPE_CHECKING:
     from dtdr.logs.log_format import TracedCall
     from dtdr.logs.messages import Item
-
-Turns = Literal["split", "context", "whole", "whole-query"]
-"""How several user messages make a query; the same words as ``dtdr import --turns``."""
 
 _ARGUMENTS_LENGTH = 100_000
 """Characters kept of a call's arguments, as compact JSON."""
@@ -114,56 +110,36 @@ class Transcript:
             )
         )  # fmt: skip
 
-    def run(self, turns: Turns = "split") -> Run:
+    def run(self) -> Run:
         """What the next step is ranked by; an empty query where there is no user message.
 
-        Outputs and texts are read and cut as those of every ``Run``.
-
-        Args:
-            turns: ``split`` and ``whole`` take the last message of the user and the calls since,
-                as demonstrations are cut by default, after what came before; ``context`` also
-                writes the earlier messages of the user into the query; ``whole-query`` takes all
-                messages and all calls as one query and its calls.
+        The last message of the user and the calls since, as demonstrations are cut, after what came
+        before. Outputs and texts are read and cut as those of every ``Run``.
         """
-        runs = self.runs(turns, last_only=True)
+        runs = self.runs(last_only=True)
         return runs[-1] if runs else Run("")
 
-    def runs(self, turns: Turns = "split", *, last_only: bool = False) -> list[Run]:
-        """What every step of the conversation so far was ranked by, the next step's last.
-
-        Raises:
-            InputError: ``turns`` is none of its values.
-        """
-        if turns not in get_args(Turns):
-            raise unknown_choice("way to cut turns", turns, get_args(Turns))
+    def runs(self, *, last_only: bool = False) -> list[Run]:
+        """What every step of the conversation so far was ranked by, the next step's last."""
         runs: list[Run] = []
-        texts: list[str] = []
         before: list[Message | ToolCall] = []
-        calls: list[ToolCall] = []
-        for number, turn in enumerate(self.turns):
-            joins = turns in ("context", "whole-query")
-            texts = [*texts, turn.query] if joins else [turn.query]
-            query = "\n".join(text for text in texts if text).strip()
-            if turns != "whole-query":
-                calls = []
+        for number, turn in enumerate(self.turns, start=1):
             events = list(map(_read, turn.events))
             made = [
                 item for item in events if isinstance(item, ToolCall) and item.tool not in NO_CALLS
             ]
-            run = Run.of_read(query, before, [*calls, *made])
+            run = Run.of_read(turn.query.strip(), before, made)
             if not last_only:
                 # The calls of one answer were asked for together, before any of them was made.
                 runs += [
-                    run.first(len(calls) + place)
+                    run.first(place)
                     for place, call in enumerate(made)
                     if place == 0 or call.step is None or call.step != made[place - 1].step
                 ]
-            calls += made
-            if not last_only or number == len(self.turns) - 1:
+            if not last_only or number == len(self.turns):
                 runs.append(run)
-            if turns != "whole-query":
-                before += [Message("user", turn.query)] if turn.query else []
-                before += events
+            before += [Message("user", turn.query)] if turn.query else []
+            before += events
         return runs
 
 

@@ -26,8 +26,7 @@ class Calibration:
         tokens: shape (n,), in the order of the vocabulary: what showing a tool costs in a prompt.
         familiarity_threshold: out-of-distribution threshold; queries less familiar than this are
             unlike the demonstrations.
-        added: shape (n,): which tools no demonstration could have called, since they were added
-            later; None: none of them.
+        added: shape (n,): whether a tool was added after the demonstrations; None: none was.
     """
 
     held_out: Floats | None = None

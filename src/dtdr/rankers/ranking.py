@@ -141,9 +141,8 @@ class Ranking:
         demonstrations, and still asks for it.
         """
         added = self.calibration.added
-        if added is not None and added[self.scores.argmax()]:
-            return False
-        return not self.is_familiar and self.confidence < 0.5
+        is_added = added is not None and bool(added[self.scores.argmax()])
+        return not (is_added or self.is_familiar) and self.confidence < 0.5
 
     def __len__(self) -> int:
         return len(self._vocabulary)

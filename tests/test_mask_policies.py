@@ -269,7 +269,7 @@ def test_the_reason_for_showing_everything_is_logged(retriever, caplog):
         found = mask.select(SMALL, Transcript())
 
     assert found.shown == SMALL
-    assert "showing all 6 tools: the transcript holds no message of a user" in caplog.text
+    assert "showing all 6 tools: the transcript has no message of a user" in caplog.text
 
 
 def test_a_conversation_that_cannot_be_read_fails_open(retriever):

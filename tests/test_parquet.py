@@ -81,8 +81,8 @@ def test_a_folder_and_a_file_fit_the_same_model(tmp_path, capsys):
 def test_convert_goes_both_ways(tmp_path, capsys):
     first, second, third = (str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c.jsonl"))
     save_demonstrations(first, SOME)
-    assert run(["data", "convert", "jsonl", first, "-o", second]) == 0
-    assert run(["data", "convert", "parquet", second, "-o", third]) == 0
+    assert run(["data", "convert", first, "-o", second]) == 0
+    assert run(["data", "convert", second, "-o", third]) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_object_storage_is_read_through_fsspec(tmp_path):
     ],
 )
 def test_storage_that_does_not_answer_is_one_sentence(url, said, capsys):
-    assert run(["data", "stats", "--data", url]) == 2
+    assert run(["data", "stats", url]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert is_one_sentence(error)

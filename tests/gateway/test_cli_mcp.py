@@ -140,7 +140,7 @@ async def test_a_gateway_that_is_terminated_keeps_the_runs_and_lines_that_are_no
                 await client.call_tool("open_file", {"id": "1"})
         else:
             call = {"name": "open_file", "arguments": {"id": "1"}}
-            messages = [
+            messages: list[dict[str, Any]] = [
                 {"id": 1, "method": "initialize", "params": HELLO},
                 {"method": "notifications/initialized", "params": {}},
                 {"id": 2, "method": "tools/call", "params": call},

@@ -38,7 +38,9 @@ async def test_a_tool_that_no_demonstration_uses_is_ranked_by_its_description(
     retriever.save(tmp_path / "model")
     for model in (retriever, dtdr.load(tmp_path / "model")):
         ranking = model.rank("give food to the goldfish")
-        assert ranking.calibration.added[ranking.vocabulary.index("feed_goldfish")]
+        added = ranking.calibration.added
+        assert added is not None
+        assert added[ranking.vocabulary.index("feed_goldfish")]
         assert not ranking.is_none_of_these
 
 

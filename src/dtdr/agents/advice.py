@@ -97,7 +97,7 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Tokens of what demonstrations do not hold."""
+    """Tokens of what demonstrations do not contain."""
 
     system: int = 500
     result: int = 200
@@ -194,7 +194,7 @@ def advise(
         demonstrations: the runs.
         tools: definitions; those that the retriever was fitted with are known already.
         policy: how many tools are shown; how sticky it is, each way sets for itself.
-        sizes: tokens of what demonstrations do not hold.
+        sizes: tokens of what demonstrations do not contain.
 
     Raises:
         InputError: there is no demonstration, or the retriever cannot serve the policy.

@@ -3,7 +3,7 @@
 Needs no package: requests are JSON. Shapes are those of anthropic 2.11. The forms:
 
 ``deferred`` keeps ``tools`` constant and loads what is needed in the conversation, so that the
-prompt cache holds; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all
+prompt cache is kept; ``filtered`` works with every model; ``hint`` and ``hint-weighted`` keep all
 tools and write the preferred ones behind the conversation.
 """
 

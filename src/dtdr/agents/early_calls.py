@@ -94,7 +94,7 @@ class EarlyCalls:
     Only tools that ``allows`` accepts are ever called. A result is handed over for exactly the
     call that was made, once. It is thrown away when it is no longer predicted, when it is too old,
     or when a tool that is not allowed is called first, since that may change what the result says.
-    Changes that others make, ``discard`` is to be told of.
+    For changes that others make, there is ``discard``.
     An early call that failed is not handed over, and no call that was thrown away is made early
     again in the run.
 

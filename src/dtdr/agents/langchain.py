@@ -44,7 +44,7 @@ class ToolMaskMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Args:
         mask: retriever and policy.
-        form: ``filtered`` leaves tools out; the others keep all, so that the prompt cache holds.
+        form: ``filtered`` leaves tools out; the others keep all, so that the prompt cache is kept.
             ``allowed-tools``, for models of OpenAI, has the shown ones in ``tool_choice``;
             ``hint`` and ``hint-weighted`` write the preferred ones in a last message for this
             call only.

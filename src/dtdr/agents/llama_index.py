@@ -38,7 +38,7 @@ class ToolMaskAgent(FunctionAgent):
 
     Args:
         mask: retriever and policy.
-        keywords: those of ``FunctionAgent``; ``tools`` holds all tools.
+        keywords: those of ``FunctionAgent``; ``tools`` has all tools.
 
     Raises:
         InputError: at a step, two tools share a name.

@@ -40,7 +40,7 @@ class ToolMask:
 
     Raises:
         InputError: the retriever cannot serve the policy.
-        ModelError: the folder holds no usable model.
+        ModelError: the folder has no usable model.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ToolMask:
             selections = [
                 selector.select(names, ranking, called, costs=costs)
                 if run.query
-                else selector.show_all(names, "the transcript holds no message of a user")
+                else selector.show_all(names, "the transcript has no message of a user")
                 for ranking, (run, called) in zip(rankings, steps, strict=True)
             ]
         except Exception as error:  # noqa: BLE001  # a mask must never stop an agent
@@ -178,7 +178,7 @@ class ToolMask:
     def confidence(self, transcript: Transcript | Callable[[], Transcript]) -> float:
         """How likely the best tool is right after a conversation, as to choose an LLM by.
 
-        0 where that cannot be told: whatever goes wrong is logged as a warning of
+        0 where nothing is known of that: whatever goes wrong is logged as a warning of
         ``dtdr.agents``.
 
         Args:

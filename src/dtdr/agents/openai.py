@@ -2,9 +2,9 @@
 
 Needs no package: requests are JSON. Shapes are those of openai 3.52. The forms:
 
-``allowed-tools`` keeps ``tools`` constant, so that the prompt cache holds; ``filtered`` works with
-every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant and
-short, and adds what is needed within the conversation; ``hint`` and ``hint-weighted`` keep all
+``allowed-tools`` keeps ``tools`` constant, so that the prompt cache is kept; ``filtered`` works
+with every compatible server; ``additional-tools``, of the responses API, keeps ``tools`` constant
+and short, and adds what is needed within the conversation; ``hint`` and ``hint-weighted`` keep all
 tools and write the preferred ones behind the conversation.
 """
 
@@ -34,7 +34,7 @@ Form = OpenAIForm
 
 
 class _OpenAI(Provider):
-    """Requests of both of OpenAI's APIs, told by ``messages`` and ``input``."""
+    """Requests of both of OpenAI's APIs: with ``messages`` or with ``input``."""
 
     forms = ("allowed-tools", *(form for form in get_args(Form) if form != "allowed-tools"))
     loading_form = "additional-tools"

@@ -41,7 +41,7 @@ class ToolMaskModel(Model):
         model: the model to show tools to, or its name.
         mask: retriever and policy.
         form: ``filtered`` leaves tools out; ``hint`` and ``hint-weighted`` keep all, so that the
-            prompt cache holds, and write the preferred ones in a last message for this call only.
+            prompt cache is kept, and write the preferred ones in a last message for this call only.
 
     Raises:
         InputError: an unknown form; at a model call, two tools that share a name.
@@ -90,7 +90,7 @@ class ToolMaskModel(Model):
             yield event
 
     async def close(self) -> None:
-        """Release what the model holds."""
+        """Release what the model uses."""
         await self.model.close()
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:

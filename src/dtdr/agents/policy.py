@@ -249,7 +249,7 @@ class ToolSelector:
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, once it is sure that none stands there twice.
+    """The names, once it is sure that none is there twice.
 
     Raises:
         InputError: two tools share a name.

@@ -30,7 +30,7 @@ class AsyncPrefetch(EarlyCalls):
     An asynchronous context manager that cancels what is under way when the block ends.
 
     Args:
-        session: of the run, of a model that was fitted with arguments; it is told every call.
+        session: of the run, of a model that was fitted with arguments; it gets every call.
         execute: makes a call. A plain function is run in a thread, and cannot be cancelled there.
         tools: names of those that are safe to call early, since a call changes nothing. No other
             is ever called early.
@@ -66,7 +66,7 @@ class AsyncPrefetch(EarlyCalls):
         """The output of a call: that of the early one, or of one that is made now.
 
         Raises:
-            Exception: whatever the call raises; the session is told of the error.
+            Exception: whatever the call raises; the session gets the error.
         """
         arguments = arguments or {}
         try:
@@ -80,7 +80,7 @@ class AsyncPrefetch(EarlyCalls):
         return output
 
     async def take(self, tool: str, arguments: Mapping[str, Any]) -> tuple[bool, Any]:
-        """See ``EarlyCalls.take``; the session is not told."""
+        """See ``EarlyCalls.take``; the session gets nothing."""
         self._stop_predicting()
         return await super().take(tool, arguments)
 
@@ -136,7 +136,7 @@ class Prefetch:
     A call that nobody made early is made in the caller's own thread.
 
     Args:
-        session: of the run, of a model that was fitted with arguments; it is told every call.
+        session: of the run, of a model that was fitted with arguments; it gets every call.
         execute: makes a call; a plain function, used by several threads.
         tools: names of those that are safe to call early.
         bounds: how much is done early.

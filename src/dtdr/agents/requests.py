@@ -143,7 +143,7 @@ def _read_message(message: object) -> dict[str, Any]:
 
 
 def as_json(value: object) -> Any:
-    """An object of a provider's package as the JSON that it stands for."""
+    """An object of a provider's package as JSON."""
     if isinstance(value, dict):
         return value
     dump = getattr(value, "model_dump", None)
@@ -288,7 +288,7 @@ def hint_text(selection: ToolSelection, *, weighted: bool = False) -> str:
 
     Args:
         selection: what a step shows.
-        weighted: write each tool's probability beside it.
+        weighted: write each tool's probability after it.
     """
     if not selection.preferred:
         return ""

@@ -67,7 +67,7 @@ class Transcript:
     def without_blocks(self, tags: Sequence[str]) -> Transcript:
         """The transcript less what programs wrote into the user's messages, ``<tag>…</tag>``.
 
-        A message that holds nothing else begins no turn, as in ``dtdr import``.
+        A message that has nothing else begins no turn, as in ``dtdr import``.
         """
         from dtdr.logs.injected import remove_blocks
 
@@ -188,7 +188,7 @@ def read_call(call: TracedCall, identifier: str, step: int | None) -> ToolCall:
     """A call as it was observed, with its output whole."""
     from dtdr.logs.log_format import arguments_of
 
-    # Whether the output holds nothing is seen when a run takes the call, which reads it.
+    # Whether the output is empty is seen when a run takes the call, which reads it.
     has_ended = call.ended is not None
     status = status_of(None, failed=call.failed, ended=has_ended)
     arguments = arguments_of(call.arguments)

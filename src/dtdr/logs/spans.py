@@ -214,8 +214,7 @@ class _Assembly:
         self.models = self._main_conversation()
 
     def trace(self) -> Trace:
-        tools = [s for s in self.spans if s.kind == "tool" and s.tool]
-        calls = self._match_executions(tools) if tools else list(self._iter_requested())
+        calls = self._calls()
         calls += map(self._agent_call, filter(self.tree.is_sub_agent, self.spans))
         messages = list(self._iter_messages())
         has_query = any(isinstance(message, UserMessage) for _, message in messages)
@@ -280,72 +279,63 @@ class _Assembly:
                 return [*items[: queries[-1]], *rest]
         return [i for s in self.models[:1] for i in self.inputs[s.id]]
 
-    def _match_executions(self, tools: list[Span]) -> list[TracedCall]:
-        """Calls from executions, completed by what the model's messages say about them."""
-        asked: dict[str, tuple[ToolCallRequest, int, int]] = {}  # with its step and time
-        answers: dict[str, ToolResult] = {}
-        step = 0
-        for span in self.models:
-            for items in (self.inputs[span.id], self.outputs[span.id]):
-                step += 1
-                for item in items:
-                    if isinstance(item, ToolCallRequest) and item.id:
-                        asked.setdefault(item.id, (item, step, span.start))
-                    elif isinstance(item, ToolResult):
-                        step += 1
-                        answers.setdefault(item.id, item)
+    def _calls(self) -> list[TracedCall]:
+        """Executions, completed by what the messages say; without any, what the model asked for."""
+        asked, answers = self._read_requests()
+        tools = [span for span in self.spans if span.kind == "tool" and span.tool]
+        if not tools:
+            for call in asked:
+                if call.id and call.id in answers:
+                    answer, call.ended = answers[call.id]
+                    call.output, call.failed = answer.output, answer.has_failed
+            first = self.inputs[self.models[0].id] if self.models else []
+            before = {item.id for item in first if isinstance(item, ToolCallRequest)}
+            return [call for call in asked if call.id not in before]
+        by_id = {call.id: call for call in asked if call.id}
+        unnamed = by_id.keys() - {span.call_id for span in tools}
         calls = []
-        unnamed = asked.keys() - {span.call_id for span in tools}
         for span in tools:
-            if not span.call_id:  # the first that was asked for by then, of the same tool
-                fitting = (
-                    name
-                    for name, (item, _, at) in asked.items()
-                    if item.tool == span.tool and name in unnamed and at <= span.start
-                )
+            if not span.call_id:
+                fitting = (c.id for c in asked if c.id in unnamed and c.tool == span.tool)
                 span.call_id = next(fitting, "")
                 unnamed.discard(span.call_id)
-            request = asked.get(span.call_id)
             call = TracedCall(span.tool, span.arguments, span.start, span.end or None, span.call_id)
             call.output, call.failed = span.output, span.failed
-            if request is not None:
-                call.step = request[1]
-                if call.arguments is None:
-                    call.arguments = request[0].arguments
-            if (answer := answers.get(span.call_id)) is not None:
+            if (request := by_id.get(span.call_id)) is not None:
+                call.step = request.step
+                call.arguments = request.arguments if call.arguments is None else call.arguments
+            if span.call_id and span.call_id in answers:
+                answer, _ = answers[span.call_id]
                 call.failed = call.failed or answer.failed is True
-                if call.output is None:
-                    call.output = answer.output
+                call.output = answer.output if call.output is None else call.output
             calls.append(self.tree.nest(call, span, self.depth + 1))
         return calls
 
-    def _iter_requested(self) -> Iterator[TracedCall]:
-        """Calls that the model asked for, where nothing recorded their execution."""
-        first = self.inputs[self.models[0].id] if self.models else []
-        before = {item.id for item in first if isinstance(item, ToolCallRequest) and item.id}
-        waiting: dict[str, TracedCall] = {}
-        ended = step = 0
+    def _read_requests(self) -> tuple[list[TracedCall], dict[str, tuple[ToolResult, int]]]:
+        """Calls in the model's messages, and the first answer to each with its time."""
+        calls: list[TracedCall] = []
+        answers: dict[str, tuple[ToolResult, int]] = {}
+        known: set[str] = set()
+        at = step = 0
         for span in self.models:
-            step += 1
-            for item in self.inputs[span.id]:
-                if isinstance(item, ToolResult):
-                    step += 1
-                    if item.id in waiting:
-                        call = waiting.pop(item.id)
-                        call.output, call.ended = item.output, span.start
-                        call.failed = item.has_failed
-                elif isinstance(item, ToolCallRequest) and item.id and item.id not in before:
-                    before.add(item.id)
-                    yield TracedCall(item.tool, item.arguments, ended, id=item.id, step=step)
             ended = max(span.end, span.start)
-            step += 1
-            for item in self.outputs[span.id]:
-                if isinstance(item, ToolCallRequest) and item.tool and item.id not in before:
-                    call = TracedCall(item.tool, item.arguments, ended, id=item.id, step=step)
-                    if item.id:
-                        before.add(item.id)
-                        waiting[item.id] = call
-                    yield call
+            parts = (self.inputs[span.id], at, False), (self.outputs[span.id], ended, True)
+            for items, started, is_output in parts:
+                step += 1
+                for item in items:
+                    if isinstance(item, ToolResult):
+                        step += 1
+                        answers.setdefault(item.id, (item, span.start))
+                    elif isinstance(item, ToolCallRequest) and item.tool and item.id not in known:
+                        if item.id:
+                            known.add(item.id)
+                        elif not is_output:
+                            continue  # it may have been read among the outputs
+                        call = TracedCall(item.tool, item.arguments, started)
+                        call.id, call.step = item.id, step
+                        calls.append(call)
+            at = ended
+        return calls, answers
 
     def _root(self) -> Span | None:
         top = "" if self.inside is None else self.inside.id

@@ -52,8 +52,8 @@ class AmbiguousNameError(Exception):
 class Names:
     """Names that differ over all upstreams, for tools or prompts.
 
-    The full name is ``upstream__name``, and only that upstream can have it: names of upstreams hold
-    no ``__``. A bare name stands for a thing as long as one upstream alone has offered that name;
+    The full name is ``upstream__name``, and only that upstream can have it: names of upstreams have
+    no ``__``. A bare name is enough as long as one upstream alone has offered that name;
     once another has, both go by their full names and the bare one is refused, whoever came first.
     A bare name that is the gateway's own, or looks like a full name, is never used.
 
@@ -92,7 +92,7 @@ class Names:
         return list(assigned.values())
 
     def name_of(self, upstream: str, raw_name: str) -> str:
-        """The bare name of a thing, or the full one where it has to be told from others."""
+        """The bare name of a thing, or the full one where others have the same."""
         if self._is_bare(raw_name) and len(self._offers.get(raw_name, ())) <= 1:
             return raw_name
         return f"{upstream}{SEPARATOR}{raw_name}"

@@ -60,7 +60,7 @@ class ClientState:
         calls: the run's calls, in the order they were made.
         called: names of the tools called in this conversation, each once.
         searched: names of the tools that searches of this run brought up, latest first, bounded.
-        shown: names of the tools in the list that the client was last given or told of.
+        shown: names of the tools in the list that the client has, or can ask for.
         kept: model names that a sticky policy goes on from after the latest ranking.
         characters: kept in ``calls``.
         running: calls that are being worked on, and open streams of changes.

@@ -1,4 +1,4 @@
-"""Which servers stand behind the gateway, by the command line or a config file, and options."""
+"""The servers behind the gateway, from the command line or a config file, and its options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{0,31}[A-Za-z0-9-]")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
-# Programs that run another: the server's name is what they are told to run.
+# Programs that run another: the server's name is what they run.
 _LAUNCHERS = {
     *("npx", "npm", "bunx", "node", "deno"),
     *("uvx", "uv", "pipx", "python", "python3", "docker"),
@@ -92,7 +92,7 @@ class GatewayOptions:
             the policy's ``sticky``; answers wait until the client has listed again.
         policy: how many ranked tools are shown and when they may change. ``grow``, the default,
             keeps a tool that was shown until the run ends, so that the list changes less often and
-            the client's prompt cache holds longer. ``always_include`` are names as clients see
+            the client's prompt cache lasts longer. ``always_include`` are names as clients see
             them; of tools that the model does not know, too.
         learn: file that the demonstrations of passed calls are appended to; None records nothing.
         redact: scrub secrets and personal data from it.
@@ -134,7 +134,7 @@ def parse_rest(words: Sequence[str]) -> list[UpstreamSpec]:
     an upstream; everything else is one command with its arguments.
 
     Raises:
-        InputError: nothing stands between two ``--``, or a command follows URLs.
+        InputError: nothing is between two ``--``, or a command follows URLs.
     """
     specs: list[UpstreamSpec] = []
     for is_separator, group in groupby(words, "--".__eq__):
@@ -179,7 +179,7 @@ def read_config(path: str | Path) -> list[UpstreamSpec]:
         servers = holder.get("mcpServers", holder.get("servers"))
     if not isinstance(servers, dict):
         raise InputError(
-            f'{path} must hold {{"mcpServers": {{"name": {{"command": …}}}}}}, or the same under '
+            f'{path} must have {{"mcpServers": {{"name": {{"command": …}}}}}}, or the same under '
             '"servers"'
         )
     return [

@@ -50,11 +50,11 @@ _Question = tuple[types.ServerRequest, asyncio.Future[InputAnswer]]
 
 
 async def forward(context: Context, upstream: Upstream, changed: Mapping[str, Any]) -> RawResult:
-    """The upstream's result of a client's request, as it stands on the wire.
+    """The upstream's result of a client's request, as it came over the wire.
 
     Progress, log messages and questions of the upstream reach the client while it waits; when the
-    client cancels, the upstream is told. Of the parameters, ``changed`` are others than the
-    client's, such as the tool's own name.
+    client cancels, the call to the upstream is cancelled. Of the parameters, ``changed`` differ
+    from the client's, such as the tool's own name.
 
     Raises:
         MCPError: the upstream's own error.

@@ -1,4 +1,4 @@
-"""Stands between MCP clients and their servers, and shows each client the few tools it needs."""
+"""Connects MCP clients with their servers, and shows each client the few tools it needs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Ranking meanwhile would slow down a tool that answers at once by 1 to 2 ms; a to
 is answered after the new list is there."""
 
 LISTING_SECONDS = 2.0
-"""How long an answer waits for a client that is told of a new list to ask for it; one that did not
-is not waited for again."""
+"""How long an answer waits for a client to ask for a new list after the notice of it; one that did
+not is not waited for again."""
 
 CLEAN_UP_SECONDS = 15.0
 """How often runs and clients that have gone silent are looked for."""
@@ -279,7 +279,7 @@ class Gateway:
         """Begin again for a client that was restarted, unless its last start is still served.
 
         Clients of 2026-07-28 have no session over HTTP: one that starts again is known by its
-        address and name, and has to be told from one that only asks for a sign of life.
+        address and name, and must not be confused with one that only asks for a sign of life.
         """
         if not state.running:
             self.end_run(state)
@@ -321,7 +321,7 @@ class Gateway:
         names = {self.catalog.name_of(upstream.name, name) for name in changed}
         for state in self.clients:
             if names.intersection(state.notified or ()):
-                state.notified = ()  # the names are the same, and what stands behind them is not
+                state.notified = ()  # the names are the same, and their tools are not
             self.schedule_refresh(state)
         # At the start, the tools of all servers are taken up at once.
         if self._has_started and self._tasks is not None:

@@ -10,7 +10,7 @@ import os
 import sys
 
 LONGEST = 1 << 20
-"""Bytes of what a client hands its hook; a longer prompt is not told."""
+"""Bytes of what a client hands its hook; a longer prompt is not passed on."""
 
 SECONDS = 3.0
 """How long the prompt may wait at most for a gateway, which answers in milliseconds unless the
@@ -28,8 +28,8 @@ def main() -> None:
     import _socket
 
     client = sys.argv[1] if sys.argv[1:] and sys.argv[1].isdigit() else str(os.getppid())
-    told = sys.stdin.buffer.read(LONGEST + 1)
-    if len(told) > LONGEST:
+    prompt = sys.stdin.buffer.read(LONGEST + 1)
+    if len(prompt) > LONGEST:
         return
     for name in os.listdir(folder()):
         if not (name.startswith(f"{client}-") and name.endswith(".key")):
@@ -41,7 +41,7 @@ def main() -> None:
             connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             connection.settimeout(SECONDS)
             connection.connect(path.removesuffix(".key") + ".sock")
-            message = memoryview(secret + b"\n" + told + b"\0")
+            message = memoryview(secret + b"\n" + prompt + b"\0")
             while message:
                 message = message[connection.send(message) :]
             connection.recv(1)

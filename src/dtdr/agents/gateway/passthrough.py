@@ -250,10 +250,10 @@ def _require_room(state: ClientState, uris: Sequence[str]) -> None:
         raise MCPError(types.INVALID_PARAMS, f"a URI is longer than {MAX_TEXT} characters")
 
 
-async def _log_failure(upstream: Upstream, told: Awaitable[None]) -> None:
-    """Wait until a server was told something; one that is away, or refuses, is logged."""
+async def _log_failure(upstream: Upstream, message: Awaitable[None]) -> None:
+    """Wait for a message to a server; one that is away, or refuses, is logged."""
     try:
-        await told
+        await message
     except (MCPError, UnavailableError) as error:
         logger.info("upstream %r: %s", upstream.name, error)
 

@@ -46,8 +46,8 @@ async def listen_for_prompts(take: Callable[[str], Awaitable[None]]) -> AsyncIte
             async with asyncio.timeout(READ_SECONDS):
                 given = await reader.readline()
                 if hmac.compare_digest(given, secret.encode() + b"\n"):
-                    told = await reader.readuntil(b"\0")  # no more than the limit is read
-                    prompt = json.loads(told[:-1])["prompt"]
+                    sent = await reader.readuntil(b"\0")  # no more than the limit is read
+                    prompt = json.loads(sent[:-1])["prompt"]
                     if isinstance(prompt, str):
                         await take(prompt)
         writer.close()

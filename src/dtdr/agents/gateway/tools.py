@@ -28,7 +28,7 @@ SHORT_TEXT = 20_000
 """Characters of JSON that are read on the event loop, within 0.2 ms."""
 
 UNAVAILABLE_KEY = "dtdr/unavailable"
-"""``_meta`` key of a result that stands in for that of a server that is away."""
+"""``_meta`` key of a result in the place of that of a server that is away."""
 
 ALWAYS_LOAD = {"anthropic/alwaysLoad": True}
 """``_meta`` of a listed tool: clients that defer MCP tools behind a search of their own, as Claude

@@ -27,7 +27,7 @@ MAX_TRIES = 3
 """How often a request is sent that an HTTP server does not take because it lost the session."""
 
 MAX_PAGES = 1_000
-"""Of one list, so that a server whose pages never end cannot hold up the others."""
+"""Of one list, so that a server whose pages never end cannot keep the others waiting."""
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -104,12 +104,12 @@ class _Connection:
 class Upstream:
     """Keeps one server connected; ``run`` is its task, everything else may be called at any time.
 
-    Clients' subscriptions and level of log messages are for all its connections: each new one is
-    told, as its protocol version requires.
+    Clients' subscriptions and level of log messages are for all its connections: each new one gets
+    them, as its protocol version requires.
 
     Attributes:
-        tools: the server's tool definitions as they stand on the wire; those last seen while it
-            is away.
+        tools: the server's tool definitions as they came over the wire; those last seen
+            while it is away.
         callers: requests of the clients whose calls it is working on, oldest first.
         open_calls: calls that wait for their client's answer to a question, by client and state.
     """
@@ -235,7 +235,7 @@ class Upstream:
     async def request(
         self, method: str, params: Mapping[str, Any], progress: ProgressFnT | None = None
     ) -> RawResult:
-        """Send a request once and give back the result as it stands on the wire.
+        """Send a request once and give back the result as it came over the wire.
 
         A request that comes while the server is away waits a moment for it, unsent.
 
@@ -382,7 +382,7 @@ class Upstream:
             await self._tell("logging/setLevel", {"level": level})
 
     async def _tell(self, method: str, params: dict[str, Any]) -> None:
-        """Tell a handshake server; one of 2026-07-28 is told by the next stream or request."""
+        """Tell a handshake server; one of 2026-07-28 hears by the next stream or request."""
         if self._connection is not None and not self._connection.is_modern:
             await self._send(self._connection, method, params)
         elif method.startswith("resources/"):

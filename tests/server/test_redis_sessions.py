@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import zlib
+from typing import Any
 
 import httpx2
 import pytest
@@ -27,7 +28,7 @@ from tests.server import serving
 from tests.server.serving import QUERY, lose_answers
 
 CALL = {"tool": "read_file", "id": "a", "arguments": {"name": "q3.pdf"}, "output": "Sales rose."}
-BEFORE = [
+BEFORE: list[Any] = [
     {"role": "user", "content": "I am Ann"},
     {"role": "call", "id": "b1", "tool": "find_contact", "arguments": {"name": "Ann"}},
 ]
@@ -75,7 +76,7 @@ def test_what_was_told_by_names_and_with_outputs_comes_back_whole(replicas, redi
     session = replicas[0].service.sessions._decode(identifier, "", entries)
     calls = ["summarize", {**CALL, "status": "error", "step": 3}, "send_mail"]
     ids = ("1", "a", "3")
-    records = [
+    records: list[Any] = [
         {"id": id, "tool": call} if isinstance(call, str) else call
         for id, call in zip(ids, calls, strict=True)
     ]

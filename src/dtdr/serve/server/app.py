@@ -23,7 +23,7 @@ from dtdr.serve.server.models import ModelRegistry
 from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.service import AnySessions, Service
+from dtdr.serve.server.service import Service, SessionStore
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
@@ -91,7 +91,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
     models = ModelRegistry.load(settings.models, settings.limits)
-    sessions: AnySessions = Sessions(settings.limits)
+    sessions: SessionStore = Sessions(settings.limits)
     if settings.session_store is not None:
         from dtdr.serve.server.redis_sessions import RedisSessions
 

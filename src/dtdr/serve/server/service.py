@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
 
@@ -20,11 +20,27 @@ from dtdr.serve.server.server_metrics import Metrics
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
 
-if TYPE_CHECKING:
-    from dtdr.serve.server.redis_sessions import RedisSessions
-    from dtdr.serve.server.sessions import Sessions
 
-AnySessions: TypeAlias = "Sessions | RedisSessions"
+class SessionStore(Protocol):
+    """Where sessions are open: in this process, or in Redis."""
+
+    async def open(self, session: Any) -> None:
+        """Keep a new session."""
+
+    async def find(self, identifier: str, owner: str) -> Any:
+        """An open session, whose time to live starts again."""
+
+    async def add(self, session: Any, told: Any) -> bool:
+        """Put a session in the place of one that was found; False if that has changed since."""
+
+    async def close(self, session: Any) -> None:
+        """Drop a session."""
+
+    async def expire(self) -> int:
+        """Drop the sessions that were idle for too long; returns how many."""
+
+    async def shut_down(self) -> None:
+        """Close what connects this process with others."""
 
 
 @dataclass
@@ -33,7 +49,7 @@ class Service:
 
     settings: Settings
     models: ModelRegistry
-    sessions: AnySessions
+    sessions: SessionStore
     metrics: Metrics
     tracing: Tracing
     keys: KeyFile | None = None

@@ -43,9 +43,6 @@ class NewToolScorer:
 
     def __init__(self, mean: Matrix, scale: Matrix, weights: Matrix, gate: Floats) -> None:
         self.mean, self.scale, self.weights, self.gate = mean, scale, weights, gate
-        scaled = weights[:-1] / scale
-        # The row of ones carries the bias.
-        self._row = np.append(scaled, weights[-1] - mean @ scaled).astype(np.float32)
 
     @classmethod
     def fit(
@@ -65,7 +62,8 @@ class NewToolScorer:
                 for all of them is left to the gate. None: all.
         """
         mean, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), np.float32(_LEAST_SCALE))
-        inputs = np.append((rows - mean) / scale, np.ones((len(rows), 1)), axis=1)
+        away = ((rows - mean) / scale).clip(-_FARTHEST, _FARTHEST)
+        inputs = np.append(away, np.ones((len(rows), 1)), axis=1)
         if varies is not None:
             inputs[:, :-1][:, ~varies] = 0
         share = float(np.average(right, weights=weights).clip(1e-4, 1 - 1e-4))
@@ -77,7 +75,8 @@ class NewToolScorer:
 
     def logits(self, table: Matrix) -> Matrix:
         """Logits of the chances; shape (tools,) for a table of (text features + 1, tools)."""
-        logits: Matrix = self._row @ table
+        inputs = ((table[:-1].T - self.mean) / self.scale).clip(-_FARTHEST, _FARTHEST)
+        logits: Matrix = inputs @ self.weights[:-1] + self.weights[-1]
         return np.clip(logits, _SMALLEST_LOGIT, _LARGEST_LOGIT, out=logits)
 
     def _inputs(self, table: Matrix) -> Floats:

@@ -181,7 +181,7 @@ async def find_session(call: Call) -> OpenSession:
     identifier = call.parameters["session"]
     if len(identifier) > _ID_LENGTH:
         raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
-    session = await call.service.sessions.find(identifier, call.owner)
+    session: OpenSession = await call.service.sessions.find(identifier, call.owner)
     call.log(session.model.name)
     return session
 

@@ -15,17 +15,17 @@ DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 # Each package may import from those of a lower floor. The last number is its budget of lines.
 PACKAGES = {
-    "data": (1, 3650),
-    "net": (1, 1500),
+    "data": (1, 3600),
+    "net": (1, 1350),
     "text": (2, 1550),
-    "logs": (3, 6200),
-    "rankers": (3, 10300),
-    "predict": (4, 7850),
-    "llm": (5, 3550),
-    "agents": (5, 8000),
-    "evaluate": (6, 11350),
-    "serve": (7, 7600),
-    "cli": (8, 5100),
+    "logs": (3, 5400),
+    "rankers": (3, 9500),
+    "predict": (4, 7200),
+    "llm": (5, 3100),
+    "agents": (5, 7350),
+    "evaluate": (6, 9800),
+    "serve": (7, 7000),
+    "cli": (8, 4100),
 }
 TOP_FILES = {"__init__", "__main__", "api", "errors"}
 """The front door, above ``predict``; ``errors`` is below everything."""

@@ -23,7 +23,7 @@ class Source:
         kind: the query, a message before it, an output, an argument of an earlier call, a constant
             of the demonstrations, left out, or unknown.
         call: id of the earlier call, for ``output`` and ``argument``.
-        path: JSON Pointer into the output, or the name of the argument.
+        path: JSON Pointer into the output, or path in the arguments, such as ``flights/0/date``.
         span: first and last character (exclusive) of the text, for ``query`` and ``message``.
     """
 

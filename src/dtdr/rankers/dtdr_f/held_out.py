@@ -24,6 +24,9 @@ _REWORDED_EVERY = 8
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 """Of the words that are replaced in such a query."""
 
+_SIMILAR = ("similarity", "relative_similarity", "described_here", "described_ahead")
+"""Features that compare the text of a tool with the query."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOutStep:
@@ -186,7 +189,9 @@ class HeldOut:
             return None
         rows, right, weights = map(np.concatenate, zip(*self._examples, strict=True))
         varies = np.max([part.std(axis=0) for part, _, _ in self._examples], axis=0) > 0
-        scorer = NewToolScorer.fit(rows, right, weights, varies)
+        names = [LAYOUT.names[row] for row in LAYOUT.text_rows[:-1]]
+        similar = np.isin(names, _SIMILAR)
+        scorer = NewToolScorer.fit(rows, right, weights, varies, similar)
         steps = [
             (step.described, step.new_share)
             for step in self.steps

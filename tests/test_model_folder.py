@@ -132,7 +132,7 @@ def test_a_config_without_a_key_is_refused(folder):
 
 def test_another_format_version_is_refused(folder):
     change_config(folder, format_version=99)
-    with pytest.raises(ModelError, match="format version 99, this dtdr reads version 2"):
+    with pytest.raises(ModelError, match="format version 99, this dtdr reads version 3"):
         dtdr.load(folder)
 
 

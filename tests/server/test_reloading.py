@@ -82,7 +82,7 @@ def replace(path, text):
         (
             "config.json",
             lambda text: json.dumps({**json.loads(text), "format_version": 9}),
-            "model format version 9, this dtdr reads version 2",
+            "model format version 9, this dtdr reads version 3",
         ),
     ],
 )

@@ -44,7 +44,7 @@ class PlanningLog:
     @property
     def is_complete(self) -> bool:
         """Whether every step or plan of the subset is there."""
-        return len(self.records) == self.header["size"]
+        return len(self.records) == int(self.header["size"])
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records.values())

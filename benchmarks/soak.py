@@ -35,8 +35,8 @@ from rich.console import Console
 
 import dtdr
 from dtdr.data.demonstration_files import read_demonstrations
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
+from generator import generate, tools
 from stalls import find_free_port
 
 WARM_MINUTES = 5

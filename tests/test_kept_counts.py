@@ -14,9 +14,9 @@ from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.data.engines import ProcessEngine
 from dtdr.data.jsonl import BadRecords
 from dtdr.errors import OutputError
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.predict.counting import Counts, KeptCounts, draw_sample, file_parts, passes
 from dtdr.predict.counting.counts import Facts
+from generator import generate, tools
 
 ONE = ProcessEngine(1)
 GROUPS = ("ann", "bob", "", "eve")

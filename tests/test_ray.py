@@ -9,10 +9,10 @@ from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.data.engines import ProcessEngine, RayEngine
 from dtdr.errors import InputError
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.logs import ImportOptions, find_format
 from dtdr.logs.writing import ImportTask, import_logs
 from dtdr.predict.counting import draw_sample
+from generator import generate, tools
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")

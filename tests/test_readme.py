@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dtdr
 from dtdr.cli import run
-from dtdr.evaluate.datasets.synthetic import generate
+from generator import generate
 from tests.conftest import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """What a mask adds to a request: ranking, reading the conversation, writing the request.
 
-    python benchmarks/integrations/masks.py [--smoke] [--tools 50 200 1000] [--calls 10]
+    python benchmarks/masks.py [--smoke] [--tools 50 200 1000] [--calls 10]
 
 Medians of CPU time over conversations of so many calls, on generated (synthetic) demonstrations,
 with five tools shown.
@@ -19,8 +19,8 @@ from rich.console import Console
 
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
-from dtdr.evaluate.datasets.synthetic import generate, tools
 from dtdr.evaluate.tables import Column, Table, count
+from generator import generate, tools
 
 QUERIES = 100
 

@@ -34,8 +34,8 @@ from dtdr.predict import create
 from dtdr.predict.arguments.model import ArgumentModel
 from dtdr.predict.arguments.state import RunState
 from dtdr.predict.arguments.texts import forget_texts
-from generator import generate, tools
 from server import resident
+from synthetic_runs import generate, tools
 
 PLANS = 60
 """Held-out plans that calls are taken from."""

@@ -26,7 +26,7 @@ from dtdr.evaluate.charts import Axis, Point, Series, line_chart
 from dtdr.evaluate.lab.report.page import Figure, Figures, Page, Section, to_html
 from dtdr.evaluate.tables import Column, Table, count, duration
 from dtdr.predict import create
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 
 def measure(retriever: str, demonstrations: int, tool_count: int) -> dict[str, Any]:

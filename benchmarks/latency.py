@@ -26,7 +26,7 @@ from dtdr import load
 from dtdr.evaluate.tables import Column, Table, count, duration
 from dtdr.predict import create
 from dtdr.rankers import NAMES
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 NEEDS_LLM = {"less-is-more"}
 QUERIES = 200

@@ -20,7 +20,7 @@ from rich.console import Console
 import dtdr
 from dtdr.agents import ToolMask, ToolPolicy, Transcript, anthropic, openai
 from dtdr.evaluate.tables import Column, Table, count
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 QUERIES = 100
 

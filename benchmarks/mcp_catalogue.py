@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-import generator as words
+import words
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Parameter, Tool
 from dtdr.evaluate.datasets.source import Dataset

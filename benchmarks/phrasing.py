@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-import generator as words
+import words
 from dtdr.data.calls import ToolCall, find_references
 from dtdr.data.plan import Plan
 

@@ -44,7 +44,7 @@ from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets import load as load_dataset
 from dtdr.evaluate.tables import Column, Table, count
 from dtdr.rankers.model_folder import read_config
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 CONNECTIONS = 16
 RUNS = 100

@@ -30,9 +30,9 @@ import httpx2
 from dtdr import fit
 from dtdr.data.demonstrations import Demonstration
 from dtdr.evaluate.tables import Column
-from generator import generate, tools
 from printing import print_rows
 from server import cpu_seconds, start
+from synthetic_runs import generate, tools
 
 
 @contextlib.contextmanager

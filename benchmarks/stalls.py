@@ -35,7 +35,7 @@ from rich.console import Console
 
 import dtdr
 from dtdr.evaluate.tables import Column, Table, count
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 Address = tuple[str, int, str]
 """Host, port and path."""

@@ -29,7 +29,7 @@ from dtdr.predict.counting import file_parts as parts_module
 from dtdr.predict.counting.counts import PER_TOOL, Facts, merge_all, number_of
 from dtdr.rankers.dtdr_f.familiarity import phrase_hashes
 from dtdr.rankers.training import TrainingData
-from generator import generate, tools
+from synthetic_runs import generate, tools
 from tests import strategies
 
 arrow_parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs the extra 'parquet'")

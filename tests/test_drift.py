@@ -11,7 +11,7 @@ from dtdr import Demonstration
 from dtdr.cli import run
 from dtdr.errors import InputError
 from dtdr.evaluate.drift import compare_runs
-from generator import generate
+from synthetic_runs import generate
 from tests.command_line import dtdr, is_one_sentence
 
 

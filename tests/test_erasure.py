@@ -15,7 +15,7 @@ from dtdr.data.demonstration_files import read_demonstrations, save_demonstratio
 from dtdr.data.erasure import erase_groups
 from dtdr.errors import InputError
 from dtdr.serve.server import Settings, create_app
-from generator import generate
+from synthetic_runs import generate
 
 GROUPS = ("ann", "bob", "", "ann-2")
 SOME = [

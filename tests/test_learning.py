@@ -24,7 +24,7 @@ from dtdr.serve.feedback import DuplicateError, FileLog, open_log, order_of
 from dtdr.serve.learning import LearnOptions, Trainer, Versions
 from dtdr.serve.learning.trainer import mean_reciprocal_rank
 from dtdr.serve.learning.versions import checksum_of
-from generator import generate, tools
+from synthetic_runs import generate, tools
 from tests.redis_server import RedisServer
 from tests.server import serving
 

@@ -11,7 +11,7 @@ from dtdr.cli import run
 from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.errors import InputError
 from dtdr.predict.counting.memory import SAMPLE, parse_size, plan_memory
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 
 @pytest.mark.parametrize(

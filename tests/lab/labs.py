@@ -9,7 +9,7 @@ from dtdr.data.demonstration_files import save_demonstrations, save_tools
 from dtdr.evaluate.lab.compute import Summary, run_lab
 from dtdr.evaluate.lab.resolve import Options
 from dtdr.evaluate.lab.store import Store
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 PLANS = 40
 

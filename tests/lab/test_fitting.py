@@ -8,7 +8,7 @@ from dtdr.evaluate.lab import fitting
 from dtdr.evaluate.lab.data import TrainTest, sample
 from dtdr.evaluate.lab.fitting import fit_retriever, fit_signature, make_retriever
 from dtdr.predict import create
-from generator import generate, tools
+from synthetic_runs import generate, tools
 
 DEMONSTRATIONS = list(generate(60))
 DATA = TrainTest(DEMONSTRATIONS[:40], DEMONSTRATIONS[40:], tools())

@@ -1,10 +1,9 @@
-"""The bundled set of synthetic demonstrations.
+"""The bundled set: synthetic demonstrations, a file of the package.
 
-Nothing here was recorded from people. The set is a file of the package: 3,200 runs of a
-desk-and-travel assistant, composed from templates. A query asks for one to three errands in varied
-order and wording, among remarks that need no tool; a plan calls one to eight tools, looks people up
-only where the query names them without an address, and passes outputs on. So neither the query nor
-the last call alone determines what comes next.
+No person wrote them. A program composed 3,200 runs of a desk-and-travel assistant from templates.
+A query asks for one to three errands in varied order and wording, among remarks that need no tool.
+A plan calls one to eight tools, looks people up only if the query names them without an address,
+and passes outputs on. So neither the query nor the last call alone predicts the next call.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ from dtdr.data.demonstrations import Demonstration
 from dtdr.data.tools import Tool
 from dtdr.evaluate.datasets.source import Dataset
 
-BUNDLED_DEMONSTRATIONS = 3200
 SOURCE = "synthetic (dtdr.evaluate.datasets.synthetic)"
 BASE = tuple(
     map(Tool.from_dict, json.loads((files(__package__) / "bundled_tools.json").read_bytes()))
 )
-"""The tools of the set."""
+"""The tools of the bundled set."""
 
 
 def bundled_dataset() -> Dataset:
-    """The set that needs no download, every query distinct.
+    """The set that needs no download; no query occurs twice.
 
-    It is meant to need the query and the history together. Measured on its split by group, seed 0,
+    A method needs the query and the history together. Measured on its split by group, seed 0,
     MRR of the acceptable next tool: first-order chain .584; logistic regression on TF-IDF words
     of the query alone .555, on the calls so far alone .580, on both .924. No method can reach 1:
     some queries do not say all ("let Ann know": by mail or by text?).
@@ -37,7 +35,7 @@ def bundled_dataset() -> Dataset:
     return Dataset(
         name="bundled",
         title="bundled set (synthetic)",
-        demonstrations=list(bundled_demonstrations()[:BUNDLED_DEMONSTRATIONS]),
+        demonstrations=list(bundled_demonstrations()),
         tools=BASE,
         synthetic=True,
         source=SOURCE,
@@ -48,7 +46,7 @@ def bundled_dataset() -> Dataset:
 
 @cache
 def bundled_demonstrations() -> tuple[Demonstration, ...]:
-    """The demonstrations of the set, read once."""
+    """All demonstrations of the bundled set."""
     lines = gzip.decompress((files(__package__) / "bundled.jsonl.gz").read_bytes()).splitlines()
     records = map(json.loads, lines)
     return tuple(Demonstration.from_dict({**record, "source": SOURCE}) for record in records)

@@ -19,8 +19,8 @@ from dtdr.data.demonstration_files import save_demonstrations
 from dtdr.data.jsonl import BadRecords
 from dtdr.data.parquet import row_groups, write_parquet
 from dtdr.errors import DtdrError, InputError
-from dtdr.evaluate.datasets.synthetic import generate
 from dtdr.predict import create
+from synthetic_runs import generate
 from tests import strategies
 from tests.command_line import is_one_sentence
 

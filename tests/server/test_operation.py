@@ -32,7 +32,7 @@ def test_a_server_that_stops_is_not_ready(fitted):
         served.service.is_stopping = True
         answer = served.get("/readyz")
         assert answer.status_code == 503
-        assert answer.json()["status"] == "stopping"
+        assert answer.json()["error"]["message"] == "the server is stopping"
 
 
 def test_metrics_count_requests_by_route_and_never_by_what_clients_chose(fitted):

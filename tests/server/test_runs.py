@@ -78,7 +78,7 @@ def test_a_session_a_batch_and_the_client_rank_as_a_request_does(served):
         ({"before": [{"role": "user", "content": "x"}] * 1_001}, "the limit is 1000"),
         ({"before": [3]}, "before"),
         ({"history": [{"tool": "read_file", "status": "done"}]}, "history.0"),
-        ({"history": [{"tool": "read_file", "result": 1}]}, "is not a field"),
+        ({"history": [{"tool": "read_file", "result": 1}]}, "unknown field"),
         ({"history": [{"tool": "end", "output": 1}]}, "name of a tool"),
         ({"history": [{"tool": "read_file", "step": -1}]}, "history.0"),
     ],

@@ -126,7 +126,7 @@ def test_a_long_session_ranks_in_a_thread(planning, watch):
 def test_what_is_long_is_read_in_a_thread(planning, watch):
     loops = watch(steps, "add_calls")
     watch(actions, "add_calls")
-    watch(sessions, "weigh")
+    watch(sessions, "_weigh")
     watch(masks, "_apply")
     watch(model_routes, "_demonstration")
     path = open_session(planning, history=CALLS)

@@ -1,6 +1,6 @@
-"""HTTP connections with limits on what they may hold and for how long; uvicorn has none.
+"""HTTP connections with limits of size and time, which uvicorn lacks.
 
-uvicorn takes the class of its connections as the setting ``http``.
+Its setting ``http`` takes the class of the connections.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from dtdr.net.limits import Limits
 from dtdr.net.server_logs import Tally
 
 _LINGER_SECONDS = 1.0
-"""Seconds until a refused connection is closed, so that its sender can read the reason: when it is
-closed at once, the kernel drops what was sent."""
+"""Seconds until a refused connection is closed, so that its sender can read the reason."""
 
 _PIECE = 256
-"""Bytes of heads that are parsed at a time: a request that ends in them is answered before the next
-is parsed."""
+"""Bytes of heads that are parsed at a time: a request that ends in them is answered first."""
 
 _BODY_PIECE = 4_096
 
 _LAST_SECONDS = 0.05
-"""For requests that were sent before the server stops; uvicorn waits for them 0.1 s at least."""
+"""For requests that were sent before the server stops; uvicorn waits for at least 0.1 s."""
 
 _LARGE_BODY = 65_536
 """Bytes of a body that uvicorn keeps before it waits for them to be taken."""
 
 _MOST_UNREAD = 1 << 20
-"""Bytes after a request that is under way; some more of them are read whenever it is waited for."""
+"""Bytes after a request that is not answered; more of them end the connection."""
 
 
 class Connections:
@@ -54,13 +52,13 @@ class Connections:
         self.limits = limits
         self.refusal = refusal
         self.waiting: dict[LimitedProtocol, None] = {}
-        """Those without a request under way, in the order in which they began to wait."""
+        """Those without a request, the longest waiting first."""
         self._count = count
         self._tally = Tally("connections refused")
 
     @property
     def protocol(self) -> type[asyncio.Protocol]:
-        """What uvicorn makes a connection of."""
+        """The class of connections, for uvicorn."""
         return cast(type[asyncio.Protocol], partial(LimitedProtocol, shared=self))
 
     def count_refused(self, reason: str) -> None:
@@ -70,11 +68,10 @@ class Connections:
 
 
 class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """One connection: uvicorn's, which is ended when it passes a limit.
+    """One connection of uvicorn's that ends when it passes a limit.
 
-    A timer runs while the head of a request is expected, and while a client does not read what was
-    sent to it or does not end a body that is not read. What follows a request is parsed when that
-    is answered.
+    A timer runs while the server waits for a head, for a client that does not read, or for the end
+    of a body. What follows a request is parsed when that is answered.
     """
 
     def __init__(self, *given: Any, shared: Connections, **named: Any) -> None:
@@ -83,14 +80,13 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._limits = shared.limits
         self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._is_head_complete = False
         self._is_refused = False
         self._unread = bytearray()
 
     # -- the transport's side ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; where too many are open, in the place of one that waits, or not at all."""
+        """Begin; if too many are open, close one that waits, or refuse this one."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
             oldest = next(iter(self._shared.waiting), None)
@@ -108,7 +104,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, unless a request is under way."""
+        """Parse what arrived, unless a request waits for its answer."""
         self._unread += data
         if len(self._unread) > _MOST_UNREAD and not self._is_refused:
             self._shared.count_refused("unread requests")
@@ -131,7 +127,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self.flow.resume_reading()
 
     def _take(self, data: bytes) -> None:
-        """Give the parser a piece, unless that is more than a head may have."""
+        """Parse a piece, and watch the size and the time of heads and bodies."""
         cycle = self.cycle
         was_in_head = cycle is None or not cycle.more_body
         super().data_received(data)
@@ -141,7 +137,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._head_bytes = 0
             self._stop_waiting()
             if self.cycle.more_body:
-                # What reads the body may have an answer to one that does not arrive; else this.
+                # The reader of the body may answer sooner.
                 self._set_timer(self._limits.body_seconds + self._limits.head_seconds)
         elif was_in_head:
             self._head_bytes += len(data)
@@ -156,7 +152,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
                 self._wait(self._limits.idle_seconds)
 
     def pause_writing(self) -> None:
-        """Wait only so long for a client that does not read."""
+        """Limit the time of a client that does not read."""
         super().pause_writing()
         self._set_timer(self._limits.body_seconds)
 
@@ -170,22 +166,10 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         """Whether a request has arrived and is not answered."""
         return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
-    # -- the parser's side ---------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        """A head begins."""
-        self._is_head_complete = False
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
-        """A head ended."""
+        """Start the request; a header behind a chunked body came too late to be checked."""
         super().on_headers_complete()
-        self._is_head_complete = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one behind a chunked body came after the request was checked."""
-        if not self._is_head_complete:
-            super().on_header(name, value)
+        self.headers = []
 
     # -- the server's side ---------------------------------------------------------------------
 
@@ -201,7 +185,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self.loop.call_soon(self._parse)  # after those of other clients
 
     def shutdown(self) -> None:
-        """Close when the server stops, once what has arrived was answered."""
+        """Answer what has arrived, and close."""
         self.loop.call_later(_LAST_SECONDS, self._shut_down)
 
     def _shut_down(self) -> None:
@@ -210,7 +194,7 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection that was not used again."""
+        """End an idle connection."""
         self.end()
 
     def send_400_response(self, msg: str) -> None:
@@ -250,18 +234,18 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._shared.count_refused("unread")
             self.end()
         elif self._head_bytes and not self._is_refused:
-            seconds = self._limits.head_seconds
-            self._refuse(408, f"the head did not arrive within {seconds:g} s", "slow")
+            reason = f"the head did not arrive within {self._limits.head_seconds:g} s"
+            self._refuse(408, reason, "slow")
         else:
             self.end()
 
     def _refuse(self, status: int, reason: str, kind: str) -> None:
-        """Answer without looking at a request, and close."""
+        """Refuse the connection, and close it."""
         self._shared.count_refused(kind)
         self._stop_waiting()
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self.end()  # a refusal would stand where the answer is expected
+            self.end()  # the client would take a refusal for the answer
             return
         body = self._shared.refusal(status, reason)
         media_type = "application/json" if body.startswith(b"{") else "text/plain; charset=utf-8"

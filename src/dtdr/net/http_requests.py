@@ -1,4 +1,4 @@
-"""Requests to a server of the user's, as data: address, key, body, and when one is sent again.
+"""Requests as data: address, key, body, and when one is sent again.
 
 ``dtdr.net.http_transport`` sends them; this module needs no HTTP package.
 """
@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
+from math import inf
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -33,14 +34,14 @@ PASSING = BUSY | {408, 409, 425, 500}
 LARGEST_ANSWER = 64 << 20
 """Bytes; no model's answer comes near."""
 
-_end: ContextVar[float] = ContextVar("end")
+_end: ContextVar[float] = ContextVar("end", default=inf)
 """On ``time.monotonic``'s clock, of all requests that are sent in this context."""
 
 
 @contextmanager
 def bound_requests(seconds: float) -> Iterator[None]:
-    """Have every request that is sent within the block end in time, with all its tries."""
-    token = _end.set(min(time.monotonic() + seconds, _end.get(float("inf"))))
+    """End every request of the block, with all its tries, within this time."""
+    token = _end.set(min(time.monotonic() + seconds, _end.get()))
     try:
         yield
     finally:
@@ -49,18 +50,18 @@ def bound_requests(seconds: float) -> Iterator[None]:
 
 def remaining_seconds() -> float:
     """Seconds until ``bound_requests`` ends the requests of this context; infinite without it."""
-    return max(0.0, _end.get(float("inf")) - time.monotonic())
+    return max(0.0, _end.get() - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a request is sent again, and after how long.
+    """When a request is sent again.
 
     Attributes:
-        tries: how often one request is sent at most.
+        tries: of one request at most.
         pause: seconds before the second try; doubled each time, with jitter of up to half of
             ``pause``, and never less than the server's ``Retry-After``.
-        longest_pause: seconds; a server that asks for a longer pause is not waited for.
+        longest_pause: seconds; a server that asks for a longer pause is given up.
         statuses: of answers after which the same request may succeed.
     """
 
@@ -86,8 +87,8 @@ class Request:
         seconds: for one try, from connecting to the last byte.
         is_repeatable: whether sending twice does no more than sending once.
         largest: bytes of an answer; a longer one is not read to its end.
-        problem: why the content of a successful answer cannot be used, so that the request is
-            sent again; an empty text where it can.
+        problem: why the content of a successful answer is unusable, so that the request is
+            repeated; an empty text if it is usable.
     """
 
     method: str
@@ -97,7 +98,7 @@ class Request:
     seconds: float = 60.0
     is_repeatable: bool = True
     largest: int = LARGEST_ANSWER
-    problem: Callable[[bytes], str] | None = None
+    problem: Callable[[bytes], str] = lambda _: ""
 
     @property
     def content(self) -> bytes | None:
@@ -110,7 +111,7 @@ class Answer:
     """A whole answer of a server.
 
     Attributes:
-        retry_after: seconds that the server asks to wait; 0 where it does not.
+        retry_after: seconds that the server asks to wait; 0 if it does not ask.
         tries: how often the request was sent.
     """
 
@@ -126,11 +127,11 @@ class Answer:
 
 
 class NoAnswerError(DtdrError):
-    """A request brought no answer that can be used.
+    """A request brought no usable answer.
 
     Attributes:
         is_sent: whether the server may have seen the request.
-        is_reached: whether the server answered, though not with anything that can be used.
+        is_reached: whether the server answered, though not with anything usable.
         tries: how often the request was sent.
     """
 
@@ -139,8 +140,7 @@ class NoAnswerError(DtdrError):
 
     def __init__(self, reason: str, *, is_sent: bool = True, is_reached: bool = False) -> None:
         super().__init__(reason)
-        self.is_sent = is_sent
-        self.is_reached = is_reached
+        self.is_sent, self.is_reached = is_sent, is_reached
 
 
 def require_http(capability: str) -> None:
@@ -175,14 +175,14 @@ def parse_address(url: object) -> SplitResult | None:
 
 
 def json_headers(key: str | None, origin: str) -> dict[str, str]:
-    """Headers of a JSON request, with the key as a bearer token where there is one.
+    """Headers of a JSON request, with a key as a bearer token.
 
     Args:
-        key: may end with the line break of the file that it was read from.
-        origin: where the key comes from, such as an environment variable, for the error.
+        key: may end with the line break of its file.
+        origin: of the key, such as an environment variable, for the error.
 
     Raises:
-        InputError: the key holds characters that no header may hold; it is not shown.
+        InputError: the key has characters that no header may have; it is not shown.
     """
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     key = (key or "").strip()
@@ -194,13 +194,7 @@ def json_headers(key: str | None, origin: str) -> dict[str, str]:
 
 
 def describe_failure(result: Answer | NoAnswerError, policy: RetryPolicy, key: str = "") -> str:
-    """Why a request was given up, to be read after the server's name.
-
-    Args:
-        result: what the last try brought.
-        policy: that the request was sent by.
-        key: is left out, should the server repeat it.
-    """
+    """Why a request was given up, to be read after the server's name; never shows the key."""
     text = str(result)
     if isinstance(result, Answer):
         reason, _ = read_refusal(result.content, key)
@@ -212,7 +206,7 @@ def describe_failure(result: Answer | NoAnswerError, policy: RetryPolicy, key: s
 
 
 def read_refusal(content: bytes, key: str = "") -> tuple[str, str]:
-    """What a server says of a refusal, on one line and without the key, and of which kind it is.
+    """The reason of a refusal, on one line and without the key, and its kind.
 
     OpenAI's form is ``{"error": {"message": …}}``; older vLLM has the inner object alone, and
     FastAPI says ``{"detail": …}``.
@@ -255,7 +249,7 @@ _lock = threading.Lock()
 
 
 def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
-    """What a coroutine returns that runs on this process's event loop, in the caller's context."""
+    """Run a coroutine on this process's event loop, in the caller's context, and wait for it."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:

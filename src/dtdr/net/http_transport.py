@@ -1,7 +1,7 @@
-"""The one way out: HTTP with reused connections, one retry policy, a deadline and a size limit.
+"""HTTP requests with reused connections, one retry policy, a deadline and a size limit.
 
-``AsyncTransport`` sends requests on an event loop. ``Transport`` has its own in a thread and
-waits, since only an event loop can end a request while a server sends drop by drop.
+``Transport`` waits for an event loop in a thread, since only an event loop can end a request while
+a server sends drop by drop.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CONNECT_SHARE = 0.9
 
 
 class AsyncTransport:
-    """Sends requests on one event loop. Redirects are not followed: they would take the key along.
+    """Sends requests on one event loop. It follows no redirects: they would take the key along.
 
     Args:
-        url: of the server; loopback addresses are asked without a proxy.
+        url: of the server; loopback addresses get no proxy.
         policy: when a request is sent again.
         options: of ``httpx2.AsyncClient``, such as ``verify``.
     """
@@ -58,10 +58,8 @@ class AsyncTransport:
             NoAnswerError: there was none, after all tries.
         """
         policy = self._policy
-        backoff = tenacity.wait_combine(
-            tenacity.wait_exponential(policy.pause, policy.longest_pause),
-            tenacity.wait_random(0, policy.pause / 2),
-        )
+        jitter = tenacity.wait_random(0, policy.pause / 2)
+        backoff = tenacity.wait_exponential(policy.pause, policy.longest_pause) + jitter
 
         def result_of(state: tenacity.RetryCallState) -> Any:
             return cast(tenacity.Future, state.outcome).result()
@@ -80,7 +78,7 @@ class AsyncTransport:
         return result
 
     async def _try(self, request: Request) -> Answer | NoAnswerError:
-        """What one try brings; its errors are our own, as httpx2's hold the request's headers."""
+        """One try; its errors are our own, since httpx2's contain the request's headers."""
         seconds = min(request.seconds, remaining_seconds())
         try:
             async with asyncio.timeout(seconds):
@@ -107,7 +105,7 @@ class AsyncTransport:
         content = bytearray()
         async with stream as response:
             chunks = response.aiter_raw()
-            if response.is_stream_consumed:  # as transports of a user's own give it
+            if response.is_stream_consumed:  # by a transport of the user's
                 chunks = response.aiter_bytes()
             try:
                 async for chunk in chunks:
@@ -119,7 +117,7 @@ class AsyncTransport:
                 return NoAnswerError("closed the connection in the middle of an answer")
         wait = read_retry_after(response.headers.get("Retry-After"))
         answer = Answer(response.status_code, bytes(content), wait)
-        problem = request.problem(answer.content) if request.problem and answer.is_success else ""
+        problem = request.problem(answer.content) if answer.is_success else ""
         return NoAnswerError(problem, is_reached=True) if problem else answer
 
     def _open(self) -> httpx2.AsyncClient:
@@ -136,7 +134,7 @@ class AsyncTransport:
 
 
 class Transport:
-    """As ``AsyncTransport``, and waits for each answer. Thread-safe, also after a fork."""
+    """``AsyncTransport`` without asyncio. Thread-safe, also after a fork."""
 
     def __init__(self, url: str, policy: RetryPolicy, **options: Any) -> None:
         self._transport = AsyncTransport(url, policy, **options)

@@ -75,14 +75,14 @@ def describe_address(url: str) -> str:
 
 @contextlib.contextmanager
 def explain_errors(what: str, address: str) -> Iterator[None]:
-    """Say in one sentence why Redis did not do what it was asked for.
+    """Turn errors of Redis into one sentence.
 
     Args:
         what: is unavailable, in the plural.
         address: of Redis, without a password.
 
     Raises:
-        UnavailableError: it did not.
+        UnavailableError: Redis failed.
     """
     from redis.exceptions import RedisError
 

@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import msgspec
-
 from dtdr.errors import DtdrError, InputError
 from dtdr.predict.arguments.prediction import CallPrediction
 from dtdr.predict.plans.prediction import PlanPrediction
 from dtdr.serve.server.schemas import FeedbackResponse, ModelResponse
 
-# What the server writes is what the client reads.
 ServedModel = ModelResponse
 FeedbackResult = FeedbackResponse
 
@@ -22,8 +19,8 @@ class ServerError(DtdrError):
     """A server refused, failed, or was not reached.
 
     Attributes:
-        status: of the HTTP response; 0 when there was none.
-        kind: the server's word for what went wrong, such as ``not_found``.
+        status: of the HTTP response; 0 without one.
+        kind: what went wrong, such as ``not_found``.
         request_id: names the request in the server's log.
     """
 
@@ -31,13 +28,11 @@ class ServerError(DtdrError):
         self, message: str, *, status: int = 0, kind: str = "", request_id: str = ""
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.kind = kind
-        self.request_id = request_id
+        self.status, self.kind, self.request_id = status, kind, request_id
 
 
 class InvalidRequestError(ServerError, InputError):
-    """A server refused a request for what it holds."""
+    """A server refused the content of a request."""
 
     exit_code = 2
 
@@ -48,11 +43,10 @@ class RemoteRanking:
 
     Attributes:
         tools: names, best first, never empty.
-        probabilities: of ``tools``, over all tools of the model, so that they may sum to less
-            than 1.
+        probabilities: of ``tools``, over all tools of the model; they may sum to less than 1.
         confidence: how likely the best tool is an acceptable one.
         is_familiar: whether the query is like the demonstrations.
-        is_none_of_these: whether no tool seems to be wanted.
+        is_none_of_these: whether no tool seems wanted.
         unknown_tools: names in the history that the model never saw.
         model: name of the model.
         generation: grows whenever the model is reloaded or learns.
@@ -125,25 +119,15 @@ class Mask:
 
 
 def read_search(answer: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The tools that a search brought up, with their shares."""
+    """The tools that a search found, with their shares."""
     return [(str(item["tool"]), float(item["score"])) for item in answer["tools"]]
 
 
 def read_calls(answer: Mapping[str, Any]) -> list[CallPrediction]:
-    """Predicted calls from the server's JSON."""
+    """Predicted calls."""
     return list(map(CallPrediction.from_dict, answer["calls"]))
 
 
 def read_plans(answer: Mapping[str, Any]) -> list[PlanPrediction]:
-    """Predicted plans from the server's JSON."""
+    """Predicted plans."""
     return list(map(PlanPrediction.from_dict, answer["plans"]))
-
-
-def read_feedback(answer: Any) -> FeedbackResult:
-    """What feedback did, from the server's JSON."""
-    return msgspec.convert(answer, FeedbackResult)
-
-
-def read_model(answer: Any) -> ServedModel:
-    """A model from the server's JSON; what a newer server says beside it is left out."""
-    return msgspec.convert(answer, ServedModel)

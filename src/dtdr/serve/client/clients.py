@@ -1,4 +1,4 @@
-"""The clients: the calls of the server, each described once, sent with or without asyncio."""
+"""The clients: each call of the server once, with and without asyncio."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 from urllib.parse import quote
+
+import msgspec
 
 from dtdr.data.demonstrations import Demonstration, before_record
 from dtdr.data.run import BeforeLike, CallLike
@@ -22,8 +24,6 @@ from dtdr.serve.client.answers import (
     ServedModel,
     ServerError,
     read_calls,
-    read_feedback,
-    read_model,
     read_plans,
     read_search,
 )
@@ -63,9 +63,9 @@ class _Endpoints(Generic[Session]):
             raise InputError(f"{url!r} is not a server's address; write it as {DEFAULT_URL}")
         self.url = url.rstrip("/")
         self.model = model
-        self.retries = retries
-        origin = f"the environment variable {KEY_VARIABLE}" if key is None else "key"
-        key = os.environ.get(KEY_VARIABLE) if key is None else key
+        origin = "key"
+        if key is None:
+            key, origin = os.environ.get(KEY_VARIABLE), f"the environment variable {KEY_VARIABLE}"
         headers = json_headers(key, origin)
         require_http("the client")
         from dtdr.net.http_transport import AsyncTransport
@@ -90,8 +90,7 @@ class _Endpoints(Generic[Session]):
 
         Args:
             query: what the user asked for.
-            history: the calls so far, oldest first, each the name of its tool, a ``ToolCall`` or
-                its JSON object with an ``"output"`` and a ``"status"``, say.
+            history: the calls so far, oldest first: names of tools, ``ToolCall``, or JSON objects.
             before: messages and calls of the conversation before the query, oldest first.
             offered: names of the tools that can be called; None: all.
             model: one of the server's models.
@@ -144,11 +143,11 @@ class _Endpoints(Generic[Session]):
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
     ) -> list[tuple[str, float]]:
-        """The tools that an agent means which says what it lacks, best first, with their shares.
+        """Search tools for an agent that says what it lacks; best first, with their shares.
 
         Args:
             text: what the agent wants to do, in its words.
-            query: as in ``rank``; None if nothing is known of the run.
+            query: as in ``rank``; None without a run.
             history: as in ``rank``.
             k: how many at most, up to 100.
             among: names of the tools that may be returned; all by default.
@@ -171,13 +170,9 @@ class _Endpoints(Generic[Session]):
     ) -> list[CallPrediction]:
         """The next calls: the k most probable tools, each with its arguments and their sources.
 
-        References use the ids of the calls in the history, or their places from 1. ``k`` is at
-        most 20; further arguments as ``rank``.
-
-        Raises:
-            InvalidRequestError: the server refused what was asked.
-            ServerError: the model was fitted without arguments (status 409), or the server could
-                not answer, or was not reached.
+        References use the ids of the calls in the history, or their positions from 1. ``k`` is at
+        most 20; other arguments and errors as ``rank``, with status 409 if the model was fitted
+        without arguments.
         """
         fields = _step(query, history, before) | {"top_k": k}
         return read_calls(await self._post("calls", model, fields))
@@ -206,9 +201,9 @@ class _Endpoints(Generic[Session]):
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
     ) -> list[PlanPrediction]:
-        """The k most probable whole plans, or what is left to do after the calls of the history.
+        """The k most probable whole plans, or what is left of them after the history.
 
-        Arguments as ``next_calls``, and errors too: status 409 if it was fitted without plans.
+        As ``next_calls``, with status 409 if the model was fitted without plans.
         """
         fields = _step(query, history, before) | {"top_k": k}
         return read_plans(await self._post("plans", model, fields))
@@ -258,35 +253,35 @@ class _Endpoints(Generic[Session]):
             model: one of the server's models, a dtdr-f.
         """
         fields = {"demonstrations": list(map(_record, demonstrations))}
-        # Learning twice is not learning once.
-        return read_feedback(
-            await self._post("feedback", model, fields, is_repeatable=False, seconds=SLOW_SECONDS)
-        )
+        # Not repeated: the model would learn twice.
+        options = {"is_repeatable": False, "seconds": SLOW_SECONDS}
+        answer = await self._post("feedback", model, fields, **options)
+        return msgspec.convert(answer, FeedbackResult)
 
     @endpoint
     async def models(self) -> list[ServedModel]:
         """The server's models."""
         answer = await self._connection.ask("GET", "/v1/models")
-        return list(map(read_model, answer["models"]))
+        return msgspec.convert(answer["models"], list[ServedModel])
 
     @endpoint
     async def reload(self, model: str) -> ServedModel:
-        """Have a model's folder loaded again."""
-        return await self._have_model(model, "reload")
+        """Load a model's folder again."""
+        return await self._change(model, "reload")
 
     @endpoint
     async def save(self, model: str) -> ServedModel:
-        """Have what a model learned written to its folder."""
-        return await self._have_model(model, "save")
+        """Write what a model learned to its folder."""
+        return await self._change(model, "save")
 
     @endpoint
     async def is_ready(self) -> bool:
         """Whether the server answers and is ready."""
         try:
-            answer = await self._connection.ask("GET", "/readyz")
+            await self._connection.ask("GET", "/readyz")
         except ServerError:
             return False
-        return answer is not None and bool(answer["status"] == "ok")
+        return True
 
     @endpoint
     async def close(self) -> None:
@@ -301,10 +296,10 @@ class _Endpoints(Generic[Session]):
         before: Sequence[BeforeLike] = (),
         model: str | None = None,
     ) -> Session:
-        """A session on the server, which encodes the query once.
+        """Open a session: the server keeps the query and the calls.
 
-        As a context manager it is deleted when the block ends. That of an ``AsyncClient`` is
-        awaited, or entered with ``async with``.
+        A context manager that deletes it. That of an ``AsyncClient`` is awaited, or entered with
+        ``async with``.
         """
         fields = {**_step(query, history, before), "model": model or self.model}
         return self._session(self._connection, query, fields)
@@ -315,14 +310,14 @@ class _Endpoints(Generic[Session]):
         fields = {"request": dict(request), **options}
         return Mask.read(request, await self._post(f"mask/{provider}", model, fields))
 
-    async def _have_model(self, model: str, action: str) -> ServedModel:
+    async def _change(self, model: str, action: str) -> ServedModel:
         path = f"/v1/models/{quote(model, safe='')}/{action}"
-        return read_model(await self._connection.ask("POST", path, seconds=SLOW_SECONDS))
+        answer = await self._connection.ask("POST", path, seconds=SLOW_SECONDS)
+        return msgspec.convert(answer, ServedModel)
 
     async def _post(
         self, path: str, model: str | None, fields: Mapping[str, Any], **options: Any
     ) -> Any:
-        """Without a model the server's only one is meant."""
         fields = {**fields, "model": model or self.model}
         return await self._connection.ask("POST", f"/v1/{path}", fields, **options)
 
@@ -333,14 +328,14 @@ class Client(_Endpoints[RemoteSession], Blocking):
     Args:
         url: the server's address.
         key: an API key; ``$DTDR_API_KEY`` where none is given.
-        model: the model that is meant where a call names none.
+        model: the default model of all calls.
         timeout: seconds for one try, from connecting to the last byte.
-        retries: how often a question is asked again when no answer came. What changes something
-            on the server is asked again only if no connection was made.
+        retries: how often a request without an answer is repeated; one that changes something on
+            the server only if no connection was made.
         options: of ``httpx2.AsyncClient``, such as ``verify`` or ``transport``.
 
     Raises:
-        InputError: the address is none, or the key holds characters that no key has.
+        InputError: the address or the key is not one.
         MissingExtraError: httpx2 or tenacity is not installed.
     """
 

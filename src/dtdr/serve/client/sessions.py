@@ -1,4 +1,4 @@
-"""Sessions on the server: one query, encoded once, and the calls made for it."""
+"""Sessions on the server: a query, and the calls made for it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ class _Endpoints:
     @endpoint
     async def _open(self) -> Self:
         if not self.id:
-            # Not sent again: a lost answer leaves a session open.
-            answer = await self._connection.ask(
-                "POST", "/v1/sessions", self._fields, is_repeatable=False
-            )
+            # Not repeated: a lost answer leaves a session open.
+            ask = self._connection.ask
+            answer = await ask("POST", "/v1/sessions", self._fields, is_repeatable=False)
             self.id, self.history = str(answer["session"]), tuple(answer["history"])
         return self
 
@@ -57,7 +56,7 @@ class _Endpoints:
     async def search(
         self, text: str, k: int = SEARCH_LIMIT, *, among: Collection[str] | None = None
     ) -> list[tuple[str, float]]:
-        """The tools that an agent means which says what it lacks; see ``Client.search``."""
+        """Search tools for an agent that says what it lacks; see ``Client.search``."""
         names = None if among is None else list(among)
         return read_search(await self._post("search", text=text, top_k=k, among=names))
 
@@ -78,7 +77,7 @@ class _Endpoints:
 
     @endpoint
     async def call(self, *calls: CallLike) -> Self:
-        """Tell the session that tools were called: names, calls with outputs, or JSON objects."""
+        """Add calls to the session: names, calls with outputs, or JSON objects."""
         tools = list(map(call_record, calls))
         answer = await self._post("call", tools=tools, idempotency_key=secrets.token_hex(8))
         self.history = tuple(answer["history"])
@@ -86,7 +85,7 @@ class _Endpoints:
 
     @endpoint
     async def close(self) -> None:
-        """Delete the session on the server; one that is gone already is not an error."""
+        """Delete the session on the server, if it is still there."""
         try:
             await self._connection.ask("DELETE", f"/v1/sessions/{self.id}")
         except ServerError as error:
@@ -98,12 +97,10 @@ class _Endpoints:
 
 
 class RemoteSession(_Endpoints, Blocking):
-    """One query, encoded once on the server, and the calls made for it.
-
-    A context manager: it is deleted on the server when the block ends.
+    """A query that the server keeps, and the calls made for it; a context manager that deletes it.
 
     Attributes:
-        id: names the session on the server.
+        id: of the session on the server.
         query: what the user asked for.
         history: names of the tools called so far, oldest first.
     """
@@ -114,10 +111,7 @@ class RemoteSession(_Endpoints, Blocking):
 
 
 class AsyncRemoteSession(_Endpoints, Awaited):
-    """As ``RemoteSession``, for asyncio: its calls are awaited.
-
-    It is opened when it is awaited, or entered as a context manager.
-    """
+    """``RemoteSession`` for asyncio; it opens when it is awaited or entered."""
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
@@ -129,7 +123,7 @@ class AsyncRemoteSession(_Endpoints, Awaited):
 def selected(
     selection: Selection | None, bounds: Bounds, offered: Collection[str] | None
 ) -> dict[str, Any]:
-    """What a request says of the tools that it asks for."""
+    """The fields of a request that limit the answer."""
     chosen = Selection.of(selection, bounds).to_dict()
     return chosen if offered is None else {**chosen, "offered": list(offered)}
 

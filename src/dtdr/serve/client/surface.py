@@ -1,4 +1,4 @@
-"""A method that is written once for both clients, and how it asks the server."""
+"""Methods that are written once for both clients, and how they ask the server."""
 
 from __future__ import annotations
 
@@ -74,20 +74,20 @@ class endpoint(Generic[Arguments, Result]):  # noqa: N801  # a decorator
 
 
 class Connection:
-    """How a server is reached.
+    """Asks one server.
 
-    Attributes:
+    Args:
+        url: its address.
         headers: of every request.
-        seconds: for one try.
+        seconds: for one try, unless a request needs more.
+        transport: sends the requests.
     """
 
     def __init__(
         self, url: str, headers: Mapping[str, str], seconds: float, transport: AsyncTransport
     ) -> None:
-        self.url = url
-        self.headers = headers
-        self.seconds = seconds
         self.transport = transport
+        self._url, self._headers, self._seconds = url, headers, seconds
 
     async def ask(
         self,
@@ -98,46 +98,40 @@ class Connection:
         is_repeatable: bool = True,
         seconds: float | None = None,
     ) -> Any:
-        """The JSON that the server answers, None where it has no content.
-
-        Args:
-            method: of HTTP.
-            path: on the server.
-            body: sent as JSON, without the fields that are None.
-            is_repeatable: whether asking twice does no more than asking once.
-            seconds: for one try, where that takes longer than a ranking.
+        """The JSON of the answer, None for an empty one; fields of the body that are None stay out.
 
         Raises:
             ServerError: there is no answer, or it is an error, or not JSON.
         """
         if body is not None:
             body = {name: value for name, value in body.items() if value is not None}
-        seconds = seconds or self.seconds
-        request = Request(method, self.url + path, body, self.headers, seconds, is_repeatable)
+        request = Request(
+            method, self._url + path, body, self._headers, seconds or self._seconds, is_repeatable
+        )
         try:
             answer = await self.transport.send(request)
         except NoAnswerError as error:
-            if not error.is_sent:
-                text = f"{self.url} was not reached: it {error}; start it with: dtdr serve"
-                raise ServerError(text) from None
-            raise ServerError(f"{self.url} {error}; try again, or give more time") from None
+            if error.is_sent:
+                text = f"{self._url} {error}; try again, or give more time"
+            else:
+                text = f"{self._url} was not reached: it {error}; start it with: dtdr serve"
+            raise ServerError(text) from None
         try:
-            content = json.loads(answer.content) if answer.content else None
-        except (ValueError, RecursionError):
-            content = answer.content
-        if answer.is_success and content is not answer.content:
-            return content
-        refusal = content.get("error") if isinstance(content, Mapping) else None
-        if not isinstance(refusal, Mapping):
+            content = json.loads(answer.content or b"null")
+            if answer.is_success:
+                return content
+            refusal = content["error"]
+            message, kind, request_id = refusal["message"], refusal["type"], refusal["request_id"]
+        except (ValueError, TypeError, KeyError, RecursionError):
             shown = answer.content[:80].decode("utf-8", "replace")
             raise ServerError(
                 f"this is not an answer of a dtdr server (status {answer.status}): {shown!r}",
                 status=0 if answer.is_success else answer.status,
-            )
-        kind = InvalidRequestError if answer.status in (400, 413, 422) else ServerError
-        raise kind(
-            f"the server refused: {refusal.get('message', 'without a reason')}",
+            ) from None
+        error_type = InvalidRequestError if answer.status in (400, 413, 422) else ServerError
+        raise error_type(
+            f"the server refused: {message}",
             status=answer.status,
-            kind=str(refusal.get("type", "")),
-            request_id=str(refusal.get("request_id", "")),
+            kind=str(kind),
+            request_id=str(request_id),
         )

@@ -1,10 +1,11 @@
-"""What a model is asked at a step, told by a request as a whole or by a session; sessions."""
+"""What clients ask a model at a step, of a request or of a session; sessions themselves."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from math import isfinite
 from typing import Any
@@ -17,8 +18,8 @@ from dtdr.rankers.selection import Selection
 from dtdr.serve.server import schemas
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.sessions import OpenSession, find_session
-from dtdr.serve.server.snapshots import Snapshot
+from dtdr.serve.server.sessions import OpenSession
+from dtdr.serve.server.snapshots import RETRY_SOON, Snapshot
 from dtdr.serve.server.steps import (
     AskedStep,
     add_calls,
@@ -29,7 +30,7 @@ from dtdr.serve.server.steps import (
 )
 
 _ATTEMPTS = 8
-"""To add calls to a session, where others add some at the same moment."""
+"""To add calls to a session, while others add some at the same moment."""
 
 
 async def rank(call: Call, step: AskedStep, body: schemas.Selection) -> schemas.RankResponse:
@@ -61,9 +62,8 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
     snapshot = model.current
 
     def answer() -> list[schemas.RankResponse]:
-        rankings = snapshot.retriever.rank_batch(
-            [read_run(step.query, step.history, step.before) for step in body.steps]
-        )
+        runs = [read_run(step.query, step.history, step.before) for step in body.steps]
+        rankings = snapshot.retriever.rank_batch(runs)
         return [
             rank_response(snapshot, names_of(step.history), ranking, body)
             for step, ranking in zip(body.steps, rankings, strict=True)
@@ -80,20 +80,17 @@ async def rank_batch(call: Call, body: schemas.BatchRequest) -> schemas.BatchRes
 async def explain(
     call: Call, step: AskedStep, body: schemas.ExplainRequest
 ) -> schemas.ExplainResponse:
-    """Say why a tool has its probability: what sets it apart from the next best."""
+    """Explain the probability of a tool: what sets it apart from the next best."""
 
     def answer(snapshot: Snapshot) -> schemas.ExplainResponse:
-        return schemas.ExplainResponse(
-            model=snapshot.name,
-            generation=snapshot.generation,
-            explanation=step.rank(snapshot).explain(body.tool, against=body.against),
-        )
+        explanation = step.rank(snapshot).explain(body.tool, against=body.against)
+        return schemas.ExplainResponse(explanation=explanation, **snapshot.identity)
 
     return await step.ask(answer)
 
 
 async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> schemas.SearchResponse:
-    """Answer an agent's search for tools: by its words, and by what comes next in its run."""
+    """Search tools by an agent's words, and by what comes next in its run."""
     call.service.check_step(body.text, ())
     has_run = not isinstance(body, schemas.SearchRequest) or body.query is not None
 
@@ -101,13 +98,12 @@ async def search(call: Call, step: AskedStep, body: schemas.SearchBounds) -> sch
         run = step.read() if has_run else None
         tools = snapshot.retriever.search(body.text, run, body.top_k, among=body.among)
         return schemas.SearchResponse(
-            model=snapshot.name,
-            generation=snapshot.generation,
             tools=[schemas.FoundTool(tool=tool, score=round(score, 6)) for tool, score in tools],
             unknown_tools=unknown_names(snapshot, step.history),
+            **snapshot.identity,
         )
 
-    with call.service.metrics.search_seconds.labels(step.model.name).time():
+    with _timed(call.service.metrics.search_seconds, step):
         return await step.ask(answer)
 
 
@@ -115,32 +111,24 @@ async def predict_calls(
     call: Call, step: AskedStep, body: schemas.CallBounds
 ) -> schemas.CallsResponse:
     """Predict the next calls with their arguments, and where each argument comes from."""
-    model, tool = step.model, body.tool
-    retriever = model.current.retriever
-    _require(model, retriever.arguments_, "knows no arguments", "arguments")
-    if tool is not None and retriever.index(tool) < 0:
+    model, tool, metrics = step.model, body.tool, call.service.metrics
+    _require(model, model.current.retriever.arguments_, "arguments")
+    if tool is not None and model.current.retriever.index(tool) < 0:
         raise HTTPException(
             422, f"tool: is not known to model {model.name!r}; see /v1/models/{model.name}"
         )
 
     def answer(snapshot: Snapshot) -> schemas.CallsResponse:
         retriever, run = snapshot.retriever, step.read()
-        found = (
-            retriever.next_calls(run, body.top_k) if tool is None else [retriever.fill(tool, run)]
-        )
-        calls: list[Any] = [item.to_dict() for item in found]
-        return schemas.CallsResponse(
-            model=snapshot.name,
-            generation=snapshot.generation,
-            calls=calls,
-            unknown_tools=unknown_names(snapshot, step.history),
-        )
+        predicted = [retriever.fill(tool, run)] if tool else retriever.next_calls(run, body.top_k)
+        calls: list[Any] = [item.to_dict() for item in predicted]
+        unknown = unknown_names(snapshot, step.history)
+        return schemas.CallsResponse(calls=calls, unknown_tools=unknown, **snapshot.identity)
 
-    metrics = call.service.metrics
-    with metrics.call_seconds.labels(model.name).time():
+    with _timed(metrics.call_seconds, step):
         response = await step.ask(answer)
-    written: list[Any] = response.calls
-    for item in written:
+    calls: list[Any] = response.calls
+    for item in calls:
         metrics.calls.labels(model.name, "no" if item["unknown"] else "yes").inc()
     return response
 
@@ -149,22 +137,16 @@ async def predict_plans(
     call: Call, step: AskedStep, body: schemas.PlanBounds
 ) -> schemas.PlansResponse:
     """Predict whole plans, or what is left to do after the calls of the history."""
-    model = step.model
-    _require(model, model.current.retriever.plans_, "knows no whole plans", "plans")
+    _require(step.model, step.model.current.retriever.plans_, "plans")
 
     def answer(snapshot: Snapshot) -> schemas.PlansResponse:
-        # Written here: a plan fills its arguments when they are looked at first.
-        plans: list[Any] = [
-            plan.to_dict() for plan in snapshot.retriever.plans(step.read(), k=body.top_k)
-        ]
-        return schemas.PlansResponse(
-            model=snapshot.name,
-            generation=snapshot.generation,
-            plans=plans,
-            unknown_tools=unknown_names(snapshot, step.history),
-        )
+        # Written in this thread: a plan fills its arguments when it is written.
+        predicted = snapshot.retriever.plans(step.read(), k=body.top_k)
+        plans: list[Any] = [plan.to_dict() for plan in predicted]
+        unknown = unknown_names(snapshot, step.history)
+        return schemas.PlansResponse(plans=plans, unknown_tools=unknown, **snapshot.identity)
 
-    with call.service.metrics.plan_seconds.labels(model.name).time():
+    with _timed(call.service.metrics.plan_seconds, step):
         return await step.ask(answer)
 
 
@@ -182,38 +164,36 @@ async def create_session(
 
 
 async def show_session(call: Call, session: OpenSession) -> schemas.SessionResponse:
-    """What a session knows."""
+    """Show a session."""
     return await _session_response(call, session, None)
 
 
 async def call_in_session(
     call: Call, session: OpenSession, body: schemas.CallRequest
 ) -> schemas.SessionResponse:
-    """Tell a session that tools were called."""
+    """Add calls to a session."""
     key = body.idempotency_key or secrets.token_hex(8)
     limit = call.service.settings.limits.history
 
-    def tell(session: OpenSession) -> OpenSession:
+    def add(session: OpenSession) -> OpenSession:
         return session.with_run(add_calls(session.run, body.tools), key)
 
     for _ in range(_ATTEMPTS):
         if key in session.keys:
-            break  # an earlier attempt was made, and its answer was lost
+            break  # the answer to an earlier request was lost
         if len(session.run.calls) + len(body.tools) > limit:
             raise HTTPException(422, f"the history would have more than {limit} calls")
         if are_names(body.tools):
-            told = tell(session)
+            longer = add(session)
         else:
-            told = await session.model.current.run(tell, session)
-        if await call.service.sessions.add(session, told):
-            session = told
+            longer = await session.model.current.run(add, session)
+        if await call.service.sessions.add(session, longer):
+            session = longer
             break
-        session = await find_session(call)
+        session = await call.find_session()
     else:
         raise HTTPException(
-            503,
-            "others tell this session of calls at the same time; try again",
-            {"retry-after": "1"},
+            503, "others add calls to this session at the same time; try again", RETRY_SOON
         )
     return await _session_response(call, session, body.rank)
 
@@ -235,31 +215,33 @@ async def _session_response(
     )
 
 
-def _require(model: ServedModel, learned: object | None, lack: str, option: str) -> None:
-    """Refuse what a model was not fitted for.
+def _timed(histogram: Any, step: AskedStep) -> AbstractContextManager[Any]:
+    timer: AbstractContextManager[Any] = histogram.labels(step.model.name).time()
+    return timer
+
+
+def _require(model: ServedModel, learned: object | None, what: str) -> None:
+    """Check that a model was fitted with something.
 
     Raises:
-        HTTPException: nothing was learned.
+        HTTPException: it was not.
     """
     if learned is None:
         raise HTTPException(
             409,
-            f"model {model.name!r} {lack}; fit it again with dtdr fit, without --no-{option}, and "
-            "reload it",
+            f"model {model.name!r} was fitted without {what}; fit it again with dtdr fit, without "
+            f"--no-{what}, and reload it",
         )
 
 
 def rank_response(
-    snapshot: Snapshot,
-    history: Sequence[str],
-    ranking: Ranking,
-    selection: schemas.Selection,
+    snapshot: Snapshot, history: Sequence[str], ranking: Ranking, selection: schemas.Selection
 ) -> schemas.RankResponse:
-    """A ranking as it is sent; probabilities are those over all tools that can be called.
+    """A ranking as it is sent; probabilities are over all tools that can be called.
 
     Raises:
         ModelError: the model gives no probabilities.
-        InputError: the model is not calibrated for what was selected.
+        InputError: the model is not calibrated for the selection.
     """
     offered = selection.offered
     ranking = ranking.among(None if offered is None else frozenset(offered))
@@ -267,8 +249,6 @@ def rank_response(
     if not isfinite(confidence):
         raise ModelError(f"model {snapshot.name!r} gives probabilities that are not numbers")
     return schemas.RankResponse(
-        model=snapshot.name,
-        generation=snapshot.generation,
         tools=[
             schemas.RankedTool(tool=tool, probability=round(float(probability), 6))
             for tool, probability in ranking.top(_size(ranking, selection))
@@ -277,6 +257,7 @@ def rank_response(
         familiar=bool(ranking.is_familiar),
         none_of_these=bool(ranking.is_none_of_these),
         unknown_tools=unknown_names(snapshot, history),
+        **snapshot.identity,
     )
 
 
@@ -284,10 +265,9 @@ def _size(ranking: Ranking, selection: schemas.Selection) -> int:
     """How many of the best tools a selection keeps, at least one.
 
     Raises:
-        InputError: the model is not calibrated for what was asked.
+        InputError: the model is not calibrated for it.
     """
-    names = (field.name for field in fields(Selection))
-    bounds = {name: getattr(selection, name) for name in names}
+    bounds = {field.name: getattr(selection, field.name) for field in fields(Selection)}
     if bounds["threshold"] is bounds["coverage"] is bounds["token_budget"] is None:
         return selection.top_k or schemas.DEFAULT_TOP_K
     return len(Selection(**bounds).positions(ranking))

@@ -1,11 +1,11 @@
-"""The application: service, endpoints and middleware put together."""
+"""The application: service, endpoints and middleware."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -23,25 +23,28 @@ from dtdr.serve.server.models import ModelRegistry
 from dtdr.serve.server.openapi import document
 from dtdr.serve.server.routes import ENDPOINTS
 from dtdr.serve.server.server_metrics import Metrics
-from dtdr.serve.server.service import Service, SessionStore
+from dtdr.serve.server.service import Service
 from dtdr.serve.server.sessions import Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
 from dtdr.serve.server.watching import watch
 
+if TYPE_CHECKING:
+    from dtdr.serve.server.redis_sessions import RedisSessions
+
 
 def create_app(
     settings: Settings, *, more: Sequence[Endpoint] = (), tracer_provider: Any = None
 ) -> Starlette:
-    """The application, with its models loaded; the models are read before this returns.
+    """The application, with its models loaded.
 
     Args:
-        settings: see there.
-        more: further endpoints; one with the method and path of the server's own replaces it.
+        settings: of the server.
+        more: further endpoints; they replace the server's with the same method and path.
         tracer_provider: of OpenTelemetry, for spans; None: see ``dtdr.serve.server.tracing``.
 
     Raises:
-        InputError: the settings contradict themselves, or the file of keys holds none.
+        InputError: there is no model, or no key in the file.
         ModelError: a model folder cannot be used.
         OutputError: the log of feedback cannot be written.
     """
@@ -91,7 +94,7 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
             f"{settings.keys} has no key; make one with: dtdr keys create {settings.keys}"
         )
     models = ModelRegistry.load(settings.models, settings.limits)
-    sessions: SessionStore = Sessions(settings.limits)
+    sessions: Sessions | RedisSessions = Sessions(settings.limits)
     if settings.session_store is not None:
         from dtdr.serve.server.redis_sessions import RedisSessions
 
@@ -100,14 +103,12 @@ def _service(settings: Settings, tracer_provider: Any) -> Service:
     service = Service(settings, models, sessions, Metrics(), tracing, keys)
     if settings.feedback_log is not None:
         for name in models:
+            one_of_several = len(models) > 1
             feedback = open_log(
-                settings.feedback_log,
-                name,
-                one_of_several=len(models) > 1,
-                redact=settings.redact,
+                settings.feedback_log, name, one_of_several=one_of_several, redact=settings.redact
             )
             if isinstance(feedback, FileLog):
-                feedback.prepare()  # what cannot be written is known now
+                feedback.prepare()  # fails now if it cannot be written
             service.feedback_logs[name] = feedback
     if isinstance(sessions, Sessions):
         service.metrics.sessions.set_function(sessions.__len__)

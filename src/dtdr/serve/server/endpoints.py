@@ -6,7 +6,8 @@ import codecs
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import signature
 from math import isfinite
 from typing import Any
@@ -18,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from dtdr.net.bodies import read_body
 from dtdr.serve.server.keys import Role
+from dtdr.serve.server.schemas import SearchRequest, StepRequest
 from dtdr.serve.server.service import Call
-from dtdr.serve.server.sessions import find_session
-from dtdr.serve.server.steps import read_step
+from dtdr.serve.server.steps import AskedStep, are_names, names_of, read_run
 
 REFUSALS = {
     400: ("bad_request", "The body cannot be read."),
@@ -41,11 +42,10 @@ REFUSALS = {
     503: ("unavailable", "The model folder cannot be used."),
     507: ("disk_full", "The disk of the server is full."),
 }
-"""By status, what clients branch on, and what the OpenAPI document says of it; without a sentence
-it is not of an endpoint."""
+"""By status: the type in an error's body, and the OpenAPI document's sentence; none if left out."""
 
 _DRAIN_BYTES = 64_000_000
-"""Bytes that are read of a body that is too large, so that its sender reads the reason."""
+"""Bytes of a too large body that are read, so that its sender reads the reason."""
 
 _NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 _JSON = re.compile(rb"application/(?:[^;\s]+\+)?json\s*(?:;|$)", re.IGNORECASE)
@@ -55,23 +55,20 @@ _ENCODE = msgspec.json.Encoder().encode
 class Endpoint:
     """An ASGI application around one function.
 
-    The function takes the ``Call``; then a ``step`` that a model is asked about, or the ``session``
-    that the path names; and a ``body``, decoded as that parameter's type, as far as it has these
-    parameters. A request may leave out a body whose fields all have defaults. The function returns
-    what is encoded as JSON, a response, or None.
+    The function takes the ``Call``, and by parameter name the ``step`` that a model is asked about,
+    the ``session`` of the path, and the decoded ``body``. A request may leave out a body whose
+    fields all have defaults. The function returns what is encoded as JSON, a response, or None.
 
     Args:
         method: of HTTP.
         path: with parameters in braces; with ``{session}``, the step is that of the session.
         function: a coroutine function; its docstring describes the endpoint.
-        step: the body's type where it tells the step, too.
+        step: the body's type if it contains the step, too.
         status: of a success.
-        others: what it returns with other statuses, where that is not an ``ErrorResponse``; the
-            function sets ``Call.status`` then.
-        role: which key may ask; None where the answer says nothing about models, queries or keys.
+        role: the key that a request needs; None for answers without models, queries and keys.
         is_described: whether the OpenAPI document has it.
-        takes_any_text: whether the body may hold half surrogate pairs, as messages do that were
-            cut within a character; msgspec refuses them.
+        takes_any_text: whether the body may contain half surrogate pairs, which msgspec refuses:
+            messages do that were cut within a character.
     """
 
     def __init__(
@@ -82,16 +79,12 @@ class Endpoint:
         *,
         step: type | None = None,
         status: int = 200,
-        others: Mapping[int, type] | None = None,
         role: Role | None = "rank",
         is_described: bool = True,
         takes_any_text: bool = False,
     ) -> None:
-        self.method = method
-        self.path = path
-        self.function = function
+        self.method, self.path, self.function = method, path, function
         self.status = status
-        self.others = others or {}
         self.role = role
         self.is_described = is_described
         self.takes_any_text = takes_any_text
@@ -124,7 +117,7 @@ class Endpoint:
         if self.role == "admin":
             call.require_admin()
         if self._is_of_session:
-            session = await find_session(call)
+            session = await call.find_session()
             run = session.step if self._is_asked else session
         elif self._is_asked:
             run = read_step(call, body)
@@ -134,12 +127,11 @@ class Endpoint:
         elif result is None:
             response = Response(status_code=self.status)
         else:
-            status = call.status or self.status
-            response = Response(encode(result), status, media_type="application/json")
+            response = Response(encode(result), self.status, media_type="application/json")
         await response(scope, receive, send)
 
     def _read(self, call: Call, content: bytes) -> Any:
-        """The body as the function takes it.
+        """The decoded body.
 
         Raises:
             HTTPException: it is not what the function takes.
@@ -156,8 +148,29 @@ class Endpoint:
             raise HTTPException(422, validation_message(str(error))) from error
         except msgspec.DecodeError as error:
             raise HTTPException(400, f"the body is not JSON ({error})") from error
-        except UnicodeError as error:  # half a surrogate pair, too, where no text may be
+        except UnicodeError as error:  # or half a surrogate pair
             raise HTTPException(400, "the body is not UTF-8") from error
+
+
+def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
+    """The step of a request; that of a search may be its text alone.
+
+    Raises:
+        HTTPException: there is no such model, or the step is too long.
+    """
+    service = call.service
+    query = body.query or ""
+    if isinstance(body, SearchRequest):
+        service.check_step(body.text, ())
+        if body.query is None and (body.history or body.before):
+            raise HTTPException(422, "query: is missing; history and before are those of a query")
+        query = query or body.text
+    model = service.models.find(body.model)
+    service.check_step(query, body.history, body.before)
+    call.log(model.name, query, calls=len(body.history))
+    has_details = bool(body.before) or not are_names(body.history)
+    read = partial(read_run, query, body.history, body.before)
+    return AskedStep(model, query, names_of(body.history), has_details, read)
 
 
 def decode_any(content: bytes) -> Any:
@@ -192,7 +205,7 @@ def encode(body: Any) -> bytes:
     try:
         return _ENCODE(body)
     except UnicodeEncodeError:
-        # Half a surrogate pair, in the name of a tool of a model, say: only an escape can hold it.
+        # Half a surrogate pair, in the name of a tool say, needs an escape.
         return json.dumps(msgspec.to_builtins(body), separators=(",", ":")).encode("ascii")
 
 
@@ -203,24 +216,12 @@ def error_body(status: int, message: str, request_id: str) -> bytes:
 
 
 def validation_message(text: str) -> str:
-    """One sentence about what is wrong with a request, from msgspec's own.
-
-    What was sent is not repeated, but for the name of a field: it may be anything, of any size.
-    """
+    """One sentence from msgspec's, which repeats no value that was sent."""
     reason, _, path = text.partition(" - at `$")
     where = re.sub(r"\[(\d+|\.\.\.)]", r".\1", path.rstrip("`")).strip(".")[:300]
-    name = "".join(re.findall(r"`([^`]*)`", reason)[:1])[:64]
-    if reason.startswith("Object contains unknown field"):
-        return f"{_join(where, name)}: is not a field of this request"
-    if reason.startswith("Object missing required field"):
-        return f"{_join(where, name)}: field required"
-    if reason.startswith("Invalid enum value"):
-        return f"{where}: is not one of the values that /openapi.json lists"
     if not where and reason.startswith("Expected `object`"):
         return _NO_OBJECT
+    if reason.startswith("Invalid enum value"):
+        reason = "not one of the values that /openapi.json lists"
     reason = reason[:1].lower() + reason[1:300]
-    return f"{where}: {reason}" if where else f"the body is not valid: {reason}"
-
-
-def _join(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+    return f"{where or 'the body'}: {reason}"

@@ -1,7 +1,7 @@
 """API keys: random, kept as hashes only, compared in constant time.
 
-A key is 256 random bits, so a plain SHA-256 of it cannot be searched; slow hashes are for what
-people think up. The file is JSON; the keys themselves are shown once, when they are made.
+A key is 256 random bits, so a plain SHA-256 of it cannot be searched. The file is JSON; a key is
+shown once, when it is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dtdr.data.files import explain_os_errors, lock_file, replace_file
 from dtdr.errors import InputError
 
 Role = Literal["rank", "admin"]
-"""``rank`` may rank and hold sessions; ``admin`` may also update, save and reload models."""
+"""``rank`` may rank and use sessions; ``admin`` may also update, save and reload models."""
 
 _PREFIX = "dtdr_"
 
@@ -39,7 +39,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class _Record(msgspec.Struct):
-    """What a key file holds."""
+    """A key file."""
 
     format: Literal["dtdr-keys"]
     format_version: Literal[1]
@@ -58,7 +58,7 @@ class KeyFile:
         self.keys = read_keys(path)
 
     def find(self, presented: str) -> ApiKey | None:
-        """The key that was presented, or None; takes as long whichever it is."""
+        """The key that was presented, or None, in constant time."""
         digest = _hash(presented)
         match = None
         for key in self.keys:
@@ -67,10 +67,10 @@ class KeyFile:
         return match
 
     def refresh(self) -> bool:
-        """Read the file again; returns whether its keys are others.
+        """Read the file again; returns whether its keys have changed.
 
         Raises:
-            InputError: it is missing, or no key file any more; the keys stay as they were.
+            InputError: it is missing or damaged; the keys stay as they were.
         """
         former, self.keys = self.keys, read_keys(self.path)
         return self.keys != former
@@ -97,13 +97,13 @@ def read_keys(path: str | Path) -> tuple[ApiKey, ...]:
 
 
 def create_key(path: str | Path, *, role: Role = "rank", note: str = "") -> tuple[str, ApiKey]:
-    """Make a key and add its hash to a file, which is created where there is none.
+    """Make a key and add its hash to a file, which may be new.
 
     Returns:
-        The key itself, which is kept nowhere, and what the file knows of it.
+        The key itself, which is kept nowhere, and its entry.
 
     Raises:
-        InputError: the file is something else, or there is no such role.
+        InputError: the file is not a key file, or there is no such role.
         OutputError: the file cannot be written.
     """
     if role not in get_args(Role):
@@ -137,9 +137,9 @@ def revoke_key(path: str | Path, identifier: str) -> None:
 
 @contextlib.contextmanager
 def _lock_folder(path: str | Path) -> Iterator[None]:
-    """Have no other process change a key file between read and write.
+    """Let no other process change a key file between read and write.
 
-    Its folder is held, since the file itself is replaced; on Windows no folder can be.
+    Locks its folder, since the file itself is replaced; Windows cannot lock folders.
     """
     folder = Path(path).resolve().parent
     with contextlib.ExitStack() as stack:

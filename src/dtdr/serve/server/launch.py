@@ -1,4 +1,4 @@
-"""Listening: uvicorn, one process."""
+"""Runs the application with uvicorn, in one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dtdr.serve.server.service import Service
 from dtdr.serve.server.settings import Settings
 
 _STOP_SECONDS = 20
-"""Requests under way may take so long to end when the server is told to stop."""
+"""For requests to end after the signal to stop."""
 
 
 def serve(
@@ -34,12 +34,12 @@ def serve(
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        settings: see there.
+        settings: of the server.
         more: further endpoints.
         on_listening: called with the address once connections are accepted.
 
     Raises:
-        InputError: the address cannot be listened on, or the settings contradict themselves.
+        InputError: the server cannot listen on the address.
         ModelError: a model folder cannot be used.
     """
     server_logs.configure()
@@ -48,8 +48,7 @@ def serve(
     host, port = listener.getsockname()[:2]
     on_listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     if threading.current_thread() is threading.main_thread():
-        # uvicorn ends gracefully and then raises the signal again; having ended as told is no
-        # failure.
+        # uvicorn ends gracefully and raises the signal again, which is no failure.
         signal.signal(signal.SIGTERM, lambda *_: None)
     tune_process(settings.limits.connections)
     with listener:
@@ -57,7 +56,7 @@ def serve(
 
 
 def server(app: Starlette) -> uvicorn.Server:
-    """A server of one process; its settings are all here."""
+    """The server with all its settings."""
     service: Service = app.state.service
     limits = service.settings.limits
     connections = Connections(
@@ -80,7 +79,7 @@ def server(app: Starlette) -> uvicorn.Server:
 
 
 class _Server(uvicorn.Server):
-    """Has what waits for other servers end at once when it is told to stop."""
+    """Gives up long work when it stops."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -95,7 +94,7 @@ def listen(settings: Settings) -> socket.socket:
     """A socket that accepts connections.
 
     Raises:
-        InputError: the address cannot be listened on.
+        InputError: the server cannot listen on the address.
     """
     host = settings.host.strip("[]")
     try:
@@ -107,7 +106,7 @@ def listen(settings: Settings) -> socket.socket:
             dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
         )
     except OSError as error:
-        # What Python says of a port has the address in it once more.
+        # Python's text repeats the address.
         is_of_system = isinstance(error.errno, int) and error.errno > 0
         reason = os.strerror(error.errno or 0) if is_of_system else error.strerror or str(error)
         raise InputError(

@@ -1,4 +1,4 @@
-"""``/v1/mask/openai`` and ``/v1/mask/anthropic``: a request in, what to change in it out."""
+"""``/v1/mask/openai`` and ``/v1/mask/anthropic``: a request in, its changes out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dtdr.serve.server.service import Call
 
 
 class MaskPolicy(Request, kw_only=True):
-    """Which tools are shown, as ``dtdr.agents.ToolPolicy``; without bounds, what suits."""
+    """Which tools are shown; see ``dtdr.agents.ToolPolicy``."""
 
     top_k: TopK = None
     coverage: Coverage = None
@@ -43,54 +43,45 @@ class MaskPolicy(Request, kw_only=True):
 
 
 class MaskRequest(Request, kw_only=True):
-    """What requests for a mask share."""
+    """Base of requests for a mask."""
 
     policy: MaskPolicy = field(default_factory=MaskPolicy)
     model: ModelName = None
 
 
 class OpenAIMaskRequest(MaskRequest, kw_only=True):
-    """A request to OpenAI, or to a server with the same API, to be masked."""
+    """A request to OpenAI, or to a server with its API."""
 
     request: Annotated[
-        Object,
-        says(
-            "Keywords of chat.completions.create (messages, tools, tool_choice) or "
-            "responses.create (input); others are not looked at."
-        ),
+        Object, says("Keywords of chat.completions.create or responses.create; others may follow.")
     ]
     form: OpenAIForm = "allowed-tools"
 
 
 class AnthropicMaskRequest(MaskRequest, kw_only=True):
-    """A request to Anthropic to be masked."""
+    """A request to Anthropic."""
 
-    request: Annotated[
-        Object,
-        says(
-            "Keywords of messages.create: messages, tools, tool_choice; others are not looked at."
-        ),
-    ]
+    request: Annotated[Object, says("Keywords of messages.create; others may follow.")]
     form: AnthropicForm = "deferred"
 
 
 class MaskResponse(ModelAnswer, kw_only=True):
-    """What to change in the request: ``{**request, **changes}``."""
+    """The changes of a request: ``{**request, **changes}``."""
 
-    changes: Annotated[Object, says("Fields of the request that are others now.")]
+    changes: Annotated[Object, says("Fields of the request with new values.")]
     shown: list[str]
     hidden: list[str]
     reasons: Annotated[dict[str, str], says("Why each is shown: ranked, called, unknown, …")]
-    failure: Annotated[str, says("Why every tool is shown; empty where ranking did not fail.")]
+    failure: Annotated[str, says("Why every tool is shown; empty if ranking did not fail.")]
 
 
 async def mask_openai(call: Call, body: OpenAIMaskRequest) -> MaskResponse:
-    """Show an OpenAI model the tools that the next step needs."""
+    """Mask a request to OpenAI: show the tools that the next step needs."""
     return await _mask(call, body)
 
 
 async def mask_anthropic(call: Call, body: AnthropicMaskRequest) -> MaskResponse:
-    """Show a Claude model the tools that the next step needs."""
+    """Mask a request to Anthropic: show the tools that the next step needs."""
     return await _mask(call, body)
 
 
@@ -119,13 +110,12 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
         service.metrics.shown_tokens.labels(model.name).inc(shown)
         service.metrics.hidden_tokens.labels(model.name).inc(hidden)
         return MaskResponse(
-            model=model.name,
-            generation=snapshot.generation,
             changes={key: value for key, value in masked.items() if request.get(key) != value},
             shown=list(selection.shown),
             hidden=list(selection.hidden),
             reasons=dict(selection.reasons),
             failure=selection.failure,
+            **snapshot.identity,
         )
 
     response = await snapshot.run(answer)
@@ -136,7 +126,7 @@ async def _mask(call: Call, body: OpenAIMaskRequest | AnthropicMaskRequest) -> M
 def _apply(
     body: OpenAIMaskRequest | AnthropicMaskRequest, retriever: Model
 ) -> tuple[dict[str, Any], ToolSelection, tuple[int, int]]:
-    """What to send, what it shows, and the tokens of the definitions in it and left out of it."""
+    """The masked request, its selection, and the tokens of shown and hidden definitions."""
     mask = ToolMask(retriever, ToolPolicy(**msgspec.structs.asdict(body.policy)))
     request = body.request
     provider: Any = openai if isinstance(body, OpenAIMaskRequest) else anthropic
@@ -149,5 +139,5 @@ def _apply(
         return masked, selection, count_definitions(request, masked, provider.tool_name)
     except (TypeError, AttributeError, KeyError, IndexError) as error:
         raise HTTPException(
-            422, f"the request has not the shape of the provider's API ({type(error).__name__})"
+            422, f"the request does not fit the provider's API ({type(error).__name__})"
         ) from error

@@ -1,4 +1,4 @@
-"""What every request passes: its id, host and key before it is answered; metrics and log after."""
+"""Around every request: its id, host and key before the answer; metrics and log after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STATUSES: dict[type[DtdrError], int] = {
     ModelError: 503,
     DtdrError: 500,
 }
-"""Of errors; the first kind that an error is of counts."""
+"""By kind of error; the first that matches counts."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -78,7 +78,7 @@ class RequestMiddleware:
                 call.key = self._check_key(scope, headers)
                 client.set(call.owner or (scope.get("client") or ("",))[0])
                 await self._app(scope, receive, send_with_id)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer
+            except Exception as error:  # noqa: BLE001  # the client always gets an answer
                 if not status:
                     await refuse(Request(scope), error)(scope, receive, send_with_id)
                 else:
@@ -90,13 +90,13 @@ class RequestMiddleware:
     # -- before --------------------------------------------------------------------------------
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        """Without keys, refuse names that are not this machine's, and requests of web pages."""
+        """Without keys, refuse other names than this machine's, and requests of web pages."""
         if self._service.keys is None and (refusal := refuse_page(headers)):
             status, reason = refusal
             raise HTTPException(status, f"{reason}; start it with keys to use it from elsewhere")
 
     def _check_key(self, scope: Scope, headers: dict[bytes, bytes]) -> ApiKey | None:
-        """The key of a request; one and the same answer for every way in which it can be wrong."""
+        """The key of a request; every wrong one gets the same answer."""
         keys = self._service.keys
         if keys is None or scope["path"] in self._service.open_paths:
             return None
@@ -106,14 +106,11 @@ class RequestMiddleware:
             presented = token.strip()
         key = keys.find(presented.decode("latin-1"))
         if key is None:
-            # Keys are too long to be guessed, so no client is locked out.
+            # Nobody can guess a key, so no client is locked out.
             self._service.metrics.refused_keys.inc()
             self._refused.add("count")
-            raise HTTPException(
-                401,
-                "send a valid key as: Authorization: Bearer KEY",
-                {"www-authenticate": "Bearer"},
-            )
+            reason = "send a valid key as: Authorization: Bearer KEY"
+            raise HTTPException(401, reason, {"www-authenticate": "Bearer"})
         return key
 
     # -- after ---------------------------------------------------------------------------------
@@ -161,14 +158,14 @@ def refuse(request: Request, error: Exception) -> Response:
 
 
 def _explain_output(error: OutputError) -> tuple[int, str]:
-    """Status and reason where something cannot be written; its path is not for clients."""
+    """Status and reason of a failed write, without its path."""
     if getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return 507, "the disk of the server is full; nothing was kept, try again later"
     return 503, "the server cannot write its files, and its log says why; nothing was kept"
 
 
 def _reason(method: str, error: HTTPException) -> str:
-    """What the error says; where the router raised it, what would work."""
+    """The error's sentence; for one of the router's, what would work."""
     if error.detail != HTTPStatus(error.status_code).phrase:
         return error.detail
     if error.status_code == 404:

@@ -1,4 +1,4 @@
-"""Endpoints that show models, and those that change them."""
+"""Endpoints that show and change models."""
 
 from __future__ import annotations
 
@@ -13,48 +13,41 @@ from starlette.exceptions import HTTPException
 from dtdr.data.demonstrations import Demonstration
 from dtdr.data.outputs import bound_output, parse_output
 from dtdr.errors import InputError
+from dtdr.serve.server import schemas
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.schemas import (
-    FeedbackDemonstration,
-    FeedbackRequest,
-    FeedbackResponse,
-    ModelDetail,
-    ModelResponse,
-    ModelsResponse,
-)
 from dtdr.serve.server.service import Call
 from dtdr.serve.server.steps import record_of
 
 
-async def list_models(call: Call) -> ModelsResponse:
+async def list_models(call: Call) -> schemas.ModelsResponse:
     """Every served model."""
-    return ModelsResponse(models=list(map(_describe, call.service.models.values())))
+    return schemas.ModelsResponse(models=list(map(_describe, call.service.models.values())))
 
 
-async def show_model(call: Call) -> ModelDetail:
+async def show_model(call: Call) -> schemas.ModelDetail:
     """One model and its tool vocabulary."""
     model = call.service.models.find(call.parameters["model"])
     described = msgspec.structs.asdict(_describe(model))
-    return ModelDetail(**described, vocabulary=list(model.current.retriever.vocabulary))
+    return schemas.ModelDetail(**described, vocabulary=list(model.current.retriever.vocabulary))
 
 
-async def reload_model(call: Call) -> ModelResponse:
-    """Load a model's folder again; what was learned and not saved is dropped. Role: admin."""
+async def reload_model(call: Call) -> schemas.ModelResponse:
+    """Load a model's folder again, without unsaved updates. Role: admin."""
     model = call.service.models.find(call.parameters["model"])
     await call.service.reload(model)
     return _describe(model)
 
 
-async def save_model(call: Call) -> ModelResponse:
+async def save_model(call: Call) -> schemas.ModelResponse:
     """Save the updates of a model to its folder. Role: admin."""
     model = call.service.models.find(call.parameters["model"])
     await call.service.save(model)
     return _describe(model)
 
 
-def _describe(model: ServedModel) -> ModelResponse:
+def _describe(model: ServedModel) -> schemas.ModelResponse:
     current = model.current
-    return ModelResponse(
+    return schemas.ModelResponse(
         name=model.name,
         retriever=current.retriever.name,
         generation=current.generation,
@@ -67,8 +60,8 @@ def _describe(model: ServedModel) -> ModelResponse:
     )
 
 
-async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
-    """Learn from demonstrations, at once or, where feedback is logged, later. Role: admin."""
+async def feedback(call: Call, body: schemas.FeedbackRequest) -> schemas.FeedbackResponse:
+    """Learn from demonstrations, or log them for ``dtdr learn``. Role: admin."""
     service = call.service
     model = service.models.find(body.model)
     limit = service.settings.limits.demonstrations
@@ -91,7 +84,7 @@ async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
         learned = await model.learn(demonstrations)
         service.metrics.learned.labels(model.name).inc(learned)
         service.show_generation(model)
-    return FeedbackResponse(
+    return schemas.FeedbackResponse(
         model=model.name,
         learned=learned,
         logged=logged,
@@ -100,7 +93,7 @@ async def feedback(call: Call, body: FeedbackRequest) -> FeedbackResponse:
     )
 
 
-def _read(body: FeedbackRequest) -> list[Demonstration]:
+def _read(body: schemas.FeedbackRequest) -> list[Demonstration]:
     demonstrations: list[Demonstration] = []
     for number, item in enumerate(body.demonstrations):
         try:
@@ -112,11 +105,11 @@ def _read(body: FeedbackRequest) -> list[Demonstration]:
     return demonstrations
 
 
-def _demonstration(item: FeedbackDemonstration) -> Demonstration:
-    """The demonstration that a client sent.
+def _demonstration(item: schemas.FeedbackDemonstration) -> Demonstration:
+    """A demonstration that a client sent.
 
     Raises:
-        InputError: its plan is not a DAG over earlier calls, or its parent or time is not one.
+        InputError: its plan is not a DAG over earlier calls, or its parent or time is wrong.
     """
     record = msgspec.structs.asdict(item)
     record["id"] = item.id or secrets.token_hex(8)
@@ -131,7 +124,7 @@ def _demonstration(item: FeedbackDemonstration) -> Demonstration:
 
 
 def _bound_record(record: dict[str, Any]) -> dict[str, Any]:
-    """The record of a call with its output cut to what is kept of one; a message as it is."""
+    """The record of a call with its output cut; a message as it is."""
     output = record.get("output")
     if output is None:
         return record

@@ -1,4 +1,4 @@
-"""The models that are served: each a snapshot that requests use and that reloads replace."""
+"""The served models: each a snapshot that requests use and that reloads replace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from dtdr.serve.server.snapshots import Snapshot, computes, keep_prepared
 Stamp = tuple[tuple[int, int, int], ...]
 
 _COMPUTING = 2
-"""Threads of a model that waits for nothing: more of them share one interpreter and are no faster,
-and each makes the event loop wait longer for its turn."""
+"""Threads of a model that only computes: more share one interpreter, and delay the event loop."""
 
 _CHANGE_SECONDS = 120.0
 """For loading or updating a model, which takes seconds unless it waits for a server."""
@@ -62,12 +61,12 @@ class ServedModel:
 
     @property
     def changed(self) -> bool:
-        """Whether the folder is another than the one that was loaded, or tried, last."""
+        """Whether the folder has changed since it was loaded, or failed to load."""
         stamp = _stamp(self.folder)
         return stamp is not None and stamp not in (self._stamp, self._failed_stamp)
 
     async def reload(self) -> Snapshot:
-        """Load the folder again; requests under way keep the snapshot they began with.
+        """Load the folder again; requests keep the snapshot that they began with.
 
         Raises:
             ModelError: the folder cannot be used; the model stays as it was.
@@ -79,8 +78,7 @@ class ServedModel:
             except Exception as error:
                 if not isinstance(error, DtdrError):
                     logger.exception("a folder cannot be loaded")
-                    reason = f"{self.folder} cannot be loaded ({type(error).__name__})"
-                    error = ModelError(reason)
+                    error = ModelError(f"{self.folder} cannot be loaded ({type(error).__name__})")
                 self.reload_error = str(error)
                 self._failed_stamp = stamp
                 raise error from None
@@ -94,25 +92,22 @@ class ServedModel:
 
     def _snapshot(self, retriever: Model, generation: int) -> Snapshot:
         loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-        # The queries go with the snapshot, so that no ranking is ever made with an older model.
+        # Prepared queries go with the snapshot, so that no older model ranks them.
         prepare = keep_prepared(retriever)
         return Snapshot(self.name, retriever, generation, loaded_at, self.workers, prepare)
 
-    # -- learning on ---------------------------------------------------------------------------
+    # -- learning ------------------------------------------------------------------------------
 
     @property
     def can_learn(self) -> bool:
-        """Whether the retriever learns from single demonstrations after it was fitted."""
+        """Whether the model supports incremental updates."""
         return self.current.retriever.can_update
 
     async def learn(self, demonstrations: Sequence[Demonstration]) -> int:
-        """Learn from demonstrations, in a thread, on a copy that then takes the model's place.
-
-        Returns:
-            How many demonstrations were learned.
+        """Update a copy in a thread, and serve it; returns the number of learned demonstrations.
 
         Raises:
-            HTTPException: the retriever does not support incremental updates.
+            HTTPException: the model does not support incremental updates.
             InputError: it cannot learn from these.
             ModelError: it took too long.
         """
@@ -120,14 +115,13 @@ class ServedModel:
             raise HTTPException(
                 409,
                 f"model {self.name!r} is a {self.current.retriever.name}, which cannot learn after "
-                "it was fitted; fit it again with the new demonstrations and reload, "
-                "or serve a dtdr-f",
+                "it was fitted; fit it again with the new demonstrations, or serve a dtdr-f",
             )
         async with self._lock:
-            learn = self.current.retriever.update_copy
+            update = self.current.retriever.update_copy
             try:
                 updated, learned = await self.workers.run(
-                    learn, demonstrations, seconds=_CHANGE_SECONDS
+                    update, demonstrations, seconds=_CHANGE_SECONDS
                 )
             except TimeoutError:
                 raise ModelError(f"model {self.name!r} did not learn in time") from None
@@ -136,18 +130,18 @@ class ServedModel:
         return learned
 
     async def save(self) -> int:
-        """Write what was learned to the folder; returns how many demonstrations that were.
+        """Write the folder; returns the number of demonstrations that were not in it.
 
         Raises:
             HTTPException: another process changed the folder since it was loaded.
-            OutputError: it cannot be written; it is as it was.
+            OutputError: it cannot be written, and has not changed.
         """
         async with self._lock:
             if _stamp(self.folder) != self._stamp:
                 raise HTTPException(
                     409,
                     f"the folder of model {self.name!r} was changed since it was loaded; reload it "
-                    "and send the feedback again, or copy the folder away first",
+                    "and send the feedback again, or copy the folder first",
                 )
             saved, retriever = self.unsaved, self.current.retriever
             await to_thread.run_sync(lambda: retriever.save(self.folder, force=True))
@@ -161,7 +155,7 @@ class ModelRegistry(dict[str, ServedModel]):
 
     @classmethod
     def load(cls, folders: Mapping[str, Path], limits: Limits) -> ModelRegistry:
-        """The models of folders.
+        """Load the models of folders.
 
         Raises:
             ModelError: a folder holds no usable model.
@@ -169,7 +163,7 @@ class ModelRegistry(dict[str, ServedModel]):
         return cls({name: ServedModel(name, path, limits) for name, path in folders.items()})
 
     def find(self, name: str | None) -> ServedModel:
-        """The model that a request names; the only one where it names none.
+        """The model of a name; without a name, the only one.
 
         Raises:
             HTTPException: there is no such model, or several and none was named.
@@ -198,14 +192,14 @@ def _load(folder: Path) -> Model:
         logger.warning(
             "%s learned from %d demonstrations that were erased since; fit it again", folder, erased
         )
-    # What is set up at the first ranking is not for a request.
+    # The first ranking also sets things up.
     if computes(retriever) and not isfinite(retriever.rank("warm up").confidence):
         raise ModelError(f"{folder} gives probabilities that are not numbers; fit it again")
     return retriever
 
 
 def _stamp(folder: Path) -> Stamp | None:
-    """Changes whenever a file of a model is written; None while one is missing."""
+    """Changes whenever a model's file is written; None while one is missing."""
     files = (folder / "config.json", folder / "model.safetensors")
     with contextlib.suppress(OSError):
         states = [path.stat() for path in files]

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the endpoints, and the same as a page of HTML."""
+"""The OpenAPI document of the endpoints, also as a page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _types(endpoint: Endpoint) -> Iterator[Any]:
         yield endpoint.body
     if endpoint.result is not None and not _is_text(endpoint.result):
         yield endpoint.result
-    yield from (*endpoint.others.values(), ErrorResponse)
+    yield ErrorResponse
 
 
 def _is_text(result: Any) -> bool:
@@ -84,10 +84,7 @@ def _operation(endpoint: Endpoint, contents: Mapping[Any, Any]) -> dict[str, Any
     elif endpoint.result is not None:
         success["content"] = contents[endpoint.result]
     refusals = {
-        str(status): {
-            "description": text,
-            "content": contents[endpoint.others.get(status, ErrorResponse)],
-        }
+        str(status): {"description": text, "content": contents[ErrorResponse]}
         for status, (_, text) in REFUSALS.items()
         if text
     }
@@ -96,13 +93,13 @@ def _operation(endpoint: Endpoint, contents: Mapping[Any, Any]) -> dict[str, Any
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The page of an OpenAPI document: no script, and nothing loaded from other hosts."""
+    """An OpenAPI document as a page without scripts that loads nothing."""
     info = document["info"]
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{info['title']}</title>"
         f"<style>{_STYLE}</style><h1>{info['title']} <small>{info['version']}</small></h1>"
         f"<p>{escape(info['description'])}</p>"
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a></p>"
+        "<p>For programs: <a href=openapi.json>openapi.json</a></p>"
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -122,6 +119,6 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _name_schemas(what: str, described: Mapping[str, Any] | None) -> str:
-    """Which schemas a request or response has; the page has them all below."""
+    """The names of a request's or response's schemas, which follow on the page."""
     names = dict.fromkeys(re.findall(r"#/components/schemas/(\w+)", json.dumps(described)))
     return "".join(f"<p>{what}: <code>{name}</code></p>" for name in names)

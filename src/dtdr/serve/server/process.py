@@ -1,4 +1,4 @@
-"""What a process that serves many clients asks of the interpreter and the system."""
+"""Settings of the interpreter and the system for a process with many clients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ if sys.platform != "win32":
 
 
 def tune_process(connections: int) -> None:
-    """Keep what would stop every request at once from doing so, and let many connections be open.
+    """Keep pauses short, and let many connections be open.
 
-    The garbage collector takes 30 ms to look at all that is loaded (77,000 objects): what is there
-    at the start is left out for good, and models, sessions and requests need no collector, since
-    their counts of references fall to zero. And a thread that loads, updates or asks a model gives
-    the interpreter back ten times sooner than usual.
+    The garbage collector takes 30 ms for all that is loaded (77,000 objects), so it skips these and
+    runs rarely: models, sessions and requests have no reference cycles. A thread gives the
+    interpreter back ten times sooner than usual.
 
     Called once, when everything is loaded and before threads are started.
     """
@@ -27,9 +26,9 @@ def tune_process(connections: int) -> None:
 
 
 def allow_files(number: int) -> None:
-    """Let the process open this many files, as far as the system does: a connection is one.
+    """Let the process open this many files, or as many as the system allows.
 
-    Where there are too few, no connection is accepted and none is refused either.
+    A connection is one; without a free one, the server neither accepts nor refuses a connection.
     """
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

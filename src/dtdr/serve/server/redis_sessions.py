@@ -17,17 +17,17 @@ from dtdr.errors import UnavailableError
 from dtdr.net.limits import Limits
 from dtdr.net.redis_client import connect, describe_address, explain_errors
 from dtdr.serve.server.models import ModelRegistry
-from dtdr.serve.server.sessions import OpenSession, key_full, missing
+from dtdr.serve.server.sessions import KEY_FULL, OpenSession, full, missing
 
 _PREFIX = "dtdr:session:3:"
-"""Of the names of all lists, before the API key's id and the session's, so that no key reaches the
-sessions of another; the number changes with what they hold."""
+"""Of the names of all lists, before the ids of the API key and the session, so that no key reaches
+another's sessions; the number is the version of the format."""
 
 _WEIGHTS = "dtdr:sessions:3:"
-"""Prefix of the names that hold what the sessions of each API key weigh."""
+"""Of the names of the hashes with the sizes of each API key's sessions."""
 
 _SESSION_BYTES = 4_000_000
-"""Of one session, so that no session takes a server's time from all others."""
+"""Of one session, so that none takes much of a server's time."""
 
 _COMPRESS = 200
 """Bytes from which an entry is compressed, which takes 6 µs."""
@@ -64,19 +64,19 @@ redis.call('RPUSH', KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-"""Begins a list (expected length 0), or appends to it where nobody else has since: 1, also for a
-list that began before its answer was lost; 0 where somebody has, -1 where the list is gone.
+"""Begins a list (expected length 0), or appends to it if nobody else has since: 1, also for a list
+that began before its answer was lost; 0 if somebody has, -1 if the list is gone.
 
-A hash for each API key has what its sessions weigh, and the sum under an empty name. Sessions that
-expired or were evicted count until there is no room, when all are counted again. If there is none
-even so, nothing is added, and the answer is what the sessions hold and the milliseconds until the
-first expires."""
+A hash for each API key has the sizes of its sessions, and their sum under an empty name. Sessions
+that expired or were evicted count until there is no room; then all are counted again. If there is
+still no room, nothing is added, and the answer is the sum and the milliseconds until the first one
+expires."""
 
 _READ = """
 local is_open = redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return {is_open, redis.call('LRANGE', KEYS[1], 0, -1)}
 """
-"""Reads a list and prolongs it; a full Redis does so too."""
+"""Reads a list and restarts its time to live; a full Redis does so too."""
 
 _CLOSE = """
 redis.call('DEL', KEYS[1])
@@ -85,19 +85,19 @@ if type(weight) == 'string' and type(redis.pcall('HINCRBY', KEYS[2], '', -weight
   redis.call('HDEL', KEYS[2], ARGV[1])
 end
 """
-"""Drops a list. A full Redis does not subtract its weight, which is done when all are counted."""
+"""Drops a list. A full Redis does not subtract its size until all are counted."""
 
 
 class RedisSessions:
-    """A list for each session: what it began with, then one entry a request that added calls.
+    """A list for each session: its start, then one entry for each request that added calls.
 
-    Lists expire by themselves. What the sessions of one API key hold is limited over all processes;
-    what all hold is up to Redis. The methods are those of ``Sessions``.
+    Lists expire by themselves. The sessions of one API key are limited over all processes, those of
+    all keys by Redis alone. The methods are those of ``Sessions``.
 
     Args:
         url: see ``dtdr.net.redis_client.connect``.
-        limits: how long a session lives, and what those of a key may hold.
-        models: that sessions may be of.
+        limits: of a session's age, and of the size of a key's sessions.
+        models: of the sessions.
 
     Raises:
         InputError: the address is not one of Redis.
@@ -127,7 +127,7 @@ class RedisSessions:
                     keys=[_name(owner, identifier)], args=[self._milliseconds]
                 )
         except UnavailableError as error:
-            if type(error.__cause__) is ResponseError:  # it is no list
+            if type(error.__cause__) is ResponseError:  # it is not a list
                 raise _unreadable() from error
             raise
         if not is_open:
@@ -144,30 +144,30 @@ class RedisSessions:
             content = _unpack(entry, room)
             room -= len(content)
             records.append(json_codec.loads(content))
-        start, *told = records
+        start, *added = records
         model = self._models.get(start["model"])
         if model is None:
             raise HTTPException(
                 503,
                 "the model of this session is not served here; give every server the same models",
             )
-        for record in told:
+        for record in added:
             start["run"]["calls"] += record["calls"]
         run = Run.from_dict(start["run"])
         return OpenSession.of(
-            model, run, owner, frozenset(record["key"] for record in told), identifier
+            model, run, owner, frozenset(record["key"] for record in added), identifier
         )
 
-    async def add(self, session: OpenSession, told: OpenSession) -> bool:
-        """Put a session in the place of one that was found; see ``Sessions``."""
-        if told.bytes > _SESSION_BYTES:
+    async def add(self, session: OpenSession, longer: OpenSession) -> bool:
+        """Replace a session that was found; see ``Sessions``."""
+        if longer.bytes > _SESSION_BYTES:
             raise HTTPException(
                 422, f"the session would have more than {_SESSION_BYTES:,} bytes; open another one"
             )
-        (key,) = told.keys - session.keys
-        calls = [call.to_dict() for call in told.run.calls[len(session.run.calls) :]]
+        (key,) = longer.keys - session.keys
+        calls = [call.to_dict() for call in longer.run.calls[len(session.run.calls) :]]
         entry = {"key": key, "calls": calls}
-        done = await self._append(told, 1 + len(session.keys), entry)
+        done = await self._append(longer, 1 + len(session.keys), entry)
         if done < 0:
             raise missing(self._limits)
         return bool(done)
@@ -178,10 +178,10 @@ class RedisSessions:
             await self._close(keys=_keys(session), args=[session.id])
 
     async def _append(self, session: OpenSession, length: int, entry: dict[str, Any]) -> int:
-        """Add an entry to the list of a session, which has this length; what ``_ADD`` says.
+        """Add an entry to a session's list of this length; returns as ``_ADD``.
 
         Raises:
-            HTTPException: the sessions of its key would be too large together; nothing was added.
+            HTTPException: the sessions of its key would be too large; nothing was added.
             UnavailableError: Redis cannot be used.
         """
         content = await to_thread.run_sync(_encode, entry)
@@ -192,14 +192,14 @@ class RedisSessions:
             try:
                 done = await self._add_entry(keys=keys, args=arguments)
             except ResponseError as error:
-                # What a key's sessions weigh is damaged: they count again when they grow.
+                # The sizes of a key's sessions are damaged: they count again when they grow.
                 if type(error) is not ResponseError or not keys[1:]:
                     raise
                 await self._client.delete(*keys[1:])
                 done = await self._add_entry(keys=keys, args=arguments)
         if isinstance(done, list):
             total, milliseconds = done
-            raise key_full(total, milliseconds / 1_000)
+            raise full(KEY_FULL.format(total), milliseconds / 1_000)
         return int(done)
 
     async def expire(self) -> int:
@@ -231,7 +231,7 @@ def _name(owner: str, identifier: str) -> str:
 
 
 def _keys(session: OpenSession) -> list[str]:
-    """The names of a session's list, and of the weights of its key's sessions."""
+    """The names of a session's list, and of the sizes of its key's sessions."""
     name = _name(session.owner, session.id)
     return [name, f"{_WEIGHTS}{session.owner}"] if session.owner else [name]
 
@@ -242,10 +242,10 @@ def _encode(entry: dict[str, Any]) -> bytes:
 
 
 def _unpack(entry: bytes, limit: int) -> bytes:
-    """The JSON of an entry; no JSON object begins as compressed data does.
+    """The JSON of an entry; compressed data does not begin like a JSON object.
 
     Raises:
-        ValueError: it has more bytes than a session may have.
+        ValueError: it is larger than a session may be.
     """
     if entry.startswith(b"{"):
         return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 import dtdr
@@ -12,19 +13,14 @@ from dtdr.serve.server.service import Call
 
 async def show_health(call: Call) -> schemas.Health:
     """Whether the process answers. Needs no key."""
-    return schemas.Health(status="ok", version=dtdr.__version__)
+    return schemas.Health(version=dtdr.__version__)
 
 
 async def show_readiness(call: Call) -> schemas.Health:
-    """Whether models are loaded and the server is not stopping. Needs no key."""
-    is_stopping = call.service.is_stopping
-    if is_stopping:
-        call.status = 503
-    return schemas.Health(
-        status="stopping" if is_stopping else "ok",
-        version=dtdr.__version__,
-        failing=len(call.service.failures),
-    )
+    """Whether models are loaded and the server is not stopping (503). Needs no key."""
+    if call.service.is_stopping:
+        raise HTTPException(503, "the server is stopping")
+    return schemas.Health(version=dtdr.__version__, failing=len(call.service.failures))
 
 
 async def show_metrics(call: Call) -> PlainTextResponse:
@@ -34,25 +30,23 @@ async def show_metrics(call: Call) -> PlainTextResponse:
 
 
 async def show_document(call: Call) -> Response:
-    """The description of every endpoint for programs."""
+    """Every endpoint, for programs."""
     return Response(encode(call.service.document), media_type="application/json")
 
 
 async def show_page(call: Call) -> HTMLResponse:
-    """The description of every endpoint as a page that loads nothing from elsewhere."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return HTMLResponse(
-        openapi.page(call.service.document), headers={"content-security-policy": policy}
-    )
+    """Every endpoint, as a page that loads nothing from elsewhere."""
+    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return HTMLResponse(openapi.page(call.service.document), headers=headers)
 
 
 async def lead_to_page(call: Call) -> RedirectResponse:
-    """Who opens the server in a browser gets its page."""
+    """The page, for a browser."""
     return RedirectResponse("/docs")
 
 
 ENDPOINTS = (
-    # A router looks from the top: first what agents ask at every step.
+    # The router looks from the top: first the requests of every step.
     Endpoint("POST", "/v1/rank", actions.rank, step=schemas.RankRequest),
     Endpoint("POST", "/v1/sessions/{session}/call", actions.call_in_session),
     Endpoint("POST", "/v1/sessions/{session}/rank", actions.rank),
@@ -63,11 +57,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/plans", actions.predict_plans, step=schemas.PlansRequest),
     Endpoint("POST", "/v1/sessions/{session}/plans", actions.predict_plans),
     Endpoint(
-        "POST",
-        "/v1/sessions",
-        actions.create_session,
-        step=schemas.SessionRequest,
-        status=201,
+        "POST", "/v1/sessions", actions.create_session, step=schemas.SessionRequest, status=201
     ),
     Endpoint("POST", "/v1/mask/openai", masks.mask_openai, takes_any_text=True),
     Endpoint("POST", "/v1/mask/anthropic", masks.mask_anthropic, takes_any_text=True),
@@ -81,7 +71,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/models/{model}/reload", model_routes.reload_model, role="admin"),
     Endpoint("POST", "/v1/models/{model}/save", model_routes.save_model, role="admin"),
     Endpoint("GET", "/healthz", show_health, role=None),
-    Endpoint("GET", "/readyz", show_readiness, others={503: schemas.Health}, role=None),
+    Endpoint("GET", "/readyz", show_readiness, role=None),
     Endpoint("GET", "/metrics", show_metrics),
     Endpoint("GET", "/openapi.json", show_document, is_described=False, role=None),
     Endpoint("GET", "/docs", show_page, is_described=False, role=None),

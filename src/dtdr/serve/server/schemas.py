@@ -15,7 +15,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 def says(description: str, **bounds: Any) -> Meta:
-    """What the document says of a field, and the bounds of its value."""
+    """The description and the bounds of a field, for the OpenAPI document."""
     return Meta(description=description, **bounds)
 
 
@@ -23,19 +23,16 @@ ToolName = Annotated[str, Meta(min_length=1, max_length=512)]
 CallId = Annotated[str, Meta(min_length=1, max_length=256)]
 Query = Annotated[str, says("What the user asked for.", min_length=1)]
 ModelName = Annotated[
-    Annotated[str, Meta(min_length=1, max_length=256)] | None,
-    says("May be left out where one model is served only."),
+    Annotated[str, Meta(min_length=1, max_length=256)] | None, says("Optional for a single model.")
 ]
 TopK = Annotated[int, Meta(ge=1, le=1_000_000)] | None
 Threshold = Annotated[float, Meta(ge=0, lt=1)] | None
 Coverage = Annotated[float, Meta(gt=0, lt=1)] | None
 TokenBudget = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
 Fallback = Annotated[
-    bool, says("For a query unlike the demonstrations, threshold and coverage are set aside.")
+    bool, says("For a query unlike the demonstrations, ignore threshold and coverage.")
 ]
-
-
-Generation = Annotated[int, says("Grows by one whenever the model is reloaded or learned.")]
+Generation = Annotated[int, says("Grows by one whenever the model is reloaded or learns.")]
 
 
 class Request(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -47,17 +44,13 @@ class Response(Struct, kw_only=True):
 
 
 class CallMade(Request, kw_only=True):
-    """A call and what came of it; of a long output, 2,000 characters are read."""
+    """A call and its result; of a long output, 2,000 characters are read."""
 
     tool: ToolName
-    id: Annotated[
-        CallId | None, says("How arguments refer to it; without one, its place, from 1, if free.")
-    ] = None
+    id: Annotated[CallId | None, says("For references; default: its position, from 1.")] = None
     arguments: Object = {}
-    output: Annotated[Any, says("What it returned: JSON or text.")] = None
-    status: Annotated[Status | None, says("Without it, the output says whether it is empty.")] = (
-        None
-    )
+    output: Annotated[Any, says("JSON or text.")] = None
+    status: Annotated[Status | None, says("Default: ok or empty, by the output.")] = None
     step: Annotated[
         Annotated[int, Meta(ge=0)] | None, says("Number of the agent's message that made the call.")
     ] = None
@@ -65,9 +58,7 @@ class CallMade(Request, kw_only=True):
 
 History = Annotated[
     list[CallMade | ToolName],
-    says(
-        "Calls made so far, oldest first, or the names of their tools; unknown names are allowed."
-    ),
+    says("Calls so far, oldest first, or the names of their tools; names may be unknown."),
 ]
 Before = Annotated[
     list[Object],
@@ -101,30 +92,20 @@ class ModelAnswer(Response, kw_only=True):
 
 
 DEFAULT_TOP_K = 10
-"""Tools in a response when nothing says how many; recall@10 of dtdr-l is .995 on TinyAgent and .98
-on UltraTool."""
+"""Tools in a response without bounds; dtdr-l has a recall@10 of .995 on TinyAgent."""
 
 
 class Selection(Request, kw_only=True):
-    """Which tools of a ranking to send back; the best one is always among them."""
+    """Which tools of a ranking to return; the best one always is."""
 
-    top_k: Annotated[
-        TopK, says(f"At most this many; {DEFAULT_TOP_K} when no other bound is given.")
-    ] = None
+    top_k: Annotated[TopK, says(f"At most this many; {DEFAULT_TOP_K} without other bounds.")] = None
     threshold: Annotated[Threshold, says("Only tools above this probability.")] = None
     coverage: Annotated[
-        Coverage,
-        says(
-            "The fewest tools that include an acceptable one this often; for models that "
-            "calibrate themselves (dtdr-f)."
-        ),
+        Coverage, says("The fewest tools that include an acceptable one this often (dtdr-f only).")
     ] = None
     token_budget: Annotated[TokenBudget, says("As many tools as fit into this many tokens.")] = None
     fallback: Fallback = True
-    offered: Annotated[
-        list[ToolName] | None,
-        says("Names of the tools that can be called, to rank among; else all."),
-    ] = None
+    offered: Annotated[list[ToolName] | None, says("Tools to rank among; default: all.")] = None
 
 
 class RankRequest(Selection, kw_only=True):
@@ -137,7 +118,7 @@ class RankRequest(Selection, kw_only=True):
 
 
 class RankedTool(Response, kw_only=True):
-    """One tool and how likely it is the next one, over all tools that can be called."""
+    """A tool and its probability among all tools that can be called."""
 
     tool: str
     probability: float
@@ -169,8 +150,8 @@ class BatchResponse(Response, kw_only=True):
 class ExplainRequest(StepRequest, kw_only=True):
     """One step, and the tool that is explained."""
 
-    tool: Annotated[ToolName | None, says("The best one, unless given.")] = None
-    against: Annotated[ToolName | None, says("The best other one, unless given.")] = None
+    tool: Annotated[ToolName | None, says("Default: the best.")] = None
+    against: Annotated[ToolName | None, says("Default: the best other one.")] = None
 
 
 class ExplainResponse(ModelAnswer, kw_only=True):
@@ -180,56 +161,49 @@ class ExplainResponse(ModelAnswer, kw_only=True):
 
 
 MAX_SEARCH = 100
-"""Tools that a search returns at most."""
+"""Tools that a search returns."""
 
 
 class SearchBounds(Request, kw_only=True):
-    """What an agent searches for."""
+    """A search for tools."""
 
     text: Annotated[str, says("What the agent wants to do, in its words.", min_length=1)]
     top_k: Annotated[int, Meta(ge=1, le=MAX_SEARCH)] = SEARCH_LIMIT
-    among: Annotated[
-        list[ToolName] | None,
-        says("Names that may be returned, such as those that are hidden; else all."),
-    ] = None
+    among: Annotated[list[ToolName] | None, says("Tools to search; default: all.")] = None
 
 
 class SearchRequest(SearchBounds, kw_only=True):
-    """A search, and the run in which it is made, as far as it is known."""
+    """A search, and its run as far as it is known."""
 
-    query: Annotated[
-        Annotated[str, Meta(min_length=1)] | None, says("What the user asked for.")
-    ] = None
+    query: Query | None = None
     history: History = []
     before: Before = []
     model: ModelName = None
 
 
 class FoundTool(Response, kw_only=True):
-    """One tool, and its share of all scores, which is not calibrated."""
+    """A tool, and its share of all scores, which is not calibrated."""
 
     tool: str
     score: float
 
 
 class SearchResponse(ModelAnswer, kw_only=True):
-    """What a search brought up."""
+    """The tools that a search found."""
 
-    tools: Annotated[list[FoundTool], says("Best first; empty where none matches.")]
+    tools: Annotated[list[FoundTool], says("Best first; empty if none matches.")]
     unknown_tools: UnknownTools
 
 
 MAX_CALLS = 20
-"""Calls that are predicted by one request; each takes some milliseconds."""
+"""Calls that one request predicts; each takes some milliseconds."""
 
 
 class CallBounds(Request, kw_only=True):
     """Which calls to predict."""
 
     top_k: Annotated[int, says("Those of the best tools.", ge=1, le=MAX_CALLS)] = 3
-    tool: Annotated[ToolName | None, says("Given, the call of this tool alone is predicted.")] = (
-        None
-    )
+    tool: Annotated[ToolName | None, says("Predict the call of this tool only.")] = None
 
 
 class CallsRequest(CallBounds, kw_only=True):
@@ -249,7 +223,7 @@ class CallsResponse(ModelAnswer, kw_only=True):
 
 
 MAX_PLANS = 20
-"""Plans of one request; predicting one takes as long as predicting all."""
+"""Plans of one request; one takes as long as all."""
 
 
 class PlanBounds(Request, kw_only=True):
@@ -259,7 +233,7 @@ class PlanBounds(Request, kw_only=True):
 
 
 class PlansRequest(PlanBounds, kw_only=True):
-    """A query, or a run, whose plan is predicted."""
+    """A step whose plans are predicted."""
 
     query: Query
     history: History = []
@@ -268,9 +242,9 @@ class PlansRequest(PlanBounds, kw_only=True):
 
 
 class PlannedCall(Response, kw_only=True):
-    """A call of a plan; all but its id and tool only where the model knows arguments."""
+    """A call of a plan; without arguments in the model, it has an id and a tool only."""
 
-    id: Annotated[str, says("What references of later calls name.")]
+    id: Annotated[str, says("For references of later calls.")]
     tool: str
     arguments: Object | UnsetType = UNSET
     sources: dict[str, tuple[Source, ...]] | UnsetType = UNSET
@@ -285,23 +259,21 @@ class PredictedPlan(Response, kw_only=True):
 
     calls: list[PlannedCall]
     links: Annotated[list[list[str]], says("Pairs of ids: the later call depends on the earlier.")]
-    probability: Annotated[
-        float, says("How likely exactly these tools are called, each as often as here.")
-    ]
+    probability: Annotated[float, says("Of exactly these tools, each as often as here.")]
 
 
 class PlansResponse(ModelAnswer, kw_only=True):
-    """Plans that differ in which tools are called how often, most probable first."""
+    """Plans with different tools, or numbers of calls, most probable first."""
 
-    plans: Annotated[list[PredictedPlan], says("Empty where no plan comes to an end.")]
+    plans: Annotated[list[PredictedPlan], says("Empty if no plan comes to an end.")]
     unknown_tools: UnknownTools
 
 
-RankToo = Annotated[Selection | None, says("Given, the response holds a ranking as well.")]
+RankToo = Annotated[Selection | None, says("Return a ranking, too.")]
 
 
 class SessionRequest(StepRequest, kw_only=True):
-    """A query, to be encoded once."""
+    """The beginning of a session."""
 
     rank: RankToo = None
 
@@ -309,13 +281,11 @@ class SessionRequest(StepRequest, kw_only=True):
 class CallRequest(Request, kw_only=True):
     """Tools that the agent called."""
 
-    tools: Annotated[
-        list[CallMade | ToolName], says("Names, or calls with what came of them.", min_length=1)
-    ]
+    tools: Annotated[list[CallMade | ToolName], says("Names, or calls.", min_length=1)]
     rank: RankToo = None
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=64)] | None,
-        says("A new random text; sent again with the same one, nothing is added."),
+        says("A random text; a request that repeats it adds nothing."),
     ] = None
 
 
@@ -341,23 +311,18 @@ class FeedbackDemonstration(Request, kw_only=True):
 
     query: Query
     calls: Annotated[
-        list[CallOfPlan | ToolName],
-        says("In order; a tool's name alone is a call whose arguments are not known."),
+        list[CallOfPlan | ToolName], says("In order; a name is a call with unknown arguments.")
     ]
     id: Annotated[str, Meta(max_length=256)] = ""
     links: list[Annotated[list[str], Meta(min_length=2, max_length=2)]] = []
     before: Before = []
     outcome: Literal["success", "failure", "unknown"] = "success"
-    source: Annotated[str, says("Where the demonstration comes from.", max_length=256)] = "feedback"
-    group: Annotated[
-        str, says("What must stay together in a split, such as a user.", max_length=256)
-    ] = ""
+    source: Annotated[str, says("The origin of the demonstration.", max_length=256)] = "feedback"
+    group: Annotated[str, says("Stays together in a split, such as a user.", max_length=256)] = ""
     parent: Annotated[
         Object | None, says('Of a nested run: {"id", "call"} of the call that started it.')
     ] = None
-    time: Annotated[
-        str | None, says("When the query was asked (RFC 3339); without it, the time of arrival.")
-    ] = None
+    time: Annotated[str | None, says("Of the query (RFC 3339); default: now.")] = None
 
 
 class FeedbackRequest(Request, kw_only=True):
@@ -368,17 +333,13 @@ class FeedbackRequest(Request, kw_only=True):
 
 
 class FeedbackResponse(Response, kw_only=True):
-    """What was learned, or logged."""
+    """How many demonstrations were learned, or logged."""
 
     model: str
-    learned: Annotated[int, says("Demonstrations; failures are left out.")]
-    logged: Annotated[
-        int, says("Demonstrations that wait in the log of feedback for dtdr learn.")
-    ] = 0
+    learned: Annotated[int, says("Without failures.")]
+    logged: Annotated[int, says("For dtdr learn.")] = 0
     generation: int
-    unsaved: Annotated[
-        int, says("Demonstrations that were learned and not saved to the folder yet.")
-    ]
+    unsaved: Annotated[int, says("Learned, but not in the folder.")]
 
 
 class ModelResponse(Response, kw_only=True):
@@ -390,11 +351,9 @@ class ModelResponse(Response, kw_only=True):
     tools: Annotated[int, says("Size of the vocabulary, end of plan included.")]
     demonstrations: int
     can_learn: bool
-    unsaved: Annotated[int, says("Demonstrations that it learned and that are not in its folder.")]
+    unsaved: Annotated[int, says("Demonstrations that it learned, but are not in its folder.")]
     loaded_at: str
-    reload_error: Annotated[
-        str | None, says("Why the folder, as it is now, could not be loaded.")
-    ] = None
+    reload_error: Annotated[str | None, says("Why the folder cannot be loaded now.")] = None
 
 
 class ModelsResponse(Response, kw_only=True):
@@ -410,24 +369,20 @@ class ModelDetail(ModelResponse, kw_only=True):
 
 
 class Health(Response, kw_only=True):
-    """Whether the server is there, or ready."""
+    """The server answers, or is ready."""
 
-    status: Literal["ok", "stopping"]
+    status: Literal["ok"] = "ok"
     version: str
     failing: Annotated[
-        int,
-        says(
-            "How many folders, key files and saves failed the last time; the server "
-            "goes on with what it has, and /metrics and the log say which."
-        ),
+        int, says("Folders, key files and saves that failed; /metrics and the log name them.")
     ] = 0
 
 
 class ErrorBody(Response, kw_only=True):
-    """What went wrong."""
+    """An error."""
 
     type: str
-    message: Annotated[str, says("One sentence: what, what was expected, the remedy.")]
+    message: Annotated[str, says("One sentence.")]
     request_id: str
 
 

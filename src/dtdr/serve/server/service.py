@@ -1,4 +1,4 @@
-"""What every endpoint of one server shares, and what is done with it."""
+"""The state of one server, and of one request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
@@ -17,30 +17,14 @@ from dtdr.serve.feedback import FeedbackLog
 from dtdr.serve.server.keys import ApiKey, KeyFile
 from dtdr.serve.server.models import ModelRegistry, ServedModel
 from dtdr.serve.server.server_metrics import Metrics
+from dtdr.serve.server.sessions import OpenSession, Sessions
 from dtdr.serve.server.settings import Settings
 from dtdr.serve.server.tracing import Tracing
 
+if TYPE_CHECKING:
+    from dtdr.serve.server.redis_sessions import RedisSessions
 
-class SessionStore(Protocol):
-    """Where sessions are open: in this process, or in Redis."""
-
-    async def open(self, session: Any) -> None:
-        """Keep a new session."""
-
-    async def find(self, identifier: str, owner: str) -> Any:
-        """An open session, whose time to live starts again."""
-
-    async def add(self, session: Any, told: Any) -> bool:
-        """Put a session in the place of one that was found; False if that has changed since."""
-
-    async def close(self, session: Any) -> None:
-        """Drop a session."""
-
-    async def expire(self) -> int:
-        """Drop the sessions that were idle for too long; returns how many."""
-
-    async def shut_down(self) -> None:
-        """Close what connects this process with others."""
+_ID_LENGTH = 64
 
 
 @dataclass
@@ -49,22 +33,22 @@ class Service:
 
     settings: Settings
     models: ModelRegistry
-    sessions: SessionStore
+    sessions: Sessions | RedisSessions
     metrics: Metrics
     tracing: Tracing
     keys: KeyFile | None = None
     is_stopping: bool = False
     failures: dict[str, str] = field(default_factory=dict)
-    """What is looked after and fails, such as ``model mail`` or ``keys``, with the reason."""
+    """Reasons by failing task, such as ``model mail`` or ``keys``."""
     feedback_logs: dict[str, FeedbackLog] = field(default_factory=dict)
-    """By model, where feedback is logged for ``dtdr learn``."""
+    """By model, if feedback is logged for ``dtdr learn``."""
     open_paths: frozenset[str] = frozenset()
     """Paths that need no key."""
     document: Mapping[str, Any] = field(default_factory=dict)
-    """The OpenAPI document of what is answered."""
+    """The OpenAPI document."""
 
     def stop(self) -> None:
-        """Take no more work that takes long, and give up soon what is under way."""
+        """Give up long work within seconds, and take no more of it."""
         self.is_stopping = True
         for model in self.models.values():
             model.workers.stop()
@@ -72,10 +56,10 @@ class Service:
     def check_step(
         self, query: str, history: Sequence[object], before: Sequence[object] = ()
     ) -> None:
-        """Refuse a step that is too long, or whose query is blank.
+        """Check the lengths of a step.
 
         Raises:
-            HTTPException: it is.
+            HTTPException: it is too long, or its query is blank.
         """
         limits = self.settings.limits
         if not query.strip():
@@ -125,7 +109,7 @@ class Service:
 
     @contextlib.contextmanager
     def showing_failure(self, task: str) -> Iterator[None]:
-        """Show whether what is written can be: a full disk, say."""
+        """Show whether a task can write."""
         try:
             yield
         except OutputError as error:
@@ -134,7 +118,7 @@ class Service:
         self.show_failure(task, None)
 
     def show_failure(self, task: str, reason: str | None) -> None:
-        """Show in log, metrics and ``/readyz`` that something fails, or no longer does."""
+        """Show in log, metrics and ``/readyz`` that a task fails, or no longer does."""
         if self.failures.get(task) == reason:
             return
         self.metrics.failing.labels(task).set(reason is not None)
@@ -146,7 +130,7 @@ class Service:
             log("failing", level=logging.ERROR, task=task, reason=reason)
 
     def show_generation(self, model: ServedModel) -> None:
-        """Show the snapshot that is served in the metrics."""
+        """Show the snapshot of a model in the metrics."""
         self.metrics.generation.labels(model.name).set(model.current.generation)
         self.metrics.unsaved.labels(model.name).set(model.unsaved)
         self.metrics.written.labels(model.name).set(model.written)
@@ -154,7 +138,7 @@ class Service:
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way through the server."""
+    """One request."""
 
     service: Service
     id: str
@@ -162,20 +146,19 @@ class Call:
     key: ApiKey | None = None
     path: str = "unmatched"
     parameters: Mapping[str, str] = field(default_factory=dict)
-    status: int = 0
     started: float = field(default_factory=time.perf_counter)
     log_fields: dict[str, Any] = field(default_factory=dict)
 
     @property
     def owner(self) -> str:
-        """Who a session belongs to."""
+        """The owner of the request's sessions."""
         return "" if self.key is None else self.key.id
 
     def require_admin(self) -> None:
-        """Refuse a key that may only rank, and every change on a server that only reads.
+        """Check that the request may change something.
 
         Raises:
-            HTTPException: the key has another role, or nothing may be changed.
+            HTTPException: its key may only rank, or the server only reads.
         """
         if self.service.settings.read_only:
             raise HTTPException(403, "this server changes no model; start it with --learn")
@@ -185,7 +168,20 @@ class Call:
             )
 
     def log(self, model: str, query: str | None = None, **fields: int) -> None:
-        """Add to the request's line in the log; the query only where that is allowed."""
+        """Add to the request's line in the log; the query only if the settings allow it."""
         self.log_fields = {"model": model, **fields}
         if query is not None and self.service.settings.log_queries:
             self.log_fields["query"] = query
+
+    async def find_session(self) -> OpenSession:
+        """The session of the request's path.
+
+        Raises:
+            HTTPException: the key has no open session of that id.
+        """
+        identifier = self.parameters["session"]
+        if len(identifier) > _ID_LENGTH:
+            raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
+        session = await self.service.sessions.find(identifier, self.owner)
+        self.log(session.model.name)
+        return session

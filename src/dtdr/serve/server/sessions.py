@@ -1,14 +1,13 @@
-"""The open sessions of one process, each a run, and what they may hold together."""
+"""The open sessions of one process, each a run, and their limits."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from sys import getsizeof
-from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -17,25 +16,23 @@ from dtdr.data.demonstrations import Message
 from dtdr.data.run import Run
 from dtdr.net.limits import Limits
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.service import Call
 from dtdr.serve.server.steps import AskedStep
 
-_ID_LENGTH = 64
-
+KEY_FULL = "the open sessions of this key take {} bytes"
 _SESSION_BYTES = 2_000
-"""Of a session besides its texts."""
+"""Of a session without its texts."""
 _REQUEST_BYTES = 150
-"""Of a request that added calls: its key."""
+"""Of a request that added calls."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenSession:
-    """A run on one model, which requests add calls to; it is replaced, never changed.
+    """A run on one model; a request that adds calls replaces it.
 
     Attributes:
         owner: the key that opened it.
-        keys: of the requests that added calls; one that is sent again adds nothing.
-        bytes: that it takes, about.
+        keys: of the requests that added calls; a repeated one adds nothing.
+        bytes: its size, estimated.
     """
 
     id: str
@@ -54,31 +51,31 @@ class OpenSession:
         keys: frozenset[str] = frozenset(),
         identifier: str | None = None,
     ) -> OpenSession:
-        """A session with its weight."""
+        """A session with its size."""
         identifier = identifier or secrets.token_urlsafe(16)
-        items = weigh((*run.before, *run.calls)) + len(keys) * _REQUEST_BYTES
-        size = _SESSION_BYTES + getsizeof(run.query) + items
+        size = _SESSION_BYTES + getsizeof(run.query) + len(keys) * _REQUEST_BYTES
+        size += sum(map(_weigh, (*run.before, *run.calls)))
         return cls(identifier, model, run, owner, keys, size)
 
     def with_run(self, run: Run, key: str) -> OpenSession:
         """The session after a request that added calls to its run."""
-        more = weigh(run.calls[len(self.run.calls) :]) + _REQUEST_BYTES
+        more = sum(map(_weigh, run.calls[len(self.run.calls) :])) + _REQUEST_BYTES
         return replace(self, run=run, keys=self.keys | {key}, bytes=self.bytes + more)
 
     @property
     def step(self) -> AskedStep:
-        """Where the run is now."""
+        """The next step of the run."""
         run = self.run
         has_details = bool(run.before) or not all(map(_is_name, run.calls))
         return AskedStep(self.model, run.query, run.history, has_details, lambda: run)
 
 
 class Sessions:
-    """The open sessions of one process, which end with it; least recently used first.
+    """The open sessions of one process, least recently used first.
 
     Args:
-        limits: how many, how long, and calls in each.
-        clock: seconds that only grow; another one in tests.
+        limits: of their number, age and sizes.
+        clock: monotonic seconds; another one in tests.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,15 +111,15 @@ class Sessions:
         self._keep(session, 0)
         return session
 
-    async def add(self, session: OpenSession, told: OpenSession) -> bool:
-        """Put a session in the place of one that was found; False where that has changed since.
+    async def add(self, session: OpenSession, longer: OpenSession) -> bool:
+        """Replace a session that was found; False if it has changed since.
 
         Raises:
             HTTPException: there is no room for it; the session stays as it was.
         """
         if self._open.get(session.id, (None,))[0] is not session:
             return False
-        self._keep(told, told.bytes - session.bytes)
+        self._keep(longer, longer.bytes - session.bytes)
         return True
 
     async def close(self, session: OpenSession) -> None:
@@ -131,23 +128,23 @@ class Sessions:
             self._drop(session.id)
 
     async def expire(self) -> int:
-        """Drop the sessions that were idle for too long; returns how many."""
+        """Drop the sessions that were unused for too long; returns how many."""
         return self._expire()
 
     async def shut_down(self) -> None:
-        """Close what connects this process with others: nothing."""
+        """Nothing to close here."""
 
     def _keep(self, session: OpenSession, more: int) -> None:
-        """Keep a session as the one used last, with this many bytes more than before.
+        """Keep a session that was used now and has grown by this many bytes.
 
         Raises:
-            HTTPException: the sessions of all, or of its key, would be too large together.
+            HTTPException: all sessions, or those of its key, would be too large.
         """
         owner, total = session.owner, self._bytes.total()
         if more and total + more > self._limits.session_bytes:
             raise full(f"the open sessions take {total} bytes", self._seconds_to_expiry())
         if more and owner and self._bytes[owner] + more > self._limits.key_session_bytes:
-            raise key_full(self._bytes[owner], self._seconds_to_expiry())
+            raise full(KEY_FULL.format(self._bytes[owner]), self._seconds_to_expiry())
         self._bytes[owner] += more
         self._open[session.id] = session, self._clock()
         self._open.move_to_end(session.id)
@@ -172,22 +169,8 @@ class Sessions:
         return self._limits.session_seconds - (now - used)
 
 
-async def find_session(call: Call) -> OpenSession:
-    """The session that a request's path names.
-
-    Raises:
-        HTTPException: there is none of that id that belongs to the key.
-    """
-    identifier = call.parameters["session"]
-    if len(identifier) > _ID_LENGTH:
-        raise HTTPException(422, f"session: expected at most {_ID_LENGTH} characters")
-    session: OpenSession = await call.service.sessions.find(identifier, call.owner)
-    call.log(session.model.name)
-    return session
-
-
 def full(what: str, seconds: float) -> HTTPException:
-    """The refusal of a session for lack of room; the next one expires in this many seconds."""
+    """The refusal of a session without room; the next one expires in this many seconds."""
     return HTTPException(
         429,
         f"{what}, which is the limit; delete those that are done, or use /v1/rank",
@@ -195,13 +178,8 @@ def full(what: str, seconds: float) -> HTTPException:
     )
 
 
-def key_full(size: int, seconds: float) -> HTTPException:
-    """The refusal of what would make the sessions of one key too large together."""
-    return full(f"the open sessions of this key take {size} bytes", seconds)
-
-
 def missing(limits: Limits) -> HTTPException:
-    """The refusal of a session that is not open, or belongs to another key."""
+    """The refusal of a session that the key has not."""
     return HTTPException(
         404,
         "no such session is open; it was deleted, expired "
@@ -209,19 +187,15 @@ def missing(limits: Limits) -> HTTPException:
     )
 
 
-def weigh(items: Sequence[ToolCall | Message]) -> int:
-    """Bytes, about, that calls and messages take."""
-    return sum(map(_weigh, items))
-
-
-def _weigh(item: Any) -> int:
+def _weigh(item: ToolCall | Message) -> int:
+    """Bytes of a call or message, estimated."""
     if isinstance(item, ToolCall) and _is_name(item):
         return 300 + getsizeof(item.tool)
     return 500 + 3 * len(repr(item))
 
 
 def _is_name(call: ToolCall) -> bool:
-    """Whether nothing but the tool of a call is known."""
+    """Whether a call has only a tool."""
     return (
         not call.arguments
         and call.output is None

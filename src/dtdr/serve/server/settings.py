@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server is started with.
+    """The settings of a server.
 
     Attributes:
         models: folders by the name that requests use.
-        host: address to listen on; anything but loopback needs ``keys``.
+        host: address to listen on; all but loopback needs ``keys``.
         port: 0 takes a free one.
-        keys: file of API keys that ``dtdr keys create`` wrote; None: no key is asked for.
-        limits: see there.
+        keys: file of API keys from ``dtdr keys create``; None: requests need no key.
+        limits: of requests, connections and sessions.
         watch_seconds: between looks at the model folders; 0 does not look.
-        session_store: address of the Redis or Valkey that keeps the sessions; None: this process.
-        feedback_log: file, with ``{model}`` in its name where there are several models, or address
-            of Redis, that feedback is appended to for ``dtdr learn``; None: models learn from it in
-            memory.
-        redact: whether secrets and personal data are scrubbed from what is appended there.
-        log_queries: whether logs and spans may hold the text of queries.
-        log_requests: whether every request is logged, or those that fail only.
-        read_only: whether feedback, reloading and saving are refused to everybody.
+        session_store: address of the Redis or Valkey with the sessions; None: this process.
+        feedback_log: of ``dtdr learn``: a file, with ``{model}`` in its name for several models,
+            or an address of Redis; None: models learn in memory.
+        redact: whether secrets and personal data are removed from logged feedback.
+        log_queries: whether logs and spans may have the text of queries.
+        log_requests: whether every request is logged, or failures only.
+        read_only: whether feedback, reloading and saving are refused.
     """
 
     models: dict[str, Path]
@@ -61,15 +60,14 @@ class Settings:
             )
 
 
-def named_models(given: Iterable[str]) -> dict[str, Path]:
-    """Folders by name from ``name=folder`` or ``folder``, whose own name is taken then.
+def named_models(texts: Iterable[str]) -> dict[str, Path]:
+    """Folders by name from ``name=folder``, or ``folder`` with its own name.
 
     Raises:
-        InputError: a name is empty, holds other characters than letters, digits, ``.``, ``_`` and
-            ``-``, or is given twice.
+        InputError: a name is empty or given twice, or has a character that names may not have.
     """
     models: dict[str, Path] = {}
-    for item in given:
+    for item in texts:
         name, equals, folder = item.partition("=")
         if not equals:
             name, folder = Path(item).resolve().name, item

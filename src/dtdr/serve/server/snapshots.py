@@ -1,11 +1,11 @@
-"""A model at one moment: its retriever, how it ranks, and the queries that it keeps prepared."""
+"""A served model at one moment: how it ranks, and the queries that it keeps prepared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
 
@@ -18,28 +18,29 @@ from dtdr.rankers.ranking import Ranking
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
+RETRY_SOON = {"retry-after": "1"}
+
 QUICK_LENGTH = 500
 """Characters of a query and names of calls that are ranked in the event loop. With ``_QUICK_TOOLS``
 tools they take a dtdr-f 4 ms on a busy machine; with 480 tools, 2,000 characters take 13 ms."""
 _QUICK_TOOLS = 100
-"""More of them are ranked in a thread."""
 
 _KEPT_BYTES = 32_000_000
-"""Of the queries that a snapshot keeps prepared, so that a run pays for its query once: .78 of the
-.94 ms of a ranking with dtdr-f on TinyAgent, when this was chosen."""
+"""Of prepared queries, so that a run pays for its query once: .78 of the .94 ms of a ranking with
+dtdr-f on TinyAgent, when this was chosen."""
 _KEPT_LENGTH = 1_000
 """Characters of a query that is kept."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A fitted retriever as it is at one moment; it is never changed, only replaced.
+    """A fitted model at one moment; it is never changed, only replaced.
 
     Attributes:
-        name: of the model.
+        name: of the served model.
         retriever: fitted.
-        generation: counts the snapshots of a model, from 1.
-        workers: of the model.
+        generation: number of the snapshot, from 1.
+        workers: threads of the served model.
     """
 
     name: str
@@ -49,15 +50,20 @@ class Snapshot:
     workers: Workers
     _prepare: Callable[[str], Prepared]
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields that begin every answer of a model."""
+        return {"model": self.name, "generation": self.generation}
+
     def rank(self, query: str, history: Sequence[str]) -> Ranking:
-        """Rank one step; a query that was ranked lately is not prepared again."""
+        """Rank one step; a recent query is not prepared again."""
         return self._prepare(query).rank(history)
 
     @property
     def is_quick(self) -> bool:
         """Whether a short step is ranked in less time than a thread takes to begin.
 
-        Another's ranker may do anything, and an encoder that did not learn here may ask a network.
+        A ranker from outside may do anything, and a fixed encoder may ask a network.
         """
         retriever = self.retriever
         is_small = len(retriever.vocabulary) <= _QUICK_TOOLS
@@ -69,13 +75,12 @@ class Snapshot:
         *arguments: *Arguments,
         size: int | None = None,
     ) -> Result:
-        """Do what the model is asked for: rank a short step here, all else in the model's threads.
+        """Rank a short step here, and do all other work in the model's threads.
 
         Args:
-            work: what to do.
-            arguments: of it.
-            size: characters of the query and the names of calls that are read, if the work is to
-                rank one step; None for anything else.
+            work: a function of the arguments.
+            arguments: of the function.
+            size: characters of the query and names, if the work ranks one step; else None.
 
         Raises:
             HTTPException: it took too long.
@@ -85,20 +90,19 @@ class Snapshot:
         try:
             return await self.workers.run(work, *arguments)
         except TimeoutError:
-            raise HTTPException(
-                503, "the model did not rank in time; try again later", {"retry-after": "1"}
-            ) from None
+            reason = "the model did not rank in time; try again later"
+            raise HTTPException(503, reason, RETRY_SOON) from None
 
 
 def computes(retriever: Model) -> bool:
-    """Whether it waits for nothing; other encoders may compute for long, or ask a network."""
+    """Whether a model only computes; other encoders may ask a network."""
     return retriever.encoder is None or retriever.encoder.learned
 
 
 def keep_prepared(retriever: Model) -> Callable[[str], Prepared]:
-    """Prepares queries, and keeps those of ordinary length that were asked for last.
+    """A function that prepares queries, and keeps recent ones of ordinary length.
 
-    dtdr-f, which takes most, has 29 kB for a short query and 245 kB for one of 2,000 characters on
+    dtdr-f, the largest, has 29 kB for a short query and 245 kB for one of 2,000 characters on
     48 tools, and 0.16 and 1.0 MB on 2,048 tools; this counts 157 kB and 0.86 MB for each.
     """
     size = (_KEPT_LENGTH + 400) * (100 + len(retriever.vocabulary) // 4)

@@ -1,20 +1,18 @@
-"""What a model is asked about: a run up to now, as a request or an open session has it."""
+"""The step that a model is asked about: a run up to now, from a request or a session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import count
 from typing import TypeVar
 
 from msgspec.structs import asdict
-from starlette.exceptions import HTTPException
 
 from dtdr.data.run import NO_CALLS, Run, as_run
 from dtdr.rankers.ranking import Ranking
 from dtdr.serve.server.models import ServedModel
-from dtdr.serve.server.schemas import CallMade, Object, SearchRequest, StepRequest
-from dtdr.serve.server.service import Call
+from dtdr.serve.server.schemas import CallMade, Object
 from dtdr.serve.server.snapshots import Snapshot
 
 Result = TypeVar("Result")
@@ -26,8 +24,8 @@ class AskedStep:
 
     Attributes:
         history: names of the tools called for the query, oldest first.
-        has_details: whether more is known than the query and these names.
-        read: gives the run, with its ids; takes long where there are details.
+        has_details: whether the run has more than the query and these names.
+        read: returns the run, with ids; slow if there are details.
     """
 
     model: ServedModel
@@ -43,7 +41,7 @@ class AskedStep:
         return snapshot.rank(self.query, self.history)
 
     async def ask(self, answer: Callable[[Snapshot], Result], *, ranks: bool = False) -> Result:
-        """What is answered, in a thread unless this ranks a short step.
+        """Compute an answer, in a thread unless this ranks a short step.
 
         Raises:
             HTTPException: it took too long.
@@ -54,29 +52,8 @@ class AskedStep:
         return await snapshot.run(answer, snapshot, size=size)
 
 
-def read_step(call: Call, body: StepRequest | SearchRequest) -> AskedStep:
-    """The step that a request tells; that of a search may be its text alone.
-
-    Raises:
-        HTTPException: there is no such model, or the step is too long.
-    """
-    service = call.service
-    query = body.query or ""
-    if isinstance(body, SearchRequest):
-        service.check_step(body.text, ())
-        if body.query is None and (body.history or body.before):
-            raise HTTPException(422, "query: is missing; history and before are those of a query")
-        query = query or body.text
-    model = service.models.find(body.model)
-    service.check_step(query, body.history, body.before)
-    call.log(model.name, query, calls=len(body.history))
-    has_details = bool(body.before) or not are_names(body.history)
-    read = partial(read_run, query, body.history, body.before)
-    return AskedStep(model, query, names_of(body.history), has_details, read)
-
-
 def are_names(calls: Sequence[CallMade | str]) -> bool:
-    """Whether nothing but the tools of the calls is known."""
+    """Whether the calls are names of tools."""
     return all(isinstance(item, str) for item in calls)
 
 
@@ -86,7 +63,7 @@ def names_of(calls: Sequence[CallMade | str]) -> list[str]:
 
 
 def record_of(call: CallMade) -> Object:
-    """What is known of a call, as the library takes it."""
+    """A call as the library takes it."""
     return {name: value for name, value in asdict(call).items() if value is not None}
 
 
@@ -97,7 +74,7 @@ def unknown_names(snapshot: Snapshot, history: Sequence[str]) -> list[str]:
 
 
 def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Object] = ()) -> Run:
-    """The run that a request tells; long outputs are cut.
+    """The run of a request; long outputs are cut.
 
     Raises:
         InputError: something is not a call or a message, or two calls share an id.
@@ -106,7 +83,7 @@ def read_run(query: str, calls: Sequence[CallMade | str], before: Sequence[Objec
 
 
 def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
-    """A run with further calls; one without an id gets its place, or the next that is free.
+    """A run with further calls; one without an id gets its position, or the next free one.
 
     Raises:
         InputError: something is not a call, or two calls share an id.
@@ -118,10 +95,9 @@ def add_calls(run: Run, calls: Sequence[CallMade | str]) -> Run:
     ]
     taken = {call.id for call in (*run.earlier, *run.calls)}
     taken.update(record["id"] for record in records if "id" in record)
-    for place, record in enumerate(records, start=len(run.calls) + 1):
+    for position, record in enumerate(records, start=len(run.calls) + 1):
         if "id" not in record:
-            while str(place) in taken:
-                place += 1
-            record["id"] = str(place)
+            free = map(str, count(position))
+            record["id"] = next(identifier for identifier in free if identifier not in taken)
             taken.add(record["id"])
     return run.with_calls(records)

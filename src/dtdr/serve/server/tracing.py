@@ -1,8 +1,7 @@
-"""OpenTelemetry spans of requests and rankings, where OpenTelemetry is set up.
+"""OpenTelemetry spans of requests and rankings.
 
 A ranking is a ``retrieval`` of the GenAI conventions, and the model its data source. With
-``OTEL_EXPORTER_OTLP_ENDPOINT`` spans are sent there; a program that sets up a provider itself is
-left alone.
+``OTEL_EXPORTER_OTLP_ENDPOINT`` spans are sent there; else the program's own provider gets them.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 
 class Tracing:
-    """Starts spans; without a provider there are none, and each span is None.
+    """Starts spans; without a provider each span is None.
 
     Args:
-        provider: of spans; None takes the program's own where it has set one up, and sets one up
-            when the environment names a collector.
-        log_queries: whether spans may hold the text of queries.
+        provider: of spans; None takes the program's, or sets one up if the environment names a
+            collector.
+        log_queries: whether spans may have the text of queries.
 
     Raises:
-        MissingExtraError: spans are to be sent, and the exporter is not installed.
+        MissingExtraError: the environment names a collector, and the exporter is not installed.
     """
 
     def __init__(self, provider: Any = None, *, log_queries: bool = False) -> None:
@@ -46,7 +45,7 @@ class Tracing:
                 self._tracer = trace.get_tracer("dtdr.server", tracer_provider=provider)
 
     def shut_down(self) -> None:
-        """Send what waits to be sent."""
+        """Send the spans that wait."""
         if self._exporting is not None:
             self._exporting.shutdown()
 
@@ -66,7 +65,7 @@ class Tracing:
         )
 
     def note_answer(self, span: Any, method: str, route: str, status: int) -> None:
-        """Say in a request's span which route answered it, and how."""
+        """Add route and status to a request's span."""
         if span is not None:
             span.update_name(f"{method} {route}")
             span.set_attributes({"http.route": route, "http.response.status_code": status})
@@ -79,16 +78,15 @@ class Tracing:
         if self._tracer is None:
             yield None
             return
-        attributes = {
-            "gen_ai.operation.name": "retrieval",
-            "gen_ai.provider.name": "dtdr",
-            "gen_ai.data_source.id": model,
-            "gen_ai.request.model": retriever,
-        }
         # An exception's text may repeat the query, so only its type is noted.
         with self._tracer.start_as_current_span(
             f"retrieval {model}",
-            attributes=attributes,
+            attributes={
+                "gen_ai.operation.name": "retrieval",
+                "gen_ai.provider.name": "dtdr",
+                "gen_ai.data_source.id": model,
+                "gen_ai.request.model": retriever,
+            },
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -100,17 +98,20 @@ class Tracing:
                 raise
 
     def note_ranking(self, span: Any, query: str, calls: int, response: RankResponse) -> None:
-        """Say in a ranking's span what was ranked, after how many calls, and the result."""
+        """Add a ranking to its span."""
         if span is None:
             return
-        span.set_attribute("gen_ai.request.top_k", float(len(response.tools)))
-        span.set_attribute("dtdr.history.length", calls)
-        span.set_attribute("dtdr.confidence", response.confidence)
-        span.set_attribute("dtdr.familiar", response.familiar)
+        attributes = {
+            "gen_ai.request.top_k": float(len(response.tools)),
+            "dtdr.history.length": calls,
+            "dtdr.confidence": response.confidence,
+            "dtdr.familiar": response.familiar,
+        }
         if self._log_queries:
-            found = [{"id": item.tool, "score": item.probability} for item in response.tools]
-            span.set_attribute("gen_ai.retrieval.query.text", query)
-            span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
+            documents = [{"id": item.tool, "score": item.probability} for item in response.tools]
+            attributes["gen_ai.retrieval.query.text"] = query
+            attributes["gen_ai.retrieval.documents"] = json.dumps(documents)
+        span.set_attributes(attributes)
 
 
 def _mark_failed(span: Any) -> None:
@@ -120,7 +121,7 @@ def _mark_failed(span: Any) -> None:
 
 
 def _exporting_provider() -> Any:
-    """A provider that sends spans to the collector that the environment names.
+    """A provider that sends spans to the environment's collector.
 
     Raises:
         MissingExtraError: the exporter is not installed.
@@ -131,9 +132,8 @@ def _exporting_provider() -> Any:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise MissingExtraError(
-            "sending spans", "otel", "opentelemetry-exporter-otlp-proto-http"
-        ) from error
+        package = "opentelemetry-exporter-otlp-proto-http"
+        raise MissingExtraError("sending spans", "otel", package) from error
     name = os.environ.get("OTEL_SERVICE_NAME", "dtdr")
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

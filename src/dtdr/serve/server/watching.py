@@ -1,4 +1,4 @@
-"""Keeping models as their folders are, and keys as their file is."""
+"""Background tasks: reload changed models and keys, drop expired sessions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Service
 
 _SECONDS = 2.0
-"""Between two looks at keys and sessions, and at folders unless the settings say otherwise."""
+"""Between two looks at keys and sessions."""
 
 
 async def watch(service: Service) -> None:
-    """Look after every folder, the keys and the sessions until cancelled, each on its own.
+    """Run a task for each folder, the keys and the sessions until cancelled.
 
-    So nothing that fails or takes long for one keeps another from being looked after. All models
-    are reloaded on SIGHUP, where there is such a signal and this is the main thread.
+    So a task that fails or is slow delays no other. SIGHUP reloads all models, if there is such a
+    signal and this is the main thread.
     """
-    given = service.settings.watch_seconds
+    watch_seconds = service.settings.watch_seconds
     async with asyncio.TaskGroup() as tasks:
 
         def repeat(task: str, pause: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -34,9 +34,11 @@ async def watch(service: Service) -> None:
 
         repeat("sessions", _SECONDS, partial(_expire_sessions, service))
         if service.keys is not None:
-            repeat("keys", min(given or _SECONDS, _SECONDS), partial(_refresh_keys, service))
-        for model in service.models.values() if given else ():
-            repeat(f"model {model.name}", given, partial(_follow, service, model))
+            repeat(
+                "keys", min(watch_seconds or _SECONDS, _SECONDS), partial(_refresh_keys, service)
+            )
+        for model in service.models.values() if watch_seconds else ():
+            repeat(f"model {model.name}", watch_seconds, partial(_follow, service, model))
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(
                 signal.SIGHUP, lambda: tasks.create_task(_reload_all(service))
@@ -55,13 +57,13 @@ async def _repeat(
             failure = error.detail
         except DtdrError as error:
             failure = str(error)
-        except Exception as error:  # noqa: BLE001  # it is tried again; its text may be private
+        except Exception as error:  # noqa: BLE001  # its text may be private
             failure = type(error).__name__
         service.show_failure(task, failure)
 
 
 async def _follow(service: Service, model: ServedModel) -> None:
-    """Reload a model whose folder changed; a failure stays one until the folder changes again."""
+    """Reload a model whose folder changed; a failure lasts until the folder changes again."""
     if model.changed:
         await service.reload(model)
     elif model.reload_error is not None:
@@ -78,7 +80,7 @@ async def _expire_sessions(service: Service) -> None:
 
 
 async def _reload_all(service: Service) -> None:
-    """Reload every model; what fails is logged, and the model stays as it was."""
+    """Reload every model; one that fails is logged, and stays as it was."""
     for model in service.models.values():
         with contextlib.suppress(DtdrError):
             await service.reload(model)

@@ -19,10 +19,9 @@ from dtdr.data.run import Run
 from dtdr.data.tools import Tool
 from dtdr.predict.model import Model
 from dtdr.rankers.selection import count_tokens
-from dtdr.serve.server.endpoints import Endpoint
+from dtdr.serve.server.endpoints import Endpoint, read_step
 from dtdr.serve.server.models import ServedModel
 from dtdr.serve.server.service import Call, Service
-from dtdr.serve.server.steps import read_step
 from dtdr.serve.studio import schemas
 from dtdr.serve.studio.dropped_log import DroppedLog, LearnedLog
 from dtdr.serve.studio.graph import new_node

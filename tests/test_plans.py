@@ -523,7 +523,10 @@ def test_the_best_tool_of_each_step_comes_first_where_ranked_plans_are_not_bette
     ("ranked", "greedy", "is_ahead"), [(0, 0, False), (1, 0, False), (5, 2, True), (5, 3, False)]
 )
 def test_ranked_plans_must_be_ahead_by_more_than_a_standard_error(ranked, greedy, is_ahead):
-    plans = {(0,): Candidate((0,), -2.0), (1,): Candidate((1,), -1.0)}
+    plans: dict[tuple[int, ...], Candidate] = {
+        (0,): Candidate((0,), -2.0),
+        (1,): Candidate((1,), -1.0),
+    }
     found = describe_plans(plans, Loop(2, 0.3), np.zeros((2, 2)), 0)
     held_out = [HeldOutPlan(found, (1,))] * ranked + [HeldOutPlan(found, (0,))] * greedy
     ranker = PlanRanker.fit([], [], 2)  # by the search: the second plan
